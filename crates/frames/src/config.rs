@@ -1,0 +1,124 @@
+//! What frames are made of: sizes given by the user, and the layout that follows from them.
+
+use crate::page_word::FRAME_BITS;
+use crate::page_words::WordGeometry;
+
+/// What a [`Frames`](crate::Frames) is to be like.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The budget in bytes.
+    pub memory: u64,
+    /// How far the budget may grow later. Address space is reserved for it; at least `memory` counts.
+    pub memory_max: u64,
+    /// Bytes in a page: a power of two, at least the system's page size.
+    pub page_size: usize,
+    /// Use the system's huge pages where the budget is large enough for whole ones.
+    pub huge_pages: bool,
+    /// Take all memory at once, rather than when it is first used.
+    pub pretouch: bool,
+    /// Pretend that the CPUs belong to so many NUMA nodes. `None`: as the system says.
+    pub nodes: Option<usize>,
+    /// Page words that address space is reserved for, as a power of two. `None`: enough for 2^35 pages, or as many
+    /// as the system allows.
+    pub page_words_shift: Option<u32>,
+}
+
+impl Config {
+    /// The usual choices for a budget of `memory` bytes in pages of `page_size`.
+    #[must_use]
+    pub fn new(memory: u64, page_size: usize) -> Self {
+        Self {
+            memory,
+            memory_max: memory,
+            page_size,
+            huge_pages: true,
+            pretouch: false,
+            nodes: None,
+            page_words_shift: None,
+        }
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        let memory_max = self.memory_max.max(self.memory);
+        let page_shift = self.page_size.trailing_zeros();
+        // Extents of a huge page, but at least 32 of them in the budget, and at least a page each.
+        let largest = (self.memory / EXTENTS_MIN).max(1).ilog2();
+        let extent_bytes_shift = largest.min(HUGE_SHIFT).max(page_shift);
+        let extent_shift = extent_bytes_shift - page_shift;
+        let frames = ((memory_max >> page_shift).min(1 << FRAME_BITS) >> extent_shift).max(1) << extent_shift;
+        let words = if cfg!(pagefold_loom) {
+            WordGeometry { chunk_shift: 1, segment_shift: 1, total_shift: 3 }
+        } else {
+            // A chunk is a system page of words; a segment has 512 chunks; 2^35 words are 128 TiB of 4 KiB pages.
+            let chunk_shift = rustix::param::page_size().trailing_zeros() - 3;
+            let segment_shift = chunk_shift + 9;
+            let total_shift = self.page_words_shift.unwrap_or(35).clamp(segment_shift, 40);
+            WordGeometry { chunk_shift, segment_shift, total_shift }
+        };
+        Layout {
+            page_size: self.page_size,
+            frames: frames as usize,
+            frames_at_start: (self.memory >> page_shift) as usize,
+            extent_shift,
+            huge: self.huge_pages && extent_bytes_shift == HUGE_SHIFT,
+            words,
+        }
+    }
+}
+
+/// The system's huge page: 2 MiB.
+const HUGE_SHIFT: u32 = 21;
+/// A budget is made of at least so many extents, unless a page is larger than that.
+const EXTENTS_MIN: u64 = 32;
+/// Bytes of the frame table from which it gets huge pages as well.
+const TABLE_LARGE: usize = 16 << 20;
+
+/// Sizes that follow from a [`Config`].
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) page_size: usize,
+    /// Frames that there is address space for: whole extents.
+    pub(crate) frames: usize,
+    /// Frames that the first budget is good for.
+    pub(crate) frames_at_start: usize,
+    pub(crate) extent_shift: u32,
+    pub(crate) huge: bool,
+    pub(crate) words: WordGeometry,
+}
+
+/// Bytes of the frame table for each frame.
+const RECORD: u64 = 64;
+
+impl Layout {
+    /// What is charged for an extent. Its part of the frame table stays when the extent's memory is given back, so
+    /// that is charged only the first time.
+    pub(crate) fn extent_cost(&self, first_time: bool) -> u64 {
+        let record = if first_time { RECORD } else { 0 };
+        (self.page_size as u64 + record) << self.extent_shift
+    }
+
+    pub(crate) fn table_is_large(&self) -> bool {
+        self.frames_at_start * RECORD as usize >= TABLE_LARGE
+    }
+
+    pub(crate) fn budget_max(&self) -> u64 {
+        self.frames as u64 * self.page_size as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_are_huge_pages_where_the_budget_allows() {
+        let gib = Config::new(1 << 30, 4096).layout();
+        assert_eq!((gib.extent_shift, gib.frames, gib.huge), (9, 1 << 18, true));
+        let mib = Config::new(1 << 20, 4096).layout();
+        assert_eq!((mib.extent_shift, mib.frames, mib.huge), (3, 256, false));
+        let large_pages = Config::new(1 << 26, 2 << 20).layout();
+        assert_eq!((large_pages.extent_shift, large_pages.frames, large_pages.huge), (0, 32, true));
+        let odd = Config::new(1_000_000, 4096).layout();
+        assert_eq!(odd.frames % (1 << odd.extent_shift), 0);
+    }
+}

@@ -1,0 +1,174 @@
+//! Extents: the runs of frames that memory is taken from the system and given back in.
+//!
+//! An extent is a huge page where the budget is large enough for that, so that taking and giving back never splits
+//! one. It is charged whole before its first frame is used, with its share of the frame table. To give one back, all
+//! its frames have to be caught: the free ones are sifted out of the stocks, the used ones are evicted by the policy
+//! one after the other, and what is freed meanwhile is caught on its way ([`Extents::catch`]).
+//!
+//! E1. At most one extent is being drained. Its frames are caught by whoever frees them: a free that read `draining`
+//!     too early puts the frame into a stock, where the last sift of the drain finds it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::lock::{Mutex, MutexGuard};
+
+use crate::frame_table::{FrameId, FrameTable};
+use crate::free_frames::Batch;
+
+const NONE: usize = usize::MAX;
+
+/// Which extents have memory.
+#[derive(Debug)]
+struct Population {
+    with: BTreeSet<usize>,
+    /// For each NUMA node.
+    without: Vec<BTreeSet<usize>>,
+    /// Extents that had memory at some time: their part of the frame table still has.
+    ever: BTreeSet<usize>,
+    /// The extent drained last: the next drain goes on from there.
+    hand: usize,
+}
+
+/// All extents of the arena.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    population: Mutex<Population>,
+    populated: AtomicUsize,
+    count: usize,
+    nodes: usize,
+    shift: u32,
+    draining: AtomicUsize,
+    caught: Mutex<Batch>,
+    drain_turn: Mutex<()>,
+}
+
+impl Extents {
+    /// `frames` frames in extents of 2^`shift`, dealt out to `nodes` nodes in turn. `frames` is a whole number of them.
+    pub(crate) fn new(frames: usize, shift: u32, nodes: usize) -> Self {
+        let mut without = vec![BTreeSet::new(); nodes];
+        for extent in 0..frames >> shift {
+            without[extent % nodes].insert(extent);
+        }
+        Self {
+            population: Mutex::new(Population { with: BTreeSet::new(), without, ever: BTreeSet::new(), hand: 0 }),
+            populated: AtomicUsize::new(0),
+            count: frames >> shift,
+            nodes,
+            shift,
+            draining: AtomicUsize::new(NONE),
+            caught: Mutex::default(),
+            drain_turn: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn frames_each(&self) -> usize {
+        1 << self.shift
+    }
+
+    /// Extents, with memory or without.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Extents that have memory.
+    pub(crate) fn populated(&self) -> usize {
+        // Relaxed: a statistic.
+        self.populated.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn frames_of(&self, extent: usize) -> Range<usize> {
+        extent << self.shift..(extent + 1) << self.shift
+    }
+
+    /// Takes an extent into use if `charge`, told whether it is the extent's first time, allows it: one of `node`'s if
+    /// there is one.
+    pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
+        let mut population = self.population.lock();
+        let nodes = population.without.len();
+        let (from, extent) = (0..nodes)
+            .map(|step| (node + step) % nodes)
+            .find_map(|node| Some((node, *population.without[node].first()?)))?;
+        if !charge(!population.ever.contains(&extent)) {
+            return None;
+        }
+        population.ever.insert(extent);
+        population.without[from].remove(&extent);
+        population.with.insert(extent);
+        self.populated.fetch_add(1, Ordering::Relaxed);
+        Some(extent)
+    }
+
+    /// Starts to drain the next extent that has memory. Waits for another drain to end.
+    pub(crate) fn begin_drain(&self) -> Option<Drain<'_>> {
+        let turn = self.drain_turn.lock();
+        let extent = {
+            let mut population = self.population.lock();
+            let after = population.with.range(population.hand + 1..).next().copied();
+            let extent = after.or_else(|| population.with.first().copied())?;
+            population.hand = extent;
+            extent
+        };
+        // Release: with the locks of the stocks this makes E1 true. A free that doesn't see it yet is sifted later.
+        self.draining.store(extent, Ordering::Release);
+        Some(Drain { extents: self, extent, _turn: turn })
+    }
+
+    /// Takes a frame that is being freed if its extent is being drained.
+    #[inline]
+    pub(crate) fn catch(&self, table: &FrameTable, frame: FrameId) -> bool {
+        // Acquire pairs with `begin_drain`; the line is written only by drains.
+        if frame.index() >> self.shift != self.draining.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut caught = self.caught.lock();
+        // Under the lock that the end of the drain takes: a frame is never added to a drain that is over.
+        let ours = frame.index() >> self.shift == self.draining.load(Ordering::Relaxed);
+        if ours {
+            caught.push(table, frame);
+        }
+        ours
+    }
+}
+
+/// An extent on its way back to the system.
+#[derive(Debug)]
+pub(crate) struct Drain<'a> {
+    extents: &'a Extents,
+    extent: usize,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drain<'_> {
+    pub(crate) fn extent(&self) -> usize {
+        self.extent
+    }
+
+    /// Ends the drain. If every frame that isn't retired was caught, calls `give_back`, and the extent is without
+    /// memory afterwards.
+    ///
+    /// # Errors
+    /// What was caught, if that isn't all.
+    pub(crate) fn end(self, retired: usize, give_back: impl FnOnce()) -> Result<(), Batch> {
+        let mut caught = self.extents.caught.lock();
+        self.extents.draining.store(NONE, Ordering::Relaxed);
+        let batch = std::mem::take(&mut *caught);
+        drop(caught);
+        if batch.len() + retired < self.extents.frames_each() {
+            return Err(batch);
+        }
+        // Before anybody can populate the extent anew.
+        give_back();
+        let mut population = self.extents.population.lock();
+        population.with.remove(&self.extent);
+        let node = self.extent % population.without.len();
+        population.without[node].insert(self.extent);
+        self.extents.populated.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

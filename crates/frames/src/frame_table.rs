@@ -1,0 +1,291 @@
+//! The frame table: one record, one cache line, for each page frame.
+//!
+//! A record tells who may do what with its frame through two words of its own.
+//!
+//! **`count`**, who uses the bytes:
+//!
+//! | value | meaning | who may change it |
+//! |---|---|---|
+//! | `FROZEN` | one owner: it is free, being loaded, or being evicted | the owner, by subtracting `FROZEN` |
+//! | 0 | the page is resident, nobody has it pinned | a pinner, `+1`; an evictor, compare-and-swap to `FROZEN` |
+//! | n | n pins | a pinner, `+1`; a holder, `−1` |
+//!
+//! A pinner adds first and looks then: if it meets `FROZEN` it takes its one back. So any value may be too high by the
+//! pinners that are about to step back; owners therefore never store to `count`, they add and subtract.
+//!
+//! **`place`**, who may touch the list links:
+//!
+//! | value | meaning | next |
+//! |---|---|---|
+//! | `ISOLATED` | one holder has the frame off the lists (a free frame counts as that) | holder: → `LISTED`; remover: → `ORPHANED` |
+//! | `LISTED` | on a list of its group | whoever wins the swap to `ISOLATED` has to take it off |
+//! | `ORPHANED` | its page was removed while a holder had it | the holder frees it |
+//!
+//! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the frame's bytes.
+//! - I2. Bytes of a frame that has a pin don't change.
+//! - I3. While a frame is `ISOLATED` its group doesn't change, nor its page, except that a remover may take the page
+//!   away and leave the frame `ORPHANED`.
+//! - I4. A generation is used for one stay: it goes up when the frame is freed, before anybody else can get the frame.
+//!
+//! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes come after the last
+//! pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the `Release` of unfreezing: a pinner that
+//! gets hold of a frame's *next* stay sees the page word that the evictor had already changed, and steps back.
+
+use core::fmt;
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::page_word::GENERATION_BITS;
+use crate::region::{Region, ZeroedAtomics};
+
+/// A frame's number in the arena.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameId(u32);
+
+impl FrameId {
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number, for indexing.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    fn to_link(link: Option<Self>) -> u32 {
+        link.map_or(0, |frame| frame.0 + 1)
+    }
+
+    fn from_link(link: u32) -> Option<Self> {
+        link.checked_sub(1).map(Self)
+    }
+}
+
+impl fmt::Debug for FrameId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {}", self.0)
+    }
+}
+
+/// One owner has the frame (I1).
+const FROZEN: u32 = 1 << 31;
+/// Pins beyond this are refused: long before they could run into `FROZEN`.
+const PINS_MAX: u32 = 1 << 30;
+
+const ISOLATED: u32 = 0;
+const LISTED: u32 = 1;
+const ORPHANED: u32 = 2;
+
+/// The generation of a frame that has used them all up.
+const RETIRED: u32 = 1 << GENERATION_BITS;
+
+/// What is known about one frame. Links are frame numbers plus one, 0 for none.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct FrameRecord {
+    count: AtomicU32,
+    place: AtomicU32,
+    generation: AtomicU32,
+    /// The memory group that is charged for the page.
+    group: AtomicU32,
+    /// Links of the LRU list that the frame is on; of its batch while it is free.
+    prev: AtomicU32,
+    next: AtomicU32,
+    /// Index of the page's word; while a frame heads a free batch, that batch's length.
+    word: AtomicU64,
+    /// Whose page it is, in the policy's numbering.
+    owner: AtomicU32,
+    /// The policy's, changed only by whoever has the frame isolated or holds its list's lock.
+    rank: AtomicU32,
+}
+
+#[cfg(not(pagefold_loom))]
+const _: () = assert!(size_of::<FrameRecord>() == 64, "one record, one cache line");
+
+// SAFETY: all fields are atomic integers.
+unsafe impl ZeroedAtomics for FrameRecord {}
+
+/// Why a pin was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PinRefused {
+    /// The frame has an owner just now.
+    Frozen,
+    /// It has more pins than anybody can need.
+    Saturated,
+}
+
+/// The records of all frames. Fields that only one party may use at a time are read and written `Relaxed`; how the
+/// party changes is said in the module head.
+#[derive(Debug)]
+pub(crate) struct FrameTable {
+    records: Region<FrameRecord>,
+}
+
+impl FrameTable {
+    pub(crate) fn new(records: Region<FrameRecord>) -> Self {
+        Self { records }
+    }
+
+    #[inline]
+    fn record(&self, frame: FrameId) -> &FrameRecord {
+        &self.records[frame.index()]
+    }
+
+    /// Makes a frame that the system just put memory behind an owned one.
+    pub(crate) fn first_owner(&self, frame: FrameId) {
+        // Relaxed: nobody else knows the frame yet.
+        self.record(frame).count.fetch_or(FROZEN, Ordering::Relaxed);
+    }
+
+    // ---- count
+
+    #[inline]
+    pub(crate) fn pin(&self, frame: FrameId) -> Result<(), PinRefused> {
+        let count = &self.record(frame).count;
+        // Acquire: see the module head.
+        let before = count.fetch_add(1, Ordering::Acquire);
+        if before < PINS_MAX {
+            return Ok(());
+        }
+        // Relaxed: nothing was read through the pin that wasn't one.
+        count.fetch_sub(1, Ordering::Relaxed);
+        Err(if before & FROZEN != 0 { PinRefused::Frozen } else { PinRefused::Saturated })
+    }
+
+    #[inline]
+    pub(crate) fn unpin(&self, frame: FrameId) {
+        // Release pairs with the Acquire of `freeze`.
+        let before = self.record(frame).count.fetch_sub(1, Ordering::Release);
+        debug_assert!(before & !FROZEN != 0, "unpinned more often than pinned");
+    }
+
+    /// Becomes the owner of a frame that nobody has pinned.
+    pub(crate) fn freeze(&self, frame: FrameId) -> bool {
+        // Acquire pairs with the Release of `unpin` and `unfreeze`. Relaxed on failure: nothing follows from it.
+        self.record(frame).count.compare_exchange(0, FROZEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends ownership; the former owner keeps `pins`.
+    pub(crate) fn unfreeze(&self, frame: FrameId, pins: u32) {
+        // Release pairs with the Acquire of `pin` and `freeze`.
+        let before = self.record(frame).count.fetch_sub(FROZEN - pins, Ordering::Release);
+        debug_assert!(before & FROZEN != 0, "not an owner");
+    }
+
+    pub(crate) fn is_pinned(&self, frame: FrameId) -> bool {
+        let count = self.record(frame).count.load(Ordering::Relaxed);
+        count & FROZEN == 0 && count != 0
+    }
+
+    // ---- place
+
+    /// Claims a listed frame: the winner has to take it off its list.
+    pub(crate) fn isolate(&self, frame: FrameId) -> bool {
+        // Acquire pairs with the Release in `put_back`: group, word and links are as they were left. Relaxed on failure.
+        self.record(frame).place.compare_exchange(LISTED, ISOLATED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Makes an isolated frame a listed one, or says that it was orphaned.
+    pub(crate) fn put_back(&self, frame: FrameId) -> bool {
+        // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the remover's writes come first.
+        self.record(frame).place.compare_exchange(ISOLATED, LISTED, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+
+    /// Leaves an isolated frame, whose page was just removed, to its holder. False if it isn't isolated any more.
+    pub(crate) fn orphan(&self, frame: FrameId) -> bool {
+        // Release pairs with the Acquire of `put_back`.
+        self.record(frame).place.compare_exchange(ISOLATED, ORPHANED, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// An orphan's holder becomes its owner.
+    pub(crate) fn adopt(&self, frame: FrameId) {
+        // Relaxed: holder and owner are one now.
+        self.record(frame).place.store(ISOLATED, Ordering::Relaxed);
+    }
+
+    // ---- what belongs to a stay
+
+    pub(crate) fn generation(&self, frame: FrameId) -> u32 {
+        self.record(frame).generation.load(Ordering::Relaxed)
+    }
+
+    /// Ends the owner's stay (I4). False if the frame is now retired.
+    pub(crate) fn next_generation(&self, frame: FrameId) -> bool {
+        let next = self.generation(frame) + 1;
+        self.record(frame).generation.store(next, Ordering::Relaxed);
+        next != RETIRED
+    }
+
+    pub(crate) fn is_retired(&self, frame: FrameId) -> bool {
+        self.generation(frame) == RETIRED
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_last_generation(&self, frame: FrameId) {
+        self.record(frame).generation.store(RETIRED - 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn word(&self, frame: FrameId) -> u64 {
+        self.record(frame).word.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_word(&self, frame: FrameId, word: u64) {
+        self.record(frame).word.store(word, Ordering::Relaxed);
+    }
+
+    pub(crate) fn group(&self, frame: FrameId) -> u32 {
+        self.record(frame).group.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn owner(&self, frame: FrameId) -> u32 {
+        self.record(frame).owner.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_labels(&self, frame: FrameId, group: u32, owner: u32, rank: u32) {
+        let record = self.record(frame);
+        record.group.store(group, Ordering::Relaxed);
+        record.owner.store(owner, Ordering::Relaxed);
+        record.rank.store(rank, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rank(&self, frame: FrameId) -> u32 {
+        self.record(frame).rank.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_rank(&self, frame: FrameId, rank: u32) {
+        self.record(frame).rank.store(rank, Ordering::Relaxed);
+    }
+
+    // ---- links
+
+    pub(crate) fn prev(&self, frame: FrameId) -> Option<FrameId> {
+        FrameId::from_link(self.record(frame).prev.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn next(&self, frame: FrameId) -> Option<FrameId> {
+        FrameId::from_link(self.record(frame).next.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_prev(&self, frame: FrameId, prev: Option<FrameId>) {
+        self.record(frame).prev.store(FrameId::to_link(prev), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_next(&self, frame: FrameId, next: Option<FrameId>) {
+        self.record(frame).next.store(FrameId::to_link(next), Ordering::Relaxed);
+    }
+
+    /// Asks the CPU to fetch a record that is about to be looked at.
+    #[inline]
+    pub(crate) fn prefetch(&self, frame: FrameId) {
+        #[cfg(all(target_arch = "x86_64", not(pagefold_loom)))]
+        // SAFETY: prefetching has no effect on memory; SSE is part of x86-64.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(self.record(frame)).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(pagefold_loom))))]
+        let _ = frame;
+    }
+}

@@ -1,0 +1,472 @@
+//! The memory manager's ground floor: frames, the words that name them, and the budget for both.
+
+use sync::SharedBytes;
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+use crate::budget::Budget;
+use crate::config::{Config, Layout};
+use crate::error::ReserveError;
+use crate::extents::{Drain, Extents};
+use crate::fork_mark::ForkMark;
+use crate::frame_table::{FrameId, FrameTable};
+use crate::free_frames::{Batch, FreeFrames};
+use crate::numa::Nodes;
+use crate::page_map::vacate;
+use crate::page_word::PageWord;
+use crate::page_words::PageWords;
+use crate::region::{Protection, Region};
+use crate::wait_table::WaitTable;
+
+/// All frames of one budget.
+///
+/// A frame is with exactly one of these at a time:
+///
+/// | | who |
+/// |---|---|
+/// | free | [`FreeFrames`], with memory; [`Extents`], without |
+/// | owned | an [`OwnedFrame`]: being loaded, or just evicted |
+/// | resident | its page's word, which leads readers to it; its group's list, or whoever has it as an [`IsolatedFrame`] |
+#[derive(Debug)]
+pub struct Frames {
+    pub(crate) table: FrameTable,
+    bytes: Region<AtomicU64>,
+    words_per_frame: usize,
+    pub(crate) words: PageWords,
+    free: FreeFrames,
+    extents: Extents,
+    pub(crate) budget: Budget,
+    pub(crate) waits: WaitTable,
+    layout: Layout,
+    fork: ForkMark,
+    retired: AtomicUsize,
+}
+
+impl Frames {
+    /// Reserves address space for as much memory as the budget may ever become; takes no memory yet, unless
+    /// [`Config::pretouch`] says so.
+    ///
+    /// # Errors
+    /// When the system refuses the address space or, with `pretouch`, the memory.
+    pub fn new(config: &Config) -> Result<Self, ReserveError> {
+        let layout = config.layout();
+        let nodes = config.nodes.map_or_else(Nodes::detect, Nodes::pretend);
+        let words_per_frame = layout.page_size / size_of::<u64>();
+        let arena = Protection { huge: layout.huge, ..Protection::default() };
+        // Huge pages for the table only where it is large: otherwise they would round its memory up by too much.
+        let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
+        let frames = Self {
+            table: FrameTable::new(Region::reserve(layout.frames, table)?),
+            bytes: Region::reserve(layout.frames * words_per_frame, arena)?,
+            words_per_frame,
+            words: PageWords::reserve(layout.words)?,
+            extents: Extents::new(layout.frames, layout.extent_shift, nodes.count()),
+            free: FreeFrames::new(nodes, layout.extent_shift, layout.frames_at_start),
+            budget: Budget::new(config.memory),
+            waits: WaitTable::new(),
+            fork: ForkMark::new()?,
+            retired: AtomicUsize::new(0),
+            layout,
+        };
+        // What the structures themselves take. A budget that can't even hold that was refused by the policy.
+        let _ = frames.budget.try_charge(frames.free.bytes() + size_of::<Self>() as u64);
+        if config.pretouch {
+            frames.pretouch()?;
+        }
+        Ok(frames)
+    }
+
+    fn pretouch(&self) -> Result<(), ReserveError> {
+        while let Some(extent) = self.populate() {
+            self.bytes.touch(self.words_of_extent(extent))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes in a page, and in a frame.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.layout.page_size
+    }
+
+    /// The memory budget, of which frames and page maps are charged here and other metadata by the policy.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Whether this is a child process that was forked while the frames were in use. It has none of their memory.
+    #[inline]
+    #[must_use]
+    pub fn forked(&self) -> bool {
+        self.fork.is_child()
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self, frame: FrameId) -> SharedBytes<'_> {
+        let start = frame.index() * self.words_per_frame;
+        SharedBytes::new(&self.bytes[start..start + self.words_per_frame])
+    }
+
+    // ---- free frames
+
+    /// A free frame: this CPU's, else one with new memory if the budget allows, else anybody's. `None` when there is
+    /// none: something has to be reclaimed.
+    #[must_use]
+    pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
+        let frame = self.free.take(&self.table).or_else(|| {
+            if self.free.in_depots() == 0 {
+                self.populate();
+            }
+            self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table))
+        })?;
+        Some(OwnedFrame::new(self, frame))
+    }
+
+    /// Takes memory for an extent into use, if the budget has room for it.
+    fn populate(&self) -> Option<usize> {
+        let charge = |first_time| self.budget.try_charge(self.layout.extent_cost(first_time));
+        let node = self.free.node_here();
+        let extent = self.extents.populate(node, charge)?;
+        self.bytes.prefer_node(self.words_of_extent(extent), extent % self.extents.nodes());
+        let mut batch = Batch::default();
+        // Backwards, so that frames are taken in the order of their addresses.
+        for number in self.extents.frames_of(extent).rev() {
+            let frame = FrameId::new(number as u32);
+            if self.table.is_retired(frame) {
+                continue;
+            }
+            self.table.first_owner(frame);
+            batch.push(&self.table, frame);
+            if batch.len() == self.free.batch_len() {
+                self.free.put_batch(&self.table, std::mem::take(&mut batch));
+            }
+        }
+        self.free.put_batch(&self.table, batch);
+        Some(extent)
+    }
+
+    fn words_of_extent(&self, extent: usize) -> std::ops::Range<usize> {
+        let frames = self.extents.frames_of(extent);
+        frames.start * self.words_per_frame..frames.end * self.words_per_frame
+    }
+
+    /// Frames that can be had without reclaim, roughly: what CPUs have in stock isn't counted.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        let room = self.budget.room() / self.layout.extent_cost(true);
+        let unpopulated = self.extents.count() - self.extents.populated();
+        self.free.in_depots() + (room as usize).min(unpopulated) * self.extents.frames_each()
+    }
+
+    /// Counts for reports.
+    #[must_use]
+    pub fn stats(&self) -> FrameStats {
+        let populated = self.extents.populated() * self.extents.frames_each();
+        FrameStats {
+            frames: populated,
+            free_frames: self.free.count(),
+            retired_frames: self.retired.load(Ordering::Relaxed),
+            map_bytes: self.words.chunks.bytes(),
+        }
+    }
+
+    fn free(&self, frame: FrameId) {
+        if !self.table.next_generation(frame) {
+            self.retired.fetch_add(1, Ordering::Relaxed);
+            #[cfg(not(pagefold_loom))]
+            {
+                let start = frame.index() * self.words_per_frame;
+                self.bytes.discard(start..start + self.words_per_frame);
+            }
+        } else if !self.extents.catch(&self.table, frame) {
+            self.free.put(&self.table, frame);
+        }
+    }
+
+    // ---- giving memory back
+
+    /// Changes the budget's limit. Lowering it gives nothing back by itself: [`begin_drain`](Self::begin_drain).
+    pub fn set_budget(&self, bytes: u64) {
+        self.budget.set_max(bytes);
+    }
+
+    /// The largest budget that there is address space for.
+    #[must_use]
+    pub fn budget_max(&self) -> u64 {
+        self.layout.budget_max()
+    }
+
+    /// Starts to give an extent of frames back to the system; `None` when no extent has memory. The caller then takes
+    /// every page out of it that [`FrameDrain::frames`] names, and calls [`FrameDrain::finish`].
+    #[must_use]
+    pub fn begin_drain(&self) -> Option<FrameDrain<'_>> {
+        let drain = self.extents.begin_drain()?;
+        self.free.sift(&self.table, |frame| self.extents.catch(&self.table, frame));
+        Some(FrameDrain { frames: self, drain })
+    }
+
+    /// Extents that have memory: how often [`begin_drain`](Self::begin_drain) has something new to offer.
+    #[must_use]
+    pub fn extents(&self) -> usize {
+        self.extents.populated()
+    }
+
+    /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a while. Says how many.
+    pub fn sweep_maps(&self, wanted: usize) -> usize {
+        self.words.sweep(wanted, &self.budget)
+    }
+
+    // ---- isolated frames
+
+    /// Takes the right to unlink a listed frame. `None` if somebody else has it, or it isn't listed.
+    #[must_use]
+    pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
+        self.table.isolate(frame).then_some(IsolatedFrame(frame))
+    }
+
+    /// Ends isolation: the frame counts as listed from here on. Call it with the lock of the list that it was linked
+    /// into held.
+    ///
+    /// # Errors
+    /// The frame, if its page was removed meanwhile: unlink and drop it.
+    pub fn put_back(&self, frame: IsolatedFrame) -> Result<(), OwnedFrame<'_>> {
+        if self.table.put_back(frame.0) { Ok(()) } else { Err(self.adopt(frame)) }
+    }
+
+    fn adopt(&self, orphan: IsolatedFrame) -> OwnedFrame<'_> {
+        self.table.adopt(orphan.0);
+        OwnedFrame::new(self, orphan.0)
+    }
+
+    /// Whether the page was used since this was last asked.
+    #[must_use]
+    pub fn take_referenced(&self, frame: &IsolatedFrame) -> bool {
+        let stay = PageWord::resident(frame.0, self.table.generation(frame.0)).with_referenced(true);
+        let (_, word) = self.word_of(frame.0);
+        // Relaxed: the bit publishes nothing.
+        word.load(Ordering::Relaxed) == stay.bits()
+            && word
+                .compare_exchange(stay.bits(), stay.with_referenced(false).bits(), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Evicts an isolated page, leaving `shadow` in its word.
+    ///
+    /// # Errors
+    /// The isolated frame again, if the page is pinned, or was removed by somebody else.
+    pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, IsolatedFrame> {
+        if !self.table.freeze(frame.0) {
+            return Err(frame);
+        }
+        // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's.
+        let (index, word) = self.word_of(frame.0);
+        let stay = PageWord::resident(frame.0, self.table.generation(frame.0));
+        let vacated = vacate(word, stay, shadow);
+        debug_assert!(vacated, "a frozen frame's word changed");
+        self.words.chunks.leave(index);
+        Ok(OwnedFrame::new(self, frame.0))
+    }
+
+    /// Whether somebody has the page pinned now.
+    #[must_use]
+    pub fn is_pinned(&self, frame: &IsolatedFrame) -> bool {
+        self.table.is_pinned(frame.0)
+    }
+
+    /// The group that the frame's page is charged to.
+    #[must_use]
+    pub fn group(&self, frame: FrameId) -> u32 {
+        self.table.group(frame)
+    }
+
+    /// Whose page it is.
+    #[must_use]
+    pub fn owner(&self, frame: FrameId) -> u32 {
+        self.table.owner(frame)
+    }
+
+    /// The policy's rank of the page.
+    #[must_use]
+    pub fn rank(&self, frame: FrameId) -> u32 {
+        self.table.rank(frame)
+    }
+
+    /// Changes the rank. For whoever has the frame isolated, or holds the lock of its list.
+    pub fn set_rank(&self, frame: FrameId, rank: u32) {
+        self.table.set_rank(frame, rank);
+    }
+
+    /// The list links, for the list that the frame is on, under its lock: towards the head.
+    #[must_use]
+    pub fn prev(&self, frame: FrameId) -> Option<FrameId> {
+        self.table.prev(frame)
+    }
+
+    /// As [`prev`](Self::prev): towards the tail.
+    #[must_use]
+    pub fn next(&self, frame: FrameId) -> Option<FrameId> {
+        self.table.next(frame)
+    }
+
+    /// As [`prev`](Self::prev).
+    pub fn set_prev(&self, frame: FrameId, prev: Option<FrameId>) {
+        self.table.set_prev(frame, prev);
+    }
+
+    /// As [`prev`](Self::prev).
+    pub fn set_next(&self, frame: FrameId, next: Option<FrameId>) {
+        self.table.set_next(frame, next);
+    }
+
+    /// Fetches a frame's record, and the word of its page, into the CPU's cache ahead of use.
+    #[inline]
+    pub fn prefetch(&self, frame: FrameId) {
+        self.table.prefetch(frame);
+    }
+}
+
+/// Counts of a [`Frames`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameStats {
+    /// Frames that have memory.
+    pub frames: usize,
+    /// Those of them that are free.
+    pub free_frames: usize,
+    /// Frames whose generations are used up.
+    pub retired_frames: usize,
+    /// Bytes that page maps take.
+    pub map_bytes: u64,
+}
+
+/// A frame that nobody else can reach: free, until its owner publishes a page in it. Dropped, it is freed.
+#[derive(Debug)]
+pub struct OwnedFrame<'a> {
+    frames: &'a Frames,
+    id: FrameId,
+}
+
+impl<'a> OwnedFrame<'a> {
+    pub(crate) fn new(frames: &'a Frames, id: FrameId) -> Self {
+        Self { frames, id }
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn id(&self) -> FrameId {
+        self.id
+    }
+
+    /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has to write all of
+    /// them, or publish nothing.
+    pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
+        // Pairs with the fence in `PageMap::read`: whoever copies one of the bytes written now sees that the frame's
+        // last stay is over.
+        fence(Ordering::Release);
+        fill(self.frames.bytes(self.id))
+    }
+
+    /// Copies from the frame.
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
+        self.frames.bytes(self.id).copy_to(offset, into);
+    }
+
+    pub(crate) fn give_up(self) -> FrameId {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+}
+
+impl Drop for OwnedFrame<'_> {
+    fn drop(&mut self) {
+        self.frames.free(self.id);
+    }
+}
+
+/// A resident frame that is on no list, and that only its holder may list again or evict. It must not be forgotten:
+/// end it with [`Frames::put_back`] or [`Frames::evict`].
+#[derive(Debug)]
+#[must_use = "a forgotten frame is never reclaimed"]
+pub struct IsolatedFrame(FrameId);
+
+impl IsolatedFrame {
+    pub(crate) fn new(id: FrameId) -> Self {
+        Self(id)
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn id(&self) -> FrameId {
+        self.0
+    }
+}
+
+/// A resident frame whose page stays, unchanged, while this lives.
+#[derive(Debug)]
+pub struct PinnedFrame<'a> {
+    frames: &'a Frames,
+    id: FrameId,
+}
+
+impl<'a> PinnedFrame<'a> {
+    pub(crate) fn new(frames: &'a Frames, id: FrameId) -> Self {
+        Self { frames, id }
+    }
+
+    /// The page's bytes.
+    #[cfg(not(pagefold_loom))]
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of `frame_table`); the Acquire
+        // of the pin put the loader's writes before this.
+        unsafe { self.frames.bytes(self.id).as_slice() }
+    }
+
+    /// Copies from the page.
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
+        self.frames.bytes(self.id).copy_to(offset, into);
+    }
+}
+
+impl Drop for PinnedFrame<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frames.table.unpin(self.id);
+    }
+}
+
+/// An extent of frames on its way back to the system. While one lives, another drain waits.
+#[derive(Debug)]
+pub struct FrameDrain<'a> {
+    frames: &'a Frames,
+    drain: Drain<'a>,
+}
+
+impl FrameDrain<'_> {
+    /// The extent's frames, in use or not. Isolate each that is listed, and evict it.
+    pub fn frames(&self) -> impl Iterator<Item = FrameId> + use<> {
+        self.frames.extents.frames_of(self.drain.extent()).map(|number| FrameId::new(number as u32))
+    }
+
+    /// Gives the extent's memory back and uncharges it. False, and all is as before, if a frame of it is still in use.
+    #[must_use]
+    pub fn finish(self) -> bool {
+        let Self { frames, drain } = self;
+        let extent = drain.extent();
+        frames.free.sift(&frames.table, |frame| frames.extents.catch(&frames.table, frame));
+        let numbers = frames.extents.frames_of(extent);
+        let retired = numbers.filter(|&number| frames.table.is_retired(FrameId::new(number as u32))).count();
+        let give_back = || {
+            frames.bytes.discard(frames.words_of_extent(extent));
+            frames.budget.uncharge(frames.layout.extent_cost(false));
+        };
+        match drain.end(retired, give_back) {
+            Ok(()) => true,
+            Err(caught) => {
+                frames.free.put_batch(&frames.table, caught);
+                false
+            }
+        }
+    }
+}

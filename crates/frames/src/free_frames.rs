@@ -1,0 +1,238 @@
+//! Free frames: a stock for each CPU, a depot for each NUMA node, batches that move between them whole.
+//!
+//! A batch is a chain through the frames' `next` links, so moving one touches its first frame and nothing else. A
+//! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
+//! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A stock is
+//! small and lockable: whoever finds no frame elsewhere takes what other CPUs have.
+//!
+//! Nothing here allocates memory: the depot's batches hang together by the `prev` links of their first frames.
+//!
+//! Lock order: a stock, then a depot. Two stocks are never held together.
+
+use sync::PerCpu;
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::lock::Mutex;
+
+use crate::frame_table::{FrameId, FrameTable};
+use crate::numa::Nodes;
+
+/// Frames in a full batch, where the arena is large enough for full ones.
+pub(crate) const BATCH_MAX: usize = 64;
+
+/// Some frames, chained by `next`.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    head: Option<FrameId>,
+    len: usize,
+}
+
+impl Batch {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn push(&mut self, table: &FrameTable, frame: FrameId) {
+        table.set_next(frame, self.head);
+        self.head = Some(frame);
+        self.len += 1;
+    }
+
+    pub(crate) fn pop(&mut self, table: &FrameTable) -> Option<FrameId> {
+        let frame = self.head?;
+        self.head = table.next(frame);
+        self.len -= 1;
+        Some(frame)
+    }
+}
+
+/// What one CPU has at hand. All its frames are of the CPU's own node.
+#[derive(Debug, Default)]
+struct Stock {
+    current: Batch,
+    spare: Batch,
+}
+
+/// A node's batches, the one put in last first.
+#[derive(Debug, Default)]
+struct Depot {
+    head: Option<FrameId>,
+    /// Single frames that came home from CPUs of other nodes, until they make a batch.
+    strays: Batch,
+}
+
+impl Depot {
+    fn put(&mut self, table: &FrameTable, batch: Batch) {
+        let Some(first) = batch.head else { return };
+        table.set_word(first, batch.len as u64);
+        table.set_prev(first, self.head);
+        self.head = Some(first);
+    }
+
+    fn take(&mut self, table: &FrameTable) -> Option<Batch> {
+        let Some(first) = self.head else {
+            return (self.strays.len > 0).then(|| std::mem::take(&mut self.strays));
+        };
+        self.head = table.prev(first);
+        Some(Batch { head: Some(first), len: table.word(first) as usize })
+    }
+}
+
+/// All free frames that have memory behind them.
+#[derive(Debug)]
+pub(crate) struct FreeFrames {
+    stocks: PerCpu<Mutex<Stock>>,
+    depots: Box<[Mutex<Depot>]>,
+    /// Frames in the depots. Written when a batch moves; read as an estimate.
+    in_depots: AtomicUsize,
+    batch_len: usize,
+    nodes: Nodes,
+    /// Node of a frame: its extent's number modulo the number of nodes.
+    extent_shift: u32,
+}
+
+impl FreeFrames {
+    pub(crate) fn new(nodes: Nodes, extent_shift: u32, frames: usize) -> Self {
+        let stocks = PerCpu::new(Mutex::default);
+        // Stocks may hold two batches a CPU: keep that below a quarter of a small arena.
+        let batch_len = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
+        let depots = (0..nodes.count()).map(|_| Mutex::default()).collect();
+        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_len, nodes, extent_shift }
+    }
+
+    pub(crate) fn batch_len(&self) -> usize {
+        self.batch_len
+    }
+
+    fn node_of(&self, frame: FrameId) -> usize {
+        (frame.index() >> self.extent_shift) % self.depots.len()
+    }
+
+    /// The node of the CPU that this thread is on.
+    pub(crate) fn node_here(&self) -> usize {
+        self.nodes.here()
+    }
+
+    /// Frames in the depots, roughly. What CPUs have in stock isn't counted.
+    pub(crate) fn in_depots(&self) -> usize {
+        // Relaxed: an estimate.
+        self.in_depots.load(Ordering::Relaxed)
+    }
+
+    /// A frame from this CPU's stock or its node's depot.
+    pub(crate) fn take(&self, table: &FrameTable) -> Option<FrameId> {
+        let mut stock = self.stocks.here().lock();
+        if stock.current.len == 0 {
+            stock.current = if stock.spare.len > 0 {
+                std::mem::take(&mut stock.spare)
+            } else {
+                self.take_batch(table, self.nodes.here())?
+            };
+        }
+        stock.current.pop(table)
+    }
+
+    /// A frame from wherever there is one: other nodes' depots, then other CPUs' stocks.
+    pub(crate) fn take_anywhere(&self, table: &FrameTable) -> Option<FrameId> {
+        let here = self.nodes.here();
+        for step in 0..self.depots.len() {
+            if let Some(mut batch) = self.take_batch(table, (here + step) % self.depots.len()) {
+                let frame = batch.pop(table);
+                self.put_batch(table, batch);
+                return frame;
+            }
+        }
+        self.stocks.others_first().find_map(|stock| {
+            let mut stock = stock.lock();
+            if stock.current.len == 0 {
+                stock.current = std::mem::take(&mut stock.spare);
+            }
+            stock.current.pop(table)
+        })
+    }
+
+    fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
+        let batch = self.depots[node].lock().take(table)?;
+        self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
+        Some(batch)
+    }
+
+    /// Puts a batch, all of one node, into that node's depot.
+    pub(crate) fn put_batch(&self, table: &FrameTable, batch: Batch) {
+        let Some(first) = batch.head else { return };
+        // Counted first, so that the number is never below zero.
+        self.in_depots.fetch_add(batch.len, Ordering::Relaxed);
+        self.depots[self.node_of(first)].lock().put(table, batch);
+    }
+
+    /// Puts a frame into this CPU's stock, and a batch that has become full into the depot.
+    pub(crate) fn put(&self, table: &FrameTable, frame: FrameId) {
+        let node = self.node_of(frame);
+        if node != self.nodes.here() {
+            return self.put_stray(table, node, frame);
+        }
+        let full = {
+            let mut stock = self.stocks.here().lock();
+            stock.current.push(table, frame);
+            if stock.current.len < self.batch_len {
+                return;
+            }
+            let current = std::mem::take(&mut stock.current);
+            std::mem::replace(&mut stock.spare, current)
+        };
+        self.put_batch(table, full);
+    }
+
+    fn put_stray(&self, table: &FrameTable, node: usize, frame: FrameId) {
+        self.in_depots.fetch_add(1, Ordering::Relaxed);
+        let mut depot = self.depots[node].lock();
+        depot.strays.push(table, frame);
+        if depot.strays.len >= self.batch_len {
+            let batch = std::mem::take(&mut depot.strays);
+            depot.put(table, batch);
+        }
+    }
+
+    /// Frames that are free now: a count under each lock in turn, so frames that move meanwhile may be missed.
+    pub(crate) fn count(&self) -> usize {
+        let stocks: usize = self
+            .stocks
+            .iter()
+            .map(|stock| {
+                let stock = stock.lock();
+                stock.current.len + stock.spare.len
+            })
+            .sum();
+        stocks + self.in_depots()
+    }
+
+    /// Shows every free frame to `take`, and keeps those that it doesn't take.
+    pub(crate) fn sift(&self, table: &FrameTable, mut take: impl FnMut(FrameId) -> bool) {
+        let mut kept = Depot::default();
+        let mut sift = |mut batch: Batch| {
+            let mut rest = Batch::default();
+            while let Some(frame) = batch.pop(table) {
+                if !take(frame) {
+                    rest.push(table, frame);
+                }
+            }
+            kept.put(table, rest);
+        };
+        for node in 0..self.depots.len() {
+            while let Some(batch) = self.take_batch(table, node) {
+                sift(batch);
+            }
+        }
+        for stock in self.stocks.iter() {
+            let Stock { current, spare } = std::mem::take(&mut *stock.lock());
+            sift(current);
+            sift(spare);
+        }
+        while let Some(batch) = kept.take(table) {
+            self.put_batch(table, batch);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.stocks.bytes()
+    }
+}

@@ -1,0 +1,38 @@
+//! Page frames: the part of Pagefold that holds the `unsafe`.
+//!
+//! - [`Frames`] is one budget's memory: an arena of type-stable frames that eviction never unmaps, a table with one
+//!   cache line for each, free frames per CPU.
+//! - [`PageMap`] is one object's page words. A word says in eight bytes where its page is; looking it up is one load.
+//! - [`Budget`] is the number that none of this exceeds.
+//!
+//! Everything above, which files there are, whom a page is charged to and which page has to go, is policy and lives
+//! in the `pagefold` crate, without `unsafe`. The protocols are in the heads of `page_word`, `frame_table`,
+//! `page_map`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
+//!
+//! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot; population and
+//! free segments are leaves.
+
+mod budget;
+mod chunks;
+mod config;
+mod error;
+mod extents;
+mod fork_mark;
+mod frame_table;
+mod frames;
+mod free_frames;
+mod numa;
+mod page_map;
+mod page_word;
+mod page_words;
+mod region;
+mod wait_table;
+
+pub use budget::Budget;
+pub use config::Config;
+pub use error::ReserveError;
+pub use frame_table::FrameId;
+pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
+pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, TooManyPins};
+pub use page_word::{PageState, PageWord};
+pub use wait_table::LoadFailure;

@@ -1,0 +1,83 @@
+//! The machine's NUMA nodes: which CPU belongs to which, and memory that prefers one.
+
+use std::fs;
+
+/// CPUs by node.
+#[derive(Debug, Clone)]
+pub(crate) struct Nodes {
+    /// The node of each CPU.
+    of_cpu: Vec<usize>,
+    count: usize,
+}
+
+impl Nodes {
+    /// As the system lists them; a single node where it lists none.
+    pub(crate) fn detect() -> Self {
+        let cpus = sync::cpu::count();
+        let mut of_cpu = vec![0; cpus];
+        let mut count = 1;
+        if cfg!(not(pagefold_loom)) {
+            for node in 0.. {
+                let Ok(list) = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")) else {
+                    break;
+                };
+                for cpu in parse_list(&list).filter(|&cpu| cpu < cpus) {
+                    of_cpu[cpu] = node;
+                }
+                count = node + 1;
+            }
+        }
+        Self { of_cpu, count }
+    }
+
+    /// CPUs dealt out to `count` imaginary nodes, for tests on a machine with one.
+    pub(crate) fn pretend(count: usize) -> Self {
+        let count = count.max(1);
+        Self { of_cpu: (0..sync::cpu::count()).map(|cpu| cpu % count).collect(), count }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The node of the CPU that this thread is on.
+    #[inline]
+    pub(crate) fn here(&self) -> usize {
+        if self.count == 1 { 0 } else { self.of_cpu.get(sync::cpu::current()).copied().unwrap_or(0) }
+    }
+}
+
+/// The numbers in the kernel's notation of a list: `0-3,8`.
+fn parse_list(list: &str) -> impl Iterator<Item = usize> {
+    list.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+        })
+        .flatten()
+}
+
+/// Has the kernel prefer memory of `node` for a part of one of our own mappings.
+#[cfg(not(pagefold_loom))]
+pub(crate) fn prefer(start: *mut core::ffi::c_void, bytes: usize, node: usize) {
+    /// `MPOL_PREFERRED`: this node while it has memory, any other afterwards.
+    const PREFERRED: i32 = 1;
+    let Some(mask) = u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)) else { return };
+    // SAFETY: the mask outlives the call; the policy of our own mapping changes where memory comes from, not what is
+    // in it. Refusals (one node, a seccomp filter) leave things as they are.
+    unsafe {
+        libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, &raw const mask, 64_u64, 0_u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn lists_of_cpus() {
+        let parse = |list| super::parse_list(list).collect::<Vec<_>>();
+        assert_eq!(parse("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(parse("5"), [5]);
+        assert_eq!(parse(""), [0_usize; 0]);
+    }
+}

@@ -1,0 +1,376 @@
+//! A page map: one page word for each page of one object, and the three ways to use it.
+//!
+//! **Reading without a trace** ([`PageMap::read`]). The reader writes nothing that is shared, not even a count:
+//! ```text
+//!   reader                                   others
+//!   a = word.load(Acquire)                   word: resident(f, g) → vacant          (evict)
+//!   copy bytes of frame(a)      Relaxed      … f is freed, taken by another loader
+//!   fence(Acquire)                           fence(Release)            (`OwnedFrame::fill`)
+//!   b = word.load(Relaxed)                   bytes of f = another page's   Relaxed
+//!   a, b the same stay? the copy is good
+//! ```
+//! If the copy holds a byte that the next loader of `f` wrote, the reader's fence synchronises with that loader's
+//! fence; the eviction happened before that, so `b` is the eviction's value or a later one, and no later one equals
+//! `a` (`page_word`: a word never comes back). A byte that the loader of *this* stay wrote is there by the Acquire load
+//! of `a`, which pairs with the swap in `publish`. So a good copy is this page's bytes, all of one stay: P1, P2.
+//!
+//! **Pinning** ([`PageMap::pin`]). Add a pin to the frame that the word names; look at the word again; if it isn't the
+//! same stay, take the pin back (mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`).
+//!
+//! **Loading** ([`PageMap::begin_load`]). One thread wins the swap from *vacant* to *loading* and has to end the load;
+//! the others wait for it. The loader already has its frame: whoever has a word in *loading* never waits for memory.
+
+use sync::Arc;
+use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
+
+use crate::chunks::NoRoom;
+use crate::error::ReserveError;
+use crate::frame_table::{FrameId, PinRefused};
+use crate::frames::{Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
+use crate::page_word::{PageState, PageWord};
+use crate::wait_table::LoadFailure;
+
+/// The words of one object's pages.
+#[derive(Debug)]
+pub struct PageMap {
+    frames: Arc<Frames>,
+    first: usize,
+    reserved: usize,
+    pages: usize,
+}
+
+/// Labels that a page carries from its load until it is evicted, in the policy's numbering.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Labels {
+    /// The memory group charged for the page.
+    pub group: u32,
+    /// Whose page it is.
+    pub owner: u32,
+    /// The policy's rank at the start.
+    pub rank: u32,
+}
+
+/// What [`PageMap::begin_load`] found.
+#[derive(Debug)]
+pub enum BeginLoad<'a> {
+    /// This thread loads the page.
+    Begun(Loading<'a>),
+    /// It is there already.
+    Resident,
+    /// Another thread loads it: [`PageMap::wait`].
+    Busy,
+    /// The budget has no room for the part of the map that the page's word is in.
+    NoRoom,
+}
+
+/// What [`PageMap::detach`] did.
+#[derive(Debug)]
+pub enum Detach<'a> {
+    /// The page isn't in memory.
+    Vacant,
+    /// Somebody has the page pinned, or is about to evict it.
+    Busy,
+    /// Somebody is loading the page.
+    Loading,
+    /// The page is out of memory. Its frame still hangs on its group's list: take it off, then drop it.
+    Listed(OwnedFrame<'a>),
+    /// The page is out of memory, and whoever has its frame isolated will free it.
+    Orphaned,
+}
+
+impl PageMap {
+    /// A map for `pages` pages, none of them in memory. Takes address space, but no memory.
+    ///
+    /// # Errors
+    /// When the address space reserved for page words is used up.
+    pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
+        let range = frames.words.allocate(pages)?;
+        // A page's number fits: `allocate` found that many words.
+        Ok(Self { first: range.start, reserved: range.len(), pages: pages as usize, frames })
+    }
+
+    /// Pages that the map was made for.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages as u64
+    }
+
+    /// The frames that the map's pages live in.
+    #[must_use]
+    pub fn frames(&self) -> &Arc<Frames> {
+        &self.frames
+    }
+
+    /// The word of `page`, and its number. `None` past the end.
+    #[inline]
+    fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
+        if page >= self.pages as u64 {
+            return None;
+        }
+        let index = self.first + page as usize;
+        Some((index, &self.frames.words.words[index]))
+    }
+
+    /// Where the page is now.
+    #[must_use]
+    pub fn state(&self, page: u64) -> PageState {
+        match self.word(page) {
+            Some((_, word)) => PageWord::from_bits(word.load(Ordering::Acquire)).state(),
+            None => PageWord::NEVER.state(),
+        }
+    }
+
+    /// Copies bytes of a resident page from `offset` within it, without a lock, a pin or a shared write. False if the
+    /// page isn't in memory, or left it meanwhile; `into` then holds nothing of use.
+    ///
+    /// # Panics
+    /// If the range leaves the page: a bug of the caller.
+    #[inline]
+    pub fn read(&self, page: u64, offset: usize, into: &mut [u8]) -> bool {
+        let Some((_, word)) = self.word(page) else { return false };
+        // Acquire pairs with the swap in `publish`: the loader's bytes are visible.
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        let Some(frame) = before.frame() else { return false };
+        self.frames.bytes(frame).copy_to(offset, into);
+        // Pairs with the fence in `OwnedFrame::fill`: see the module head.
+        fence(Ordering::Acquire);
+        let after = PageWord::from_bits(word.load(Ordering::Relaxed));
+        if !before.same_stay(after) {
+            return false;
+        }
+        if !after.is_referenced() {
+            reference(word, after);
+        }
+        true
+    }
+
+    /// Pins a resident page: its bytes stay where they are and as they are until the pin is dropped. `None` if the
+    /// page isn't in memory.
+    ///
+    /// # Errors
+    /// [`TooManyPins`] when the page has a billion pins.
+    #[inline]
+    pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, TooManyPins> {
+        let Some((_, word)) = self.word(page) else { return Ok(None) };
+        let mut backoff = Backoff::new();
+        loop {
+            let before = PageWord::from_bits(word.load(Ordering::Acquire));
+            let Some(frame) = before.frame() else { return Ok(None) };
+            match self.frames.table.pin(frame) {
+                Ok(()) => {}
+                // An evictor has the frame for a moment: the word will say what became of it.
+                Err(PinRefused::Frozen) => {
+                    backoff.wait();
+                    continue;
+                }
+                Err(PinRefused::Saturated) => return Err(TooManyPins),
+            }
+            let pin = PinnedFrame::new(&self.frames, frame);
+            // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table` says why.
+            let after = PageWord::from_bits(word.load(Ordering::Relaxed));
+            if before.same_stay(after) {
+                if !after.is_referenced() {
+                    reference(word, after);
+                }
+                return Ok(Some(pin));
+            }
+        }
+    }
+
+    /// Starts to load a page that isn't in memory.
+    #[must_use]
+    pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
+        let Some((index, word)) = self.word(page) else { return BeginLoad::NoRoom };
+        let mut entered = false;
+        let found = loop {
+            let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+            let shadow = match now.state() {
+                PageState::Vacant { shadow } => shadow,
+                PageState::Loading => break BeginLoad::Busy,
+                PageState::Resident { .. } => break BeginLoad::Resident,
+            };
+            if !entered {
+                if self.frames.words.enter(index, &self.frames.budget) == Err(NoRoom) {
+                    return BeginLoad::NoRoom;
+                }
+                entered = true;
+                continue; // The shadow may have been given back with its chunk.
+            }
+            // Acquire: what the evictor of the last stay did comes first. Relaxed on failure: we look again.
+            let loading = PageWord::loading().bits();
+            if word.compare_exchange(now.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return BeginLoad::Begun(Loading { map: self, index, shadow, ended: false });
+            }
+        };
+        if entered {
+            self.frames.words.chunks.leave(index);
+        }
+        found
+    }
+
+    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the page is still there.
+    ///
+    /// # Errors
+    /// The failure of that load.
+    pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
+        match self.word(page) {
+            Some((index, word)) => self.frames.waits.wait(index, word),
+            None => Ok(()),
+        }
+    }
+
+    /// The pages that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
+    pub fn pages_in_memory(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = &self.frames.words;
+        words.chunks.in_use(self.first..self.first + self.pages).flat_map(move |chunk| {
+            // Relaxed: whoever uses the page looks at its word again.
+            let occupied = |&index: &usize| {
+                let state = PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
+                !matches!(state, PageState::Vacant { .. })
+            };
+            chunk.filter(occupied).map(|index| (index - self.first) as u64)
+        })
+    }
+
+    /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`.
+    #[must_use]
+    pub fn detach(&self, page: u64, shadow: u64) -> Detach<'_> {
+        let Some((index, word)) = self.word(page) else { return Detach::Vacant };
+        let now = PageWord::from_bits(word.load(Ordering::Acquire));
+        let Some(frame) = now.frame() else {
+            return if now.is_loading() { Detach::Loading } else { Detach::Vacant };
+        };
+        if !self.frames.table.freeze(frame) {
+            return Detach::Busy;
+        }
+        // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
+        // that still names it changes in nothing but the referenced bit.
+        if !vacate(word, now, shadow) {
+            self.frames.table.unfreeze(frame, 0);
+            return Detach::Busy;
+        }
+        self.frames.words.chunks.leave(index);
+        let mut backoff = Backoff::new();
+        loop {
+            if self.frames.table.isolate(frame) {
+                return Detach::Listed(OwnedFrame::new(&self.frames, frame));
+            }
+            if self.frames.table.orphan(frame) {
+                return Detach::Orphaned;
+            }
+            // Listed and isolated in between: at most one other party is at it.
+            backoff.wait();
+        }
+    }
+}
+
+impl Drop for PageMap {
+    fn drop(&mut self) {
+        self.frames.words.release(self.first..self.first + self.reserved, &self.frames.budget);
+    }
+}
+
+/// A page has as many pins as can be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyPins;
+
+/// Notes that a page was used. The only write on the way of a hit, and only where reclaim has looked since the last.
+#[cold]
+fn reference(word: &AtomicU64, seen: PageWord) {
+    // Looks first, so that a word that is gone isn't written to (`chunks`). Relaxed: the bit publishes nothing.
+    if word.load(Ordering::Relaxed) == seen.bits() {
+        let _ =
+            word.compare_exchange(seen.bits(), seen.with_referenced(true).bits(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Changes `word` from the stay `seen`, referenced or not, to vacant. The frame is frozen. False if the stay is over.
+pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
+    let mut now = seen;
+    loop {
+        let vacant = PageWord::vacant(shadow).bits();
+        // Release pairs with the Acquire of the next `begin_load`; with the freed frame's way through the locks of
+        // `free_frames` it puts the eviction before the next stay's bytes. Relaxed on failure: the loop looks again.
+        match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(other) => now = PageWord::from_bits(other),
+        }
+        if !now.same_stay(seen) {
+            return false;
+        }
+    }
+}
+
+/// A load that this thread has begun. Dropped unended, it fails with [`Loading::ABANDONED`], so that nobody waits for
+/// ever.
+#[derive(Debug)]
+pub struct Loading<'a> {
+    map: &'a PageMap,
+    index: usize,
+    shadow: u64,
+    ended: bool,
+}
+
+impl<'a> Loading<'a> {
+    /// The failure that waiters get from a loader that unwound.
+    pub const ABANDONED: LoadFailure = LoadFailure(i32::MIN);
+
+    /// The shadow that the page's last eviction left; 0 if there was none.
+    #[must_use]
+    pub fn shadow(&self) -> u64 {
+        self.shadow
+    }
+
+    /// Makes the page resident in `frame`, which holds its bytes, and wakes who waits. The frame is returned
+    /// isolated: put it on its list. With `pin`, the loader has the page pinned as well.
+    pub fn publish(
+        mut self,
+        frame: OwnedFrame<'a>,
+        labels: Labels,
+        pin: bool,
+    ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
+        self.ended = true;
+        let frames = &self.map.frames;
+        let id = frame.give_up();
+        frames.table.set_word(id, self.index as u64);
+        frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
+        frames.table.unfreeze(id, u32::from(pin));
+        let pin = pin.then(|| PinnedFrame::new(frames, id));
+        let resident = PageWord::resident(id, frames.table.generation(id));
+        // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are visible.
+        let before = frames.words.words[self.index].swap(resident.bits(), Ordering::AcqRel);
+        if PageWord::from_bits(before).is_waited() {
+            frames.waits.wake(self.index);
+        }
+        (IsolatedFrame::new(id), pin)
+    }
+
+    /// Ends the load without a page. Everybody who waits gets `failure`.
+    pub fn fail(mut self, failure: LoadFailure) {
+        self.end(failure);
+    }
+
+    fn end(&mut self, failure: LoadFailure) {
+        self.ended = true;
+        let frames = &self.map.frames;
+        let vacant = PageWord::vacant(self.shadow);
+        frames.waits.fail(self.index, &frames.words.words[self.index], vacant, failure);
+        frames.words.chunks.leave(self.index);
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Self::ABANDONED);
+        }
+    }
+}
+
+impl Frames {
+    /// The word of the page that an isolated frame holds.
+    pub(crate) fn word_of(&self, frame: FrameId) -> (usize, &AtomicU64) {
+        let index = self.table.word(frame) as usize;
+        (index, &self.words.words[index])
+    }
+}

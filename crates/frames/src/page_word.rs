@@ -1,0 +1,175 @@
+//! The page word: where a page of an object is, in one atomic 64-bit value.
+//!
+//! | tag (bits 0–1) | state | the other bits |
+//! |---|---|---|
+//! | 0 | *vacant*: not in memory | 2–63: the shadow of the last eviction, 0 if there was none |
+//! | 1 | *loading*: somebody reads it | 2: `WAITED`, somebody sleeps until it is there |
+//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: free, for dirty · 4–33: frame · 34–63: the frame's generation |
+//! | 3 | free, for a swap slot | |
+//!
+//! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
+//! ```text
+//!            begin_load                 publish
+//!   vacant ─────────────▶ loading ─────────────────▶ resident
+//!     ▲  ▲                   │                           │
+//!     │  └───────────────────┘ load failed               │
+//!     └──────────────────────────────────────────────────┘ evict (frame frozen), remove
+//! ```
+//! **A word never comes back.** A frame's generation goes up each time it is freed, and the frame is retired for good
+//! when its 30 bits are used up (its memory goes back to the system; only its number is lost). So two *resident*
+//! words that are equal, `REFERENCED` aside, are the same stay of the same page, however long a reader was stopped
+//! between looking at one and the other. That is the whole argument against ABA, and needs no clock.
+
+use core::fmt;
+
+use crate::frame_table::FrameId;
+
+/// The value of a page word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PageWord(u64);
+
+const TAG: u64 = 0b11;
+const LOADING: u64 = 1;
+const RESIDENT: u64 = 2;
+
+/// In a *loading* word: somebody is in the wait table for it.
+const WAITED: u64 = 1 << 2;
+/// In a *resident* word: a reader came by since reclaim last looked.
+const REFERENCED: u64 = 1 << 2;
+
+const SHADOW_SHIFT: u32 = 2;
+const FRAME_SHIFT: u32 = 4;
+/// Bits of a frame's number: 4 TiB of 4 KiB frames.
+pub(crate) const FRAME_BITS: u32 = 30;
+const GENERATION_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
+/// Bits of a frame's generation.
+pub(crate) const GENERATION_BITS: u32 = 64 - GENERATION_SHIFT;
+
+const _: () = assert!(GENERATION_BITS == 30, "the words above are all there is");
+
+/// What a page word says, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// Not in memory. The shadow is what reclaim left there, 0 if the page was never in memory.
+    Vacant {
+        /// 62 bits of the policy's.
+        shadow: u64,
+    },
+    /// Being read by somebody.
+    Loading,
+    /// In this frame.
+    Resident {
+        /// The frame.
+        frame: FrameId,
+    },
+}
+
+impl PageWord {
+    /// Bits that a shadow may have.
+    pub const SHADOW_BITS: u32 = 64 - SHADOW_SHIFT;
+
+    /// A page that was never in memory.
+    pub const NEVER: Self = Self(0);
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn vacant(shadow: u64) -> Self {
+        debug_assert!(shadow >> Self::SHADOW_BITS == 0, "shadow {shadow:#x} is too wide");
+        Self(shadow << SHADOW_SHIFT)
+    }
+
+    pub(crate) fn loading() -> Self {
+        Self(LOADING)
+    }
+
+    pub(crate) fn resident(frame: FrameId, generation: u32) -> Self {
+        debug_assert!(generation >> GENERATION_BITS == 0 && frame.index() >> FRAME_BITS == 0);
+        Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | u64::from(generation) << GENERATION_SHIFT)
+    }
+
+    /// The state with what belongs to it.
+    #[must_use]
+    pub fn state(self) -> PageState {
+        match self.0 & TAG {
+            LOADING => PageState::Loading,
+            RESIDENT => PageState::Resident { frame: self.frame_bits() },
+            _ => PageState::Vacant { shadow: self.0 >> SHADOW_SHIFT },
+        }
+    }
+
+    /// The frame, if the page is resident. The same as [`state`](Self::state), for the hit path.
+    #[inline]
+    pub(crate) fn frame(self) -> Option<FrameId> {
+        (self.0 & TAG == RESIDENT).then(|| self.frame_bits())
+    }
+
+    #[inline]
+    fn frame_bits(self) -> FrameId {
+        FrameId::new(((self.0 >> FRAME_SHIFT) & ((1 << FRAME_BITS) - 1)) as u32)
+    }
+
+    /// Whether two words speak of the same stay of a page in memory: equal but for the referenced bit.
+    #[inline]
+    pub(crate) fn same_stay(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !REFERENCED == 0
+    }
+
+    #[inline]
+    pub(crate) fn is_referenced(self) -> bool {
+        self.0 & REFERENCED != 0
+    }
+
+    pub(crate) fn with_referenced(self, referenced: bool) -> Self {
+        debug_assert!(self.0 & TAG == RESIDENT);
+        if referenced { Self(self.0 | REFERENCED) } else { Self(self.0 & !REFERENCED) }
+    }
+
+    pub(crate) fn is_loading(self) -> bool {
+        self.0 & TAG == LOADING
+    }
+
+    pub(crate) fn is_waited(self) -> bool {
+        debug_assert!(self.is_loading());
+        self.0 & WAITED != 0
+    }
+
+    pub(crate) fn with_waited(self) -> Self {
+        debug_assert!(self.is_loading());
+        Self(self.0 | WAITED)
+    }
+}
+
+impl fmt::Debug for PageWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PageWord({:?}, {:#x})", self.state(), self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_survives_packing() {
+        for frame in [0, 1, 7, (1 << FRAME_BITS) - 1] {
+            for generation in [0, 1, (1 << GENERATION_BITS) - 1] {
+                let word = PageWord::resident(FrameId::new(frame), generation);
+                assert_eq!(word.state(), PageState::Resident { frame: FrameId::new(frame) });
+                assert!(!word.is_referenced() && word.with_referenced(true).is_referenced());
+                assert!(word.same_stay(word.with_referenced(true)));
+                assert!(!word.same_stay(PageWord::resident(FrameId::new(frame), generation ^ 1)));
+                assert!(!word.same_stay(PageWord::resident(FrameId::new(frame ^ 1), generation)));
+            }
+        }
+        let widest = (1 << PageWord::SHADOW_BITS) - 1;
+        assert_eq!(PageWord::vacant(widest).state(), PageState::Vacant { shadow: widest });
+        assert_eq!(PageWord::NEVER.state(), PageState::Vacant { shadow: 0 });
+        assert!(PageWord::loading().with_waited().is_waited() && !PageWord::loading().is_waited());
+    }
+}

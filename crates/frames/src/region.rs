@@ -1,0 +1,207 @@
+//! Long runs of zeroed atomics in reserved address space.
+//!
+//! A region is reserved once and stays where it is until it is dropped, so references into it are plain references
+//! and whatever lies in it is *type-stable*: memory can be given back to the system and come again (as zeros), but it
+//! never becomes anything else. That is what lets a reader that was stopped for an hour still load a word safely.
+//!
+//! The kernel changes region memory behind the abstract machine in one way, [`Region::discard`]: to Rust code it is
+//! as if another thread had stored zeros.
+
+use std::ops::{Deref, Range};
+
+use crate::error::ReserveError;
+
+/// Types that are valid when all their bytes are zero and that are changed through shared references only.
+///
+/// # Safety
+/// Both must be true: all-zero bytes are a value of the type, and every field is an atomic.
+pub(crate) unsafe trait ZeroedAtomics {}
+
+// SAFETY: an atomic integer; zero is one of its values.
+unsafe impl ZeroedAtomics for sync::atomic::AtomicU64 {}
+// SAFETY: as above.
+unsafe impl ZeroedAtomics for sync::atomic::AtomicU32 {}
+
+/// How a region starts out.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(pagefold_loom, expect(dead_code, reason = "a model's regions are plain vectors"))]
+pub(crate) struct Protection {
+    /// Read as zeros, and not to be written before [`Region::open`]: costs no commit charge under
+    /// `overcommit_memory=2`.
+    pub(crate) closed: bool,
+    /// Ask for huge pages; otherwise ask for none.
+    pub(crate) huge: bool,
+    /// What a forked child finds there: zeros, or nothing at all (a fault).
+    pub(crate) zeros_in_child: bool,
+}
+
+#[cfg(not(pagefold_loom))]
+pub(crate) use real::Region;
+
+#[cfg(pagefold_loom)]
+pub(crate) use model::Region;
+
+#[cfg(not(pagefold_loom))]
+mod real {
+    use super::{Deref, Protection, Range, ReserveError, ZeroedAtomics};
+    use core::ffi::c_void;
+    use core::ptr::NonNull;
+    use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
+
+    /// A reserved run of `T`s.
+    #[derive(Debug)]
+    pub(crate) struct Region<T> {
+        base: NonNull<T>,
+        len: usize,
+    }
+
+    // SAFETY: the region owns its mapping and hands out `&T` only; `T` is made of atomics.
+    unsafe impl<T: ZeroedAtomics> Send for Region<T> {}
+    // SAFETY: as above.
+    unsafe impl<T: ZeroedAtomics> Sync for Region<T> {}
+
+    /// Huge pages are of this size, and regions that want them are aligned to it.
+    const HUGE: usize = 2 << 20;
+
+    impl<T: ZeroedAtomics> Region<T> {
+        /// Reserves `len` zeroed values; memory comes when they are first written.
+        pub(crate) fn reserve(len: usize, protection: Protection) -> Result<Self, ReserveError> {
+            let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes > 0 && bytes < isize::MAX as usize / 2);
+            let bytes =
+                bytes.ok_or(ReserveError { bytes: u64::MAX, errno: rustix::io::Errno::NOMEM.raw_os_error() })?;
+            let error = |errno: rustix::io::Errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() };
+            let flags = if protection.closed { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
+            // Room to cut out a run that starts at a huge page's boundary.
+            let slack = if bytes >= HUGE { HUGE } else { 0 };
+            // SAFETY: a fresh private mapping at an address of the kernel's choice touches nobody's memory.
+            let start = unsafe {
+                mm::mmap_anonymous(core::ptr::null_mut(), bytes + slack, flags, MapFlags::PRIVATE | MapFlags::NORESERVE)
+            }
+            .map_err(error)?;
+            let skip = if slack == 0 { 0 } else { start.align_offset(HUGE) };
+            // SAFETY: `skip` is at most the slack; the parts cut off belong to the mapping just made.
+            let base = unsafe {
+                let base = start.cast::<u8>().add(skip);
+                if skip > 0 {
+                    let _ = mm::munmap(start, skip);
+                }
+                let end = base.add(bytes.next_multiple_of(4096));
+                let tail = slack - skip;
+                if tail > 0 {
+                    let _ = mm::munmap(end.cast(), tail);
+                }
+                base
+            };
+            let region = Self { base: NonNull::new(base.cast()).ok_or_else(|| error(rustix::io::Errno::NOMEM))?, len };
+            region.advise_all(protection).map_err(error)?;
+            Ok(region)
+        }
+
+        fn advise_all(&self, protection: Protection) -> rustix::io::Result<()> {
+            let child = if protection.zeros_in_child { Advice::LinuxWipeOnFork } else { Advice::LinuxDontFork };
+            let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+            // SAFETY: both change how the kernel backs our own mapping, not its contents. A kernel without huge pages
+            // refuses the first; then there are none.
+            unsafe {
+                let _ = mm::madvise(self.base.as_ptr().cast(), self.len * size_of::<T>(), huge);
+                mm::madvise(self.base.as_ptr().cast(), self.len * size_of::<T>(), child)
+            }
+        }
+
+        /// Start and length in bytes of `range`.
+        fn bytes(&self, range: &Range<usize>) -> (*mut c_void, usize) {
+            let values = &self[range.clone()];
+            (values.as_ptr().cast_mut().cast(), size_of_val(values))
+        }
+
+        /// Makes a closed part writable.
+        pub(crate) fn open(&self, range: Range<usize>) -> Result<(), ReserveError> {
+            let (start, bytes) = self.bytes(&range);
+            // SAFETY: allows more access to our own mapping.
+            unsafe { mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+                .map_err(|errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() })
+        }
+
+        /// Gives the memory of `range`, whole system pages, back to the system. The values read as zeros.
+        pub(crate) fn discard(&self, range: Range<usize>) {
+            let (start, bytes) = self.bytes(&range);
+            // SAFETY: our own mapping, of types for which zeros are valid; see the module head.
+            let result = unsafe { mm::madvise(start, bytes, Advice::LinuxDontNeed) };
+            debug_assert!(result.is_ok(), "the range isn't whole system pages: {result:?}");
+        }
+
+        /// Has the system put memory behind `range` now rather than at the first write.
+        pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
+            let (start, bytes) = self.bytes(&range);
+            // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the advice (EINVAL):
+            // there, memory comes at the first write after all.
+            match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
+                Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+                Err(errno) => Err(ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() }),
+            }
+        }
+
+        /// Prefers memory of NUMA node `node` for `range`. A wish: errors are ignored.
+        pub(crate) fn prefer_node(&self, range: Range<usize>, node: usize) {
+            let (start, bytes) = self.bytes(&range);
+            crate::numa::prefer(start, bytes, node);
+        }
+    }
+
+    impl<T> Deref for Region<T> {
+        type Target = [T];
+        #[inline]
+        fn deref(&self) -> &[T] {
+            // SAFETY: the mapping covers `len` values and lives as long as `self`; zeros are valid (`ZeroedAtomics`,
+            // without which no region is made).
+            unsafe { core::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+        }
+    }
+
+    impl<T> Drop for Region<T> {
+        fn drop(&mut self) {
+            // SAFETY: nobody borrows from a region that is being dropped.
+            let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
+        }
+    }
+}
+
+/// loom's atomics can't lie in mapped memory: a plain vector takes the region's place.
+#[cfg(pagefold_loom)]
+mod model {
+    use super::{Deref, Protection, Range, ReserveError, ZeroedAtomics};
+
+    #[derive(Debug)]
+    pub(crate) struct Region<T>(Vec<T>);
+
+    impl<T: ZeroedAtomics + Default> Region<T> {
+        pub(crate) fn reserve(len: usize, _: Protection) -> Result<Self, ReserveError> {
+            Ok(Self((0..len).map(|_| T::default()).collect()))
+        }
+
+        pub(crate) fn open(&self, _: Range<usize>) -> Result<(), ReserveError> {
+            Ok(())
+        }
+
+        pub(crate) fn touch(&self, _: Range<usize>) -> Result<(), ReserveError> {
+            Ok(())
+        }
+
+        pub(crate) fn prefer_node(&self, _: Range<usize>, _: usize) {}
+    }
+
+    impl Region<sync::atomic::AtomicU64> {
+        pub(crate) fn discard(&self, range: Range<usize>) {
+            for word in &self.0[range] {
+                word.store(0, sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+
+    impl<T> Deref for Region<T> {
+        type Target = [T];
+        fn deref(&self) -> &[T] {
+            &self.0
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Where threads sleep until a page that somebody else is loading is there, or couldn't be loaded.
+//!
+//! Waiters are few and short-lived, so one small table serves all pages: a page word hashes to a bucket, a lock with a
+//! list of who waits for what.
+//!
+//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. A loader that swaps
+//!   the word and finds `WAITED` takes that lock before it wakes: no waiter can be between the two.
+//! - W2. A failed load swaps its word under the bucket's lock, so its error goes to those who waited for that very
+//!   load, and never to the waiters of the next one.
+
+use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::{Condvar, Mutex};
+
+use crate::page_word::PageWord;
+
+/// Why a page couldn't be loaded, in a number whose meaning is the policy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadFailure(pub i32);
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    word: usize,
+    outcome: Option<Result<(), LoadFailure>>,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    waiters: Mutex<(u64, Vec<Waiter>)>,
+    woken: Condvar,
+}
+
+/// All waiters.
+#[derive(Debug)]
+pub(crate) struct WaitTable {
+    buckets: Box<[Bucket]>,
+}
+
+impl WaitTable {
+    const BUCKETS: usize = if cfg!(pagefold_loom) { 1 } else { 64 };
+
+    pub(crate) fn new() -> Self {
+        Self { buckets: (0..Self::BUCKETS).map(|_| Bucket::default()).collect() }
+    }
+
+    fn bucket(&self, word: usize) -> &Bucket {
+        &self.buckets[sync::random::mix(word as u64) as usize % self.buckets.len()]
+    }
+
+    /// Sleeps while `word`, the one with the number `index`, is loading. `Ok` says no more than that the load is over.
+    pub(crate) fn wait(&self, index: usize, word: &AtomicU64) -> Result<(), LoadFailure> {
+        let bucket = self.bucket(index);
+        let mut waiters = bucket.waiters.lock();
+        loop {
+            // Relaxed: whoever goes on looks at the word again, with Acquire.
+            let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+            if !now.is_loading() {
+                return Ok(());
+            }
+            let waited = now.with_waited();
+            if now.is_waited()
+                || word.compare_exchange(now.bits(), waited.bits(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            {
+                break;
+            }
+        }
+        waiters.0 += 1;
+        let ticket = waiters.0;
+        waiters.1.push(Waiter { ticket, word: index, outcome: None });
+        loop {
+            bucket.woken.wait(&mut waiters);
+            let at = waiters.1.iter().position(|waiter| waiter.ticket == ticket);
+            if let Some((at, outcome)) = at.and_then(|at| Some((at, waiters.1[at].outcome?))) {
+                waiters.1.swap_remove(at);
+                return outcome;
+            }
+        }
+    }
+
+    /// Wakes everybody who waits for the word with the number `index`, which isn't loading any more.
+    #[cold]
+    pub(crate) fn wake(&self, index: usize) {
+        let bucket = self.bucket(index);
+        Self::settle(&mut bucket.waiters.lock().1, index, Ok(()));
+        bucket.woken.notify_all();
+    }
+
+    /// Ends a load that failed: puts `vacant` into the word and gives the failure to all who waited (W2).
+    pub(crate) fn fail(&self, index: usize, word: &AtomicU64, vacant: PageWord, failure: LoadFailure) {
+        let bucket = self.bucket(index);
+        let mut waiters = bucket.waiters.lock();
+        // Release: nothing but the shadow is published. The loader alone may change a loading word, WAITED aside.
+        word.swap(vacant.bits(), Ordering::Release);
+        Self::settle(&mut waiters.1, index, Err(failure));
+        bucket.woken.notify_all();
+    }
+
+    fn settle(waiters: &mut [Waiter], word: usize, outcome: Result<(), LoadFailure>) {
+        for waiter in waiters.iter_mut().filter(|waiter| waiter.word == word && waiter.outcome.is_none()) {
+            waiter.outcome = Some(outcome);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Atomics and fences.
+
+#[cfg(not(pagefold_loom))]
+pub use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(pagefold_loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another one's store.
+#[inline]
+pub fn spin_hint() {
+    #[cfg(not(pagefold_loom))]
+    core::hint::spin_loop();
+    #[cfg(pagefold_loom)]
+    loom::thread::yield_now();
+}
+
+/// A spin that turns into yielding: short waits stay on the CPU, and a preempted holder gets its time slice back.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    turns: u32,
+}
+
+impl Backoff {
+    /// Turns spent spinning before the first yield; 2^6 − 1 spin hints altogether.
+    const SPIN_TURNS: u32 = 6;
+
+    /// A spin that hasn't waited yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits a little longer than the last time.
+    #[inline]
+    pub fn wait(&mut self) {
+        if self.turns < Self::SPIN_TURNS {
+            for _ in 0..1_u32 << self.turns {
+                spin_hint();
+            }
+        } else {
+            crate::thread::yield_now();
+        }
+        self.turns = self.turns.saturating_add(1);
+    }
+
+    /// How many times [`wait`](Self::wait) was called.
+    #[must_use]
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+}

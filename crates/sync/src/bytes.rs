@@ -1,0 +1,287 @@
+//! Bytes that some threads read while another one may be overwriting them.
+//!
+//! A frame of a page cache is copied out without a lock: the copy may be torn, is then found out, and is thrown away.
+//! In Rust that is undefined behaviour unless every access to the bytes is atomic, and of one size. So the bytes are
+//! a slice of `AtomicU64`, here is the only code that reaches them, and this is what it keeps:
+//!
+//! - B1. Rust code that runs while others may access the bytes uses `Relaxed` loads and stores of whole words. On
+//!   x86-64 runs of them are written in assembly, with wider or unaligned moves: each such move is a sequence of
+//!   relaxed word loads from which some bytes are taken, which is what the abstract machine is told.
+//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]; that is outside the abstract machine. It only
+//!   happens while the writer holds the frame exclusively, optimistic readers excepted.
+//! - B3. `&[u8]` over the bytes is made only by [`SharedBytes::as_slice`], whose caller excludes every writer for as
+//!   long as the slice lives. Concurrent atomic loads are no conflict with it.
+//!
+//! The ordering that makes a torn copy detectable is the caller's: see `frames`' `page_map`.
+
+use crate::atomic::{AtomicU64, Ordering};
+
+/// Bytes in a word.
+const WORD: usize = 8;
+
+/// A run of whole words, shared between threads. Offsets and lengths are in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> SharedBytes<'a> {
+    /// The bytes of `words`, in memory order.
+    #[inline]
+    #[must_use]
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words.len() * WORD
+    }
+
+    /// True when there are no bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The first `len` bytes, rounded up to whole words; all of them if there are fewer.
+    #[must_use]
+    pub fn prefix(&self, len: usize) -> Self {
+        Self { words: &self.words[..len.div_ceil(WORD).min(self.words.len())] }
+    }
+
+    /// Bytes from `offset`, which must be a multiple of 8 within the run.
+    #[must_use]
+    pub fn suffix(&self, offset: usize) -> Self {
+        assert!(offset.is_multiple_of(WORD), "offset {offset} is within a word");
+        Self { words: &self.words[offset / WORD..] }
+    }
+
+    /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; words may be of different age.
+    ///
+    /// # Panics
+    /// If the range leaves the run: a bug of the caller, who has checked the user's range.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
+        let end = offset.checked_add(into.len());
+        assert!(end.is_some_and(|end| end <= self.len()), "range outside of the bytes");
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        // SAFETY: the range was checked, `into` is exclusive, and B1 allows the accesses.
+        unsafe {
+            wide::copy(self.words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri)))))]
+        self.copy_words_to(offset, into);
+    }
+
+    /// [`copy_to`](Self::copy_to) for every machine, and for the checkers.
+    #[cfg_attr(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))), allow(dead_code))]
+    fn copy_words_to(&self, offset: usize, into: &mut [u8]) {
+        let mut at = offset;
+        let mut rest = into;
+        while !rest.is_empty() {
+            // Relaxed: the caller's fence after the copy orders it (module head).
+            let word = self.words[at / WORD].load(Ordering::Relaxed).to_ne_bytes();
+            let part = &word[at % WORD..];
+            let n = part.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            now.copy_from_slice(&part[..n]);
+            at += n;
+            rest = later;
+        }
+    }
+
+    /// Overwrites the bytes from `offset` on with `from`. The caller is the only writer.
+    ///
+    /// # Panics
+    /// If the range leaves the run.
+    pub fn copy_from(&self, offset: usize, from: &[u8]) {
+        let mut at = offset;
+        let mut rest = from;
+        while !rest.is_empty() {
+            let cell = &self.words[at / WORD];
+            let start = at % WORD;
+            let n = (WORD - start).min(rest.len());
+            // Relaxed: the only writer reads its own stores; readers check a page word that is published later.
+            let mut word = cell.load(Ordering::Relaxed).to_ne_bytes();
+            word[start..start + n].copy_from_slice(&rest[..n]);
+            cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            at += n;
+            rest = &rest[n..];
+        }
+    }
+
+    /// Zeroes everything from `offset` on. The caller is the only writer.
+    pub fn zero_from(&self, offset: usize) {
+        let aligned = offset.next_multiple_of(WORD).min(self.len());
+        let zeros = [0; WORD];
+        self.copy_from(offset, &zeros[..aligned - offset.min(aligned)]);
+        for word in &self.words[aligned / WORD..] {
+            // Relaxed: as in `copy_from`.
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the bytes lie, for the kernel to write to (B2).
+    #[cfg(not(pagefold_loom))]
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.words.as_ptr().cast_mut().cast()
+    }
+
+    /// The bytes as a plain slice.
+    ///
+    /// # Safety
+    /// Nobody writes to the bytes while the slice lives (B3), and all earlier writes happened before this call.
+    #[cfg(not(pagefold_loom))]
+    #[inline]
+    #[must_use]
+    pub unsafe fn as_slice(&self) -> &'a [u8] {
+        // SAFETY: `AtomicU64` has the layout of `u64`, every byte of which is initialised; the caller excludes writers.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.len()) }
+    }
+}
+
+/// Copies out of shared bytes with the widest moves that every x86-64 has.
+#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+mod wide {
+    use core::arch::asm;
+
+    /// From here on the microcoded copy wins over a loop of loads (measured on Zen 5; `bench peers hit`).
+    const STRING_COPY_MIN: usize = 512;
+
+    /// # Safety
+    /// `from..from + len` lies in one run of shared bytes, and `to..to + len` is writable and exclusive.
+    #[inline(always)]
+    pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: each branch stays within `len` bytes of both, as its comment says.
+        unsafe {
+            match len {
+                8 => word(from, to),
+                0..8 => bytes(from, to, len),
+                9.. if len < STRING_COPY_MIN => {
+                    // Whole words from the front; the last word overlaps the one before.
+                    let last = len - 8;
+                    let mut at = 0;
+                    while at < last {
+                        word(from.add(at), to.add(at));
+                        at += 8;
+                    }
+                    word(from.add(last), to.add(last));
+                }
+                _ => string(from, to, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// 8 bytes at both.
+    #[inline(always)]
+    unsafe fn word(from: *const u8, to: *mut u8) {
+        let word: u64;
+        // SAFETY: the caller's; `asm!` rather than a plain load, because others may be writing (B1).
+        unsafe {
+            asm!("mov {}, qword ptr [{}]", out(reg) word, in(reg) from, options(nostack, preserves_flags, readonly));
+            to.cast::<u64>().write_unaligned(word);
+        }
+    }
+
+    /// # Safety
+    /// `len` bytes at both.
+    #[inline]
+    unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
+        for at in 0..len {
+            let byte: u8;
+            // SAFETY: the caller's; see `word`.
+            unsafe {
+                asm!("mov {}, byte ptr [{}]", out(reg_byte) byte, in(reg) from.add(at), options(nostack, preserves_flags, readonly));
+                to.add(at).write(byte);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `len` bytes at both.
+    #[inline]
+    unsafe fn string(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller's; the direction flag is clear by the ABI.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rsi") from => _,
+                inout("rdi") to => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    fn run() -> Vec<AtomicU64> {
+        (0..128_u64).map(|i| AtomicU64::new(i.wrapping_mul(0x0123_4567_89ab_cdef))).collect()
+    }
+
+    #[test]
+    fn every_offset_and_length_copies_the_same_bytes() {
+        let words = run();
+        let shared = SharedBytes::new(&words);
+        // SAFETY: nobody writes in this test.
+        let plain = unsafe { shared.as_slice() }.to_vec();
+        for offset in 0..24 {
+            for len in (0..200).chain(500..530).chain([shared.len() - offset]) {
+                let mut wide = vec![0; len];
+                shared.copy_to(offset, &mut wide);
+                assert_eq!(wide, plain[offset..offset + len], "offset {offset}, length {len}");
+                let mut words = vec![0; len];
+                shared.copy_words_to(offset, &mut words);
+                assert_eq!(words, wide);
+            }
+        }
+    }
+
+    #[test]
+    fn writes_touch_nothing_else() {
+        for offset in 0..20 {
+            for len in 0..40 {
+                let words = run();
+                let shared = SharedBytes::new(&words);
+                let mut expected = vec![0; shared.len()];
+                shared.copy_to(0, &mut expected);
+                let from: Vec<u8> = (0..len).map(|i| 0x80 + i as u8).collect();
+                shared.copy_from(offset, &from);
+                expected[offset..offset + len].copy_from_slice(&from);
+                let mut actual = vec![0; shared.len()];
+                shared.copy_to(0, &mut actual);
+                assert_eq!(actual, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn zeroing_starts_where_it_should() {
+        for offset in [0, 1, 7, 8, 9, 1000, 1023, 1024] {
+            let words = run();
+            let shared = SharedBytes::new(&words);
+            let mut before = vec![0; shared.len()];
+            shared.copy_to(0, &mut before);
+            shared.zero_from(offset);
+            let mut after = vec![0; shared.len()];
+            shared.copy_to(0, &mut after);
+            assert_eq!(after[..offset], before[..offset]);
+            assert!(after[offset..].iter().all(|&byte| byte == 0), "offset {offset}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside")]
+    fn a_range_past_the_end_is_refused() {
+        SharedBytes::new(&run()).copy_to(1020, &mut [0; 5]);
+    }
+}

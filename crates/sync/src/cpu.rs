@@ -1,0 +1,147 @@
+//! Which CPU this is, and how many there are.
+//!
+//! The number is a hint: the thread may be on another CPU by the time it is used. Whatever is kept per CPU is
+//! therefore lockable, and can be drained by anybody.
+
+/// The number of CPUs that per-CPU values are made for: one more than the highest number of an online CPU, as the
+/// kernel numbers them.
+#[must_use]
+pub fn count() -> usize {
+    #[cfg(pagefold_loom)]
+    return 2;
+    #[cfg(not(pagefold_loom))]
+    real::count()
+}
+
+/// The CPU that this thread runs on, below [`count`].
+#[inline]
+#[must_use]
+pub fn current() -> usize {
+    #[cfg(pagefold_loom)]
+    return crate::thread::index() % 2;
+    #[cfg(not(pagefold_loom))]
+    real::current()
+}
+
+#[cfg(not(pagefold_loom))]
+mod real {
+    use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+    /// [`RSEQ`] before anybody looked, and where the C library registered no restartable sequence.
+    const UNKNOWN: isize = isize::MIN;
+    const ABSENT: isize = isize::MIN + 1;
+
+    /// Offset of this thread's `struct rseq` from the thread pointer; the same for all threads of the process.
+    static RSEQ: AtomicIsize = AtomicIsize::new(UNKNOWN);
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn count() -> usize {
+        // Relaxed: everybody who computes the number computes the same one.
+        match COUNT.load(Ordering::Relaxed) {
+            0 => {
+                let count = possible().max(1);
+                COUNT.store(count, Ordering::Relaxed);
+                count
+            }
+            count => count,
+        }
+    }
+
+    /// One more than the highest number in the kernel's list of CPUs (`0-3,8-11`), else the configured number.
+    fn possible() -> usize {
+        let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+        let highest = list.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
+        // SAFETY: sysconf takes no pointers.
+        let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        highest.map_or_else(|| usize::try_from(configured).unwrap_or(1), |highest| highest + 1)
+    }
+
+    #[inline]
+    pub(super) fn current() -> usize {
+        // Relaxed: the value is a constant of the process, and whoever finds it unknown looks it up.
+        let offset = RSEQ.load(Ordering::Relaxed);
+        if offset > ABSENT {
+            let cpu = rseq_cpu(offset);
+            if cpu < count() {
+                return cpu;
+            }
+        }
+        slow(offset)
+    }
+
+    #[cold]
+    fn slow(offset: isize) -> usize {
+        if offset == UNKNOWN {
+            RSEQ.store(registered(), Ordering::Relaxed);
+        }
+        // SAFETY: sched_getcpu takes no pointers.
+        let cpu = unsafe { libc::sched_getcpu() };
+        usize::try_from(cpu).unwrap_or(0) % count()
+    }
+
+    /// Where glibc (2.35 and later) registered this process's restartable sequences.
+    fn registered() -> isize {
+        if cfg!(not(target_arch = "x86_64")) {
+            return ABSENT;
+        }
+        // SAFETY: the names are NUL-terminated; dlsym returns null for a symbol that isn't there.
+        let (size, offset) = unsafe {
+            (
+                libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>(),
+                libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>(),
+            )
+        };
+        if size.is_null() || offset.is_null() {
+            return ABSENT;
+        }
+        // SAFETY: both are constants of glibc with these types, initialised before main. A size of 0 says that
+        // registration was refused or turned off.
+        unsafe { if *size == 0 { ABSENT } else { *offset } }
+    }
+
+    /// Reads `cpu_id`, the second word of the thread's `struct rseq`. Not a CPU number while unregistered (−1, −2).
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn rseq_cpu(offset: isize) -> usize {
+        let cpu: u32;
+        // SAFETY: `offset` came from glibc, so fs:[offset] is this thread's registered `struct rseq`, which lives as
+        // long as the thread; the kernel alone writes the word.
+        unsafe {
+            core::arch::asm!(
+                "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+                cpu = out(reg) cpu,
+                offset = in(reg) offset,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        cpu as usize
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn rseq_cpu(_offset: isize) -> usize {
+        usize::MAX
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    #[test]
+    fn current_is_below_count() {
+        for _ in 0..1000 {
+            assert!(super::current() < super::count());
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_kernel_when_pinned() {
+        // SAFETY: `set` is a plain bit mask, valid when zeroed, and outlives the calls.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            let before = libc::sched_getcpu();
+            libc::CPU_SET(usize::try_from(before).unwrap(), &mut set);
+            if libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 {
+                assert_eq!(super::current(), usize::try_from(libc::sched_getcpu()).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The seam between Pagefold's concurrent code and the machine it runs on.
+//!
+//! Every atomic, lock, per-CPU or per-thread value, spin hint, CPU number, clock, random number and thread of
+//! Pagefold comes from here, never from `std` or another crate. What stands behind the seam is decided by the
+//! build:
+//!
+//! | build | behind the seam | used for |
+//! |---|---|---|
+//! | default | `core` atomics, parking_lot, rseq | the product; every item is a re-export or an inlined call |
+//! | `--cfg pagefold_loom` | [loom](https://docs.rs/loom) | exhaustive models of each protocol (`tests/loom_*.rs`) |
+//! | `--cfg pagefold_tsan` | as default, but bytes are copied word by word | ThreadSanitizer, which can't see into `asm!` |
+//!
+//! What doesn't go through the seam is invisible to the checkers, so even words that are only ever touched under a
+//! lock, such as the links of a list, are atomics from here, accessed `Relaxed`.
+//!
+//! `Arc` is `std`'s in every build: no protocol of ours depends on the order in which handles are dropped.
+
+#[cfg(all(pagefold_loom, pagefold_manycore))]
+compile_error!("choose one backend for `sync`: pagefold_loom or pagefold_manycore");
+
+pub mod atomic;
+pub mod bytes;
+pub mod cpu;
+pub mod lock;
+pub mod per_cpu;
+pub mod random;
+pub mod thread;
+pub mod time;
+
+pub use bytes::SharedBytes;
+pub use per_cpu::PerCpu;
+pub use std::sync::{Arc, Weak};
+
+/// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions a thread.
+///
+/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound.
+#[cfg(pagefold_loom)]
+pub fn model(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
+}

@@ -1,0 +1,31 @@
+//! Time that passes on the machine, real or modelled.
+
+pub use std::time::Duration;
+
+/// A moment on a clock that never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// Now. A model has no time: there every moment is the first.
+    #[must_use]
+    pub fn now() -> Self {
+        #[cfg(pagefold_loom)]
+        return Self(0);
+        #[cfg(not(pagefold_loom))]
+        Self(real_ns())
+    }
+
+    /// Time since `self`.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Duration::from_nanos(Self::now().0.saturating_sub(self.0))
+    }
+}
+
+#[cfg(not(pagefold_loom))]
+fn real_ns() -> u64 {
+    use once_cell::sync::Lazy;
+    static START: Lazy<std::time::Instant> = Lazy::new(std::time::Instant::now);
+    u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
