@@ -8,7 +8,7 @@
 //!
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the shrinking that it starts.
 
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Bytes used, and the bytes that may be.
 #[derive(Debug)]
@@ -54,14 +54,26 @@ impl Budget {
     /// All accesses here are `Relaxed`: the number arbitrates itself, and nothing else is published through it.
     #[must_use]
     pub fn try_charge(&self, bytes: u64) -> bool {
-        let max = self.max();
+        self.try_charge_leaving(bytes, 0)
+    }
+
+    /// Charges `bytes` if `rest` could still be charged afterwards.
+    #[must_use]
+    pub(crate) fn try_charge_leaving(&self, bytes: u64, rest: u64) -> bool {
+        let max = self.max().saturating_sub(rest);
         let charged = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|&after| after <= max)
         });
-        if let Ok(before) = charged {
-            self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        let Ok(before) = charged else { return false };
+        // Pairs with the fence in `set_max`: either the limit that was lowered meanwhile is seen here, or whoever
+        // lowered it sees this charge and gives back what is too much.
+        fence(Ordering::SeqCst);
+        if before + bytes > self.max() {
+            self.uncharge(bytes);
+            return false;
         }
-        charged.is_ok()
+        self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        true
     }
 
     /// Gives back what was charged.
@@ -73,6 +85,8 @@ impl Budget {
     /// Sets another limit. What is used beyond it is for the caller to give back.
     pub(crate) fn set_max(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
+        // Before the caller looks at what is used: see `try_charge`.
+        fence(Ordering::SeqCst);
     }
 }
 

@@ -32,6 +32,7 @@ use core::ops::Range;
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
 
 use crate::budget::Budget;
+use crate::page_word::{PageState, PageWord};
 use crate::region::Region;
 
 const PRESENT: u32 = 1 << 31;
@@ -174,20 +175,37 @@ impl Chunks {
             })
     }
 
-    /// Gives back the chunks of a page map whose pages are all gone. Says how many words are still in use: then they
-    /// must stay where they are.
+    /// Gives back the chunks of a page map that nobody enters any more. Says in how many of them a page is still in
+    /// memory: those must stay where they are.
+    ///
+    /// Two parties may still be at work here, and both are waited for, so that the next map finds neither shadows nor
+    /// charges of this one: a sweep, and an evictor between its word's becoming *vacant* and its `leave`.
     pub(crate) fn clear(&self, words_used: Range<usize>, words: &Region<AtomicU64>, budget: &Budget) -> usize {
-        let mut in_use = 0;
-        for chunk in words_used.start >> self.shift..words_used.end >> self.shift {
-            let state = self.states[chunk].load(Ordering::Relaxed);
-            if state & COUNT != 0 {
-                in_use += (state & COUNT) as usize;
-            } else if state & PRESENT != 0 {
-                let gone = self.give_back(chunk, state, words, budget);
-                // A sweep may have been faster; nobody enters any more.
-                debug_assert!(gone || self.states[chunk].load(Ordering::Relaxed) & COUNT == 0);
+        let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
+        chunks.filter(|&chunk| !self.clear_chunk(chunk, words, budget)).count()
+    }
+
+    /// False if a page of the chunk is in memory.
+    fn clear_chunk(&self, chunk: usize, words: &Region<AtomicU64>, budget: &Budget) -> bool {
+        // Relaxed: the caller was told of every page that it is gone, or knows better.
+        let occupied = |word: &AtomicU64| {
+            !matches!(PageWord::from_bits(word.load(Ordering::Relaxed)).state(), PageState::Vacant { .. })
+        };
+        let mut backoff = Backoff::new();
+        loop {
+            // Acquire pairs with the Release with which a sweep makes the chunk absent: its discarding comes first.
+            let state = self.states[chunk].load(Ordering::Acquire);
+            if state == 0 {
+                return true;
+            }
+            if state & LOCKED == 0 && state & COUNT == 0 {
+                // Tries again if a sweep has just marked it or was faster.
+                self.give_back(chunk, state, words, budget);
+            } else if state & COUNT != 0 && words[self.words_of(chunk)].iter().any(occupied) {
+                return false;
+            } else {
+                backoff.wait();
             }
         }
-        in_use
     }
 }

@@ -61,10 +61,16 @@ impl Config {
             frames_at_start: (self.memory >> page_shift) as usize,
             extent_shift,
             huge: self.huge_pages && extent_bytes_shift == HUGE_SHIFT,
+            map_reserve: (self.memory / 64).clamp(MAP_RESERVE_MIN, MAP_RESERVE_MAX),
             words,
         }
     }
 }
+
+/// Room that frames leave for page maps. It has to be larger than a chunk, so that what is drained from the frames to
+/// make room for one isn't taken by frames again.
+const MAP_RESERVE_MIN: u64 = 4 << 10;
+const MAP_RESERVE_MAX: u64 = 64 << 10;
 
 /// The system's huge page: 2 MiB.
 const HUGE_SHIFT: u32 = 21;
@@ -83,6 +89,8 @@ pub(crate) struct Layout {
     pub(crate) frames_at_start: usize,
     pub(crate) extent_shift: u32,
     pub(crate) huge: bool,
+    /// Bytes of the budget that no frame takes.
+    pub(crate) map_reserve: u64,
     pub(crate) words: WordGeometry,
 }
 

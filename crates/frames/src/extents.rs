@@ -39,17 +39,19 @@ pub(crate) struct Extents {
     count: usize,
     nodes: usize,
     shift: u32,
+    node_shift: u32,
     draining: AtomicUsize,
     caught: Mutex<Batch>,
     drain_turn: Mutex<()>,
 }
 
 impl Extents {
-    /// `frames` frames in extents of 2^`shift`, dealt out to `nodes` nodes in turn. `frames` is a whole number of them.
-    pub(crate) fn new(frames: usize, shift: u32, nodes: usize) -> Self {
+    /// `frames` frames in extents of 2^`shift`, a whole number of them; every 2^`node_shift` frames are the next one's
+    /// of `nodes` nodes.
+    pub(crate) fn new(frames: usize, shift: u32, node_shift: u32, nodes: usize) -> Self {
         let mut without = vec![BTreeSet::new(); nodes];
         for extent in 0..frames >> shift {
-            without[extent % nodes].insert(extent);
+            without[((extent << shift) >> node_shift) % nodes].insert(extent);
         }
         Self {
             population: Mutex::new(Population { with: BTreeSet::new(), without, ever: BTreeSet::new(), hand: 0 }),
@@ -57,6 +59,7 @@ impl Extents {
             count: frames >> shift,
             nodes,
             shift,
+            node_shift,
             draining: AtomicUsize::new(NONE),
             caught: Mutex::default(),
             drain_turn: Mutex::new(()),
@@ -74,6 +77,11 @@ impl Extents {
 
     pub(crate) fn nodes(&self) -> usize {
         self.nodes
+    }
+
+    /// The node that an extent's memory is to be on.
+    pub(crate) fn node_of(&self, extent: usize) -> usize {
+        ((extent << self.shift) >> self.node_shift) % self.nodes
     }
 
     /// Extents that have memory.
@@ -149,26 +157,29 @@ impl Drain<'_> {
         self.extent
     }
 
-    /// Ends the drain. If every frame that isn't retired was caught, calls `give_back`, and the extent is without
-    /// memory afterwards.
-    ///
-    /// # Errors
-    /// What was caught, if that isn't all.
-    pub(crate) fn end(self, retired: usize, give_back: impl FnOnce()) -> Result<(), Batch> {
+    /// Stops catching, and says what was caught.
+    pub(crate) fn stop(&self) -> Batch {
         let mut caught = self.extents.caught.lock();
         self.extents.draining.store(NONE, Ordering::Relaxed);
-        let batch = std::mem::take(&mut *caught);
-        drop(caught);
-        if batch.len() + retired < self.extents.frames_each() {
-            return Err(batch);
+        std::mem::take(&mut *caught)
+    }
+
+    /// Ends the drain if every frame that isn't retired was caught: calls `give_back`, and the extent is without memory
+    /// afterwards. Else false, and what was caught is for [`stop`](Self::stop) to return.
+    pub(crate) fn end(&self, retired: usize, give_back: impl FnOnce()) -> bool {
+        let mut caught = self.extents.caught.lock();
+        if caught.len() + retired < self.extents.frames_each() {
+            return false;
         }
+        self.extents.draining.store(NONE, Ordering::Relaxed);
+        *caught = Batch::default();
+        drop(caught);
         // Before anybody can populate the extent anew.
         give_back();
         let mut population = self.extents.population.lock();
         population.with.remove(&self.extent);
-        let node = self.extent % population.without.len();
-        population.without[node].insert(self.extent);
+        population.without[self.extents.node_of(self.extent)].insert(self.extent);
         self.extents.populated.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
+        true
     }
 }

@@ -90,15 +90,21 @@ pub(crate) struct FrameRecord {
     generation: AtomicU32,
     /// The memory group that is charged for the page.
     group: AtomicU32,
-    /// Links of the LRU list that the frame is on; of its batch while it is free.
+    /// Links of the LRU list that the frame is on: the policy's. What keeps frames apart doesn't rest on them, so free
+    /// frames have links of their own.
     prev: AtomicU32,
     next: AtomicU32,
-    /// Index of the page's word; while a frame heads a free batch, that batch's length.
+    /// Index of the page's word.
     word: AtomicU64,
     /// Whose page it is, in the policy's numbering.
     owner: AtomicU32,
     /// The policy's, changed only by whoever has the frame isolated or holds its list's lock.
     rank: AtomicU32,
+    /// While the frame is free: the next one of its batch.
+    next_free: AtomicU32,
+    /// While it is the first of a batch in a depot: the first of the batch below, and how many are in this one.
+    batch_below: AtomicU32,
+    batch_len: AtomicU32,
 }
 
 #[cfg(not(pagefold_loom))]
@@ -201,8 +207,10 @@ impl FrameTable {
 
     /// An orphan's holder becomes its owner.
     pub(crate) fn adopt(&self, frame: FrameId) {
-        // Relaxed: holder and owner are one now.
-        self.record(frame).place.store(ISOLATED, Ordering::Relaxed);
+        let place = &self.record(frame).place;
+        // Relaxed, also below: holder and owner are one now.
+        assert_eq!(place.load(Ordering::Relaxed), ORPHANED, "{frame:?} has another holder");
+        place.store(ISOLATED, Ordering::Relaxed);
     }
 
     // ---- what belongs to a stay
@@ -258,7 +266,7 @@ impl FrameTable {
         self.record(frame).rank.store(rank, Ordering::Relaxed);
     }
 
-    // ---- links
+    // ---- links, under the lock of the list or of the depot
 
     pub(crate) fn prev(&self, frame: FrameId) -> Option<FrameId> {
         FrameId::from_link(self.record(frame).prev.load(Ordering::Relaxed))
@@ -276,16 +284,30 @@ impl FrameTable {
         self.record(frame).next.store(FrameId::to_link(next), Ordering::Relaxed);
     }
 
+    pub(crate) fn next_free(&self, frame: FrameId) -> Option<FrameId> {
+        FrameId::from_link(self.record(frame).next_free.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_next_free(&self, frame: FrameId, next: Option<FrameId>) {
+        self.record(frame).next_free.store(FrameId::to_link(next), Ordering::Relaxed);
+    }
+
+    /// Length of the batch that `first` is the first frame of, and the first frame of the batch below.
+    pub(crate) fn batch(&self, first: FrameId) -> (usize, Option<FrameId>) {
+        let record = self.record(first);
+        let below = FrameId::from_link(record.batch_below.load(Ordering::Relaxed));
+        (record.batch_len.load(Ordering::Relaxed) as usize, below)
+    }
+
+    pub(crate) fn set_batch(&self, first: FrameId, len: usize, below: Option<FrameId>) {
+        let record = self.record(first);
+        record.batch_len.store(len as u32, Ordering::Relaxed); // A batch has fewer frames than FRAME_BITS can count.
+        record.batch_below.store(FrameId::to_link(below), Ordering::Relaxed);
+    }
+
     /// Asks the CPU to fetch a record that is about to be looked at.
     #[inline]
     pub(crate) fn prefetch(&self, frame: FrameId) {
-        #[cfg(all(target_arch = "x86_64", not(pagefold_loom)))]
-        // SAFETY: prefetching has no effect on memory; SSE is part of x86-64.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(self.record(frame)).cast());
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(pagefold_loom))))]
-        let _ = frame;
+        crate::prefetch::prefetch(self.record(frame));
     }
 }

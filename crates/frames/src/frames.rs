@@ -51,6 +51,7 @@ impl Frames {
         let layout = config.layout();
         let nodes = config.nodes.map_or_else(Nodes::detect, Nodes::pretend);
         let words_per_frame = layout.page_size / size_of::<u64>();
+        let node_shift = layout.extent_shift + nodes.run_shift(layout.frames >> layout.extent_shift);
         let arena = Protection { huge: layout.huge, ..Protection::default() };
         // Huge pages for the table only where it is large: otherwise they would round its memory up by too much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
@@ -59,8 +60,8 @@ impl Frames {
             bytes: Region::reserve(layout.frames * words_per_frame, arena)?,
             words_per_frame,
             words: PageWords::reserve(layout.words)?,
-            extents: Extents::new(layout.frames, layout.extent_shift, nodes.count()),
-            free: FreeFrames::new(nodes, layout.extent_shift, layout.frames_at_start),
+            extents: Extents::new(layout.frames, layout.extent_shift, node_shift, nodes.count()),
+            free: FreeFrames::new(nodes, node_shift, layout.frames_at_start),
             budget: Budget::new(config.memory),
             waits: WaitTable::new(),
             fork: ForkMark::new()?,
@@ -119,29 +120,29 @@ impl Frames {
             }
             self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table))
         })?;
-        Some(OwnedFrame::new(self, frame))
+        Some(OwnedFrame { frames: self, id: frame, fresh: true })
     }
 
     /// Takes memory for an extent into use, if the budget has room for it.
     fn populate(&self) -> Option<usize> {
-        let charge = |first_time| self.budget.try_charge(self.layout.extent_cost(first_time));
+        let rest = self.layout.map_reserve;
+        let charge = |first_time| self.budget.try_charge_leaving(self.layout.extent_cost(first_time), rest);
         let node = self.free.node_here();
         let extent = self.extents.populate(node, charge)?;
-        self.bytes.prefer_node(self.words_of_extent(extent), extent % self.extents.nodes());
+        if self.extents.nodes() > 1 {
+            self.bytes.prefer_node(self.words_of_extent(extent), self.extents.node_of(extent));
+        }
         let mut batch = Batch::default();
-        // Backwards, so that frames are taken in the order of their addresses.
-        for number in self.extents.frames_of(extent).rev() {
+        // `put_all` turns the chain round: frames are then taken in the order of their addresses.
+        for number in self.extents.frames_of(extent) {
             let frame = FrameId::new(number as u32);
             if self.table.is_retired(frame) {
                 continue;
             }
             self.table.first_owner(frame);
             batch.push(&self.table, frame);
-            if batch.len() == self.free.batch_len() {
-                self.free.put_batch(&self.table, std::mem::take(&mut batch));
-            }
         }
-        self.free.put_batch(&self.table, batch);
+        self.free.put_all(&self.table, batch);
         Some(extent)
     }
 
@@ -153,7 +154,7 @@ impl Frames {
     /// Frames that can be had without reclaim, roughly: what CPUs have in stock isn't counted.
     #[must_use]
     pub fn available(&self) -> usize {
-        let room = self.budget.room() / self.layout.extent_cost(true);
+        let room = self.budget.room().saturating_sub(self.layout.map_reserve) / self.layout.extent_cost(true);
         let unpopulated = self.extents.count() - self.extents.populated();
         self.free.in_depots() + (room as usize).min(unpopulated) * self.extents.frames_each()
     }
@@ -235,7 +236,7 @@ impl Frames {
 
     fn adopt(&self, orphan: IsolatedFrame) -> OwnedFrame<'_> {
         self.table.adopt(orphan.0);
-        OwnedFrame::new(self, orphan.0)
+        OwnedFrame::used(self, orphan.0)
     }
 
     /// Whether the page was used since this was last asked.
@@ -250,7 +251,8 @@ impl Frames {
                 .is_ok()
     }
 
-    /// Evicts an isolated page, leaving `shadow` in its word.
+    /// Evicts an isolated page, leaving `shadow` in its word. The frame can be copied from; to hold another page it has
+    /// to be freed and allocated.
     ///
     /// # Errors
     /// The isolated frame again, if the page is pinned, or was removed by somebody else.
@@ -264,7 +266,7 @@ impl Frames {
         let vacated = vacate(word, stay, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
         self.words.chunks.leave(index);
-        Ok(OwnedFrame::new(self, frame.0))
+        Ok(OwnedFrame::used(self, frame.0))
     }
 
     /// Whether somebody has the page pinned now.
@@ -318,7 +320,14 @@ impl Frames {
         self.table.set_next(frame, next);
     }
 
-    /// Fetches a frame's record, and the word of its page, into the CPU's cache ahead of use.
+    /// Fetches the word of an isolated frame's page into the CPU's cache ahead of use.
+    #[inline]
+    pub fn prefetch_word(&self, frame: &IsolatedFrame) {
+        let (_, word) = self.word_of(frame.0);
+        crate::prefetch::prefetch(word);
+    }
+
+    /// Fetches a frame's record into the CPU's cache ahead of use.
     #[inline]
     pub fn prefetch(&self, frame: FrameId) {
         self.table.prefetch(frame);
@@ -343,11 +352,14 @@ pub struct FrameStats {
 pub struct OwnedFrame<'a> {
     frames: &'a Frames,
     id: FrameId,
+    /// Its generation hasn't been used for a stay yet (I4).
+    fresh: bool,
 }
 
 impl<'a> OwnedFrame<'a> {
-    pub(crate) fn new(frames: &'a Frames, id: FrameId) -> Self {
-        Self { frames, id }
+    /// A frame whose page was just taken out of memory.
+    pub(crate) fn used(frames: &'a Frames, id: FrameId) -> Self {
+        Self { frames, id, fresh: false }
     }
 
     /// The frame.
@@ -370,7 +382,10 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
-    pub(crate) fn give_up(self) -> FrameId {
+    /// Hands the frame over to a page in `frames`.
+    pub(crate) fn give_up(self, frames: &Frames) -> FrameId {
+        assert!(self.fresh, "{:?} wasn't freed after its last page", self.id);
+        assert!(std::ptr::eq(self.frames, frames), "{:?} is another budget's", self.id);
         let id = self.id;
         std::mem::forget(self);
         id
@@ -438,6 +453,7 @@ impl Drop for PinnedFrame<'_> {
 
 /// An extent of frames on its way back to the system. While one lives, another drain waits.
 #[derive(Debug)]
+#[must_use = "dropped unfinished, it gives nothing back"]
 pub struct FrameDrain<'a> {
     frames: &'a Frames,
     drain: Drain<'a>,
@@ -452,7 +468,7 @@ impl FrameDrain<'_> {
     /// Gives the extent's memory back and uncharges it. False, and all is as before, if a frame of it is still in use.
     #[must_use]
     pub fn finish(self) -> bool {
-        let Self { frames, drain } = self;
+        let Self { frames, ref drain } = self;
         let extent = drain.extent();
         frames.free.sift(&frames.table, |frame| frames.extents.catch(&frames.table, frame));
         let numbers = frames.extents.frames_of(extent);
@@ -461,12 +477,13 @@ impl FrameDrain<'_> {
             frames.bytes.discard(frames.words_of_extent(extent));
             frames.budget.uncharge(frames.layout.extent_cost(false));
         };
-        match drain.end(retired, give_back) {
-            Ok(()) => true,
-            Err(caught) => {
-                frames.free.put_batch(&frames.table, caught);
-                false
-            }
-        }
+        drain.end(retired, give_back)
+    }
+}
+
+impl Drop for FrameDrain<'_> {
+    fn drop(&mut self) {
+        // Nothing, if `finish` has given the extent back.
+        self.frames.free.put_all(&self.frames.table, self.drain.stop());
     }
 }

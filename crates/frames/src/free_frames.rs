@@ -1,11 +1,11 @@
 //! Free frames: a stock for each CPU, a depot for each NUMA node, batches that move between them whole.
 //!
-//! A batch is a chain through the frames' `next` links, so moving one touches its first frame and nothing else. A
+//! A batch is a chain through the frames' free links, so moving one touches its first frame and nothing else. A
 //! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
 //! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A stock is
 //! small and lockable: whoever finds no frame elsewhere takes what other CPUs have.
 //!
-//! Nothing here allocates memory: the depot's batches hang together by the `prev` links of their first frames.
+//! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
 //!
 //! Lock order: a stock, then a depot. Two stocks are never held together.
 
@@ -19,7 +19,7 @@ use crate::numa::Nodes;
 /// Frames in a full batch, where the arena is large enough for full ones.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// Some frames, chained by `next`.
+/// Some frames, chained by their free links.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     head: Option<FrameId>,
@@ -32,14 +32,14 @@ impl Batch {
     }
 
     pub(crate) fn push(&mut self, table: &FrameTable, frame: FrameId) {
-        table.set_next(frame, self.head);
+        table.set_next_free(frame, self.head);
         self.head = Some(frame);
         self.len += 1;
     }
 
     pub(crate) fn pop(&mut self, table: &FrameTable) -> Option<FrameId> {
         let frame = self.head?;
-        self.head = table.next(frame);
+        self.head = table.next_free(frame);
         self.len -= 1;
         Some(frame)
     }
@@ -63,8 +63,7 @@ struct Depot {
 impl Depot {
     fn put(&mut self, table: &FrameTable, batch: Batch) {
         let Some(first) = batch.head else { return };
-        table.set_word(first, batch.len as u64);
-        table.set_prev(first, self.head);
+        table.set_batch(first, batch.len, self.head);
         self.head = Some(first);
     }
 
@@ -72,8 +71,9 @@ impl Depot {
         let Some(first) = self.head else {
             return (self.strays.len > 0).then(|| std::mem::take(&mut self.strays));
         };
-        self.head = table.prev(first);
-        Some(Batch { head: Some(first), len: table.word(first) as usize })
+        let (len, below) = table.batch(first);
+        self.head = below;
+        Some(Batch { head: Some(first), len })
     }
 }
 
@@ -86,25 +86,21 @@ pub(crate) struct FreeFrames {
     in_depots: AtomicUsize,
     batch_len: usize,
     nodes: Nodes,
-    /// Node of a frame: its extent's number modulo the number of nodes.
-    extent_shift: u32,
+    /// So many frames in a row, as a power of two, are of one node: see `Extents`.
+    node_shift: u32,
 }
 
 impl FreeFrames {
-    pub(crate) fn new(nodes: Nodes, extent_shift: u32, frames: usize) -> Self {
+    pub(crate) fn new(nodes: Nodes, node_shift: u32, frames: usize) -> Self {
         let stocks = PerCpu::new(Mutex::default);
         // Stocks may hold two batches a CPU: keep that below a quarter of a small arena.
         let batch_len = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| Mutex::default()).collect();
-        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_len, nodes, extent_shift }
-    }
-
-    pub(crate) fn batch_len(&self) -> usize {
-        self.batch_len
+        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_len, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
-        (frame.index() >> self.extent_shift) % self.depots.len()
+        (frame.index() >> self.node_shift) % self.depots.len()
     }
 
     /// The node of the CPU that this thread is on.
@@ -164,6 +160,18 @@ impl FreeFrames {
         self.depots[self.node_of(first)].lock().put(table, batch);
     }
 
+    /// Puts any number of frames of one node into that node's depot.
+    pub(crate) fn put_all(&self, table: &FrameTable, mut frames: Batch) {
+        let mut batch = Batch::default();
+        while let Some(frame) = frames.pop(table) {
+            batch.push(table, frame);
+            if batch.len == self.batch_len {
+                self.put_batch(table, std::mem::take(&mut batch));
+            }
+        }
+        self.put_batch(table, batch);
+    }
+
     /// Puts a frame into this CPU's stock, and a batch that has become full into the depot.
     pub(crate) fn put(&self, table: &FrameTable, frame: FrameId) {
         let node = self.node_of(frame);
@@ -205,9 +213,9 @@ impl FreeFrames {
         stocks + self.in_depots()
     }
 
-    /// Shows every free frame to `take`, and keeps those that it doesn't take.
+    /// Shows every free frame to `take`, and keeps those that it doesn't take. Each batch goes back before the next one
+    /// is looked at, so that others find frames meanwhile.
     pub(crate) fn sift(&self, table: &FrameTable, mut take: impl FnMut(FrameId) -> bool) {
-        let mut kept = Depot::default();
         let mut sift = |mut batch: Batch| {
             let mut rest = Batch::default();
             while let Some(frame) = batch.pop(table) {
@@ -215,20 +223,19 @@ impl FreeFrames {
                     rest.push(table, frame);
                 }
             }
-            kept.put(table, rest);
+            self.put_batch(table, rest);
         };
-        for node in 0..self.depots.len() {
-            while let Some(batch) = self.take_batch(table, node) {
-                sift(batch);
-            }
-        }
         for stock in self.stocks.iter() {
             let Stock { current, spare } = std::mem::take(&mut *stock.lock());
             sift(current);
             sift(spare);
         }
-        while let Some(batch) = kept.take(table) {
-            self.put_batch(table, batch);
+        for depot in &self.depots {
+            let mut unseen = std::mem::take(&mut *depot.lock());
+            while let Some(batch) = unseen.take(table) {
+                self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
+                sift(batch);
+            }
         }
     }
 

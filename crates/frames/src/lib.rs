@@ -25,6 +25,7 @@ mod numa;
 mod page_map;
 mod page_word;
 mod page_words;
+mod prefetch;
 mod region;
 mod wait_table;
 
@@ -36,3 +37,9 @@ pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, Pinn
 pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, TooManyPins};
 pub use page_word::{PageState, PageWord};
 pub use wait_table::LoadFailure;
+
+/// Bytes in a page of the system: the least that memory is taken and given back in.
+#[must_use]
+pub fn system_page_size() -> usize {
+    rustix::param::page_size()
+}

@@ -40,6 +40,13 @@ impl Nodes {
         self.count
     }
 
+    /// How many extents in a row are of one node, as a power of two. Each run whose node differs from its neighbours'
+    /// is a mapping of its own to the kernel, which allows a process 65,530 of them; so there are at most 128 a node.
+    pub(crate) fn run_shift(&self, extents: usize) -> u32 {
+        const RUNS: usize = 64;
+        (extents / (RUNS * self.count)).max(1).ilog2()
+    }
+
     /// The node of the CPU that this thread is on.
     #[inline]
     pub(crate) fn here(&self) -> usize {
@@ -73,6 +80,15 @@ pub(crate) fn prefer(start: *mut core::ffi::c_void, bytes: usize, node: usize) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn nodes_take_turns_in_runs_that_are_few() {
+        let two = super::Nodes::pretend(2);
+        assert_eq!(two.run_shift(32), 0);
+        for extents in [1_usize, 127, 1 << 16, 3 << 20] {
+            assert!(extents >> two.run_shift(extents) <= 2 * 128 * 2, "{extents} extents");
+        }
+    }
+
     #[test]
     fn lists_of_cpus() {
         let parse = |list| super::parse_list(list).collect::<Vec<_>>();

@@ -12,13 +12,15 @@
 //! If the copy holds a byte that the next loader of `f` wrote, the reader's fence synchronises with that loader's
 //! fence; the eviction happened before that, so `b` is the eviction's value or a later one, and no later one equals
 //! `a` (`page_word`: a word never comes back). A byte that the loader of *this* stay wrote is there by the Acquire load
-//! of `a`, which pairs with the swap in `publish`. So a good copy is this page's bytes, all of one stay: P1, P2.
+//! of `a`, which pairs with the Release in `WaitTable::end_load`. So a good copy is this page's bytes, all of one stay: P1, P2.
 //!
 //! **Pinning** ([`PageMap::pin`]). Add a pin to the frame that the word names; look at the word again; if it isn't the
 //! same stay, take the pin back (mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`).
 //!
 //! **Loading** ([`PageMap::begin_load`]). One thread wins the swap from *vacant* to *loading* and has to end the load;
 //! the others wait for it. The loader already has its frame: whoever has a word in *loading* never waits for memory.
+
+use std::ops::Range;
 
 use sync::Arc;
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
@@ -128,7 +130,7 @@ impl PageMap {
     #[inline]
     pub fn read(&self, page: u64, offset: usize, into: &mut [u8]) -> bool {
         let Some((_, word)) = self.word(page) else { return false };
-        // Acquire pairs with the swap in `publish`: the loader's bytes are visible.
+        // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = before.frame() else { return false };
         self.frames.bytes(frame).copy_to(offset, into);
@@ -219,10 +221,11 @@ impl PageMap {
         }
     }
 
-    /// The pages that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
-    pub fn pages_in_memory(&self) -> impl Iterator<Item = u64> + '_ {
+    /// The pages of `range` that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
+    pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.frames.words;
-        words.chunks.in_use(self.first..self.first + self.pages).flat_map(move |chunk| {
+        let index = |page: u64| self.first + page.min(self.pages as u64) as usize;
+        words.chunks.in_use(index(range.start)..index(range.end.max(range.start))).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
             let occupied = |&index: &usize| {
                 let state = PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
@@ -253,7 +256,7 @@ impl PageMap {
         let mut backoff = Backoff::new();
         loop {
             if self.frames.table.isolate(frame) {
-                return Detach::Listed(OwnedFrame::new(&self.frames, frame));
+                return Detach::Listed(OwnedFrame::used(&self.frames, frame));
             }
             if self.frames.table.orphan(frame) {
                 return Detach::Orphaned;
@@ -266,6 +269,9 @@ impl PageMap {
 
 impl Drop for PageMap {
     fn drop(&mut self) {
+        if self.frames.forked() {
+            return; // A child has none of the map, and perhaps a lock that nobody will ever release.
+        }
         self.frames.words.release(self.first..self.first + self.reserved, &self.frames.budget);
     }
 }
@@ -323,25 +329,24 @@ impl<'a> Loading<'a> {
 
     /// Makes the page resident in `frame`, which holds its bytes, and wakes who waits. The frame is returned
     /// isolated: put it on its list. With `pin`, the loader has the page pinned as well.
+    ///
+    /// # Panics
+    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`]'.
     pub fn publish(
         mut self,
         frame: OwnedFrame<'a>,
         labels: Labels,
         pin: bool,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
-        self.ended = true;
         let frames = &self.map.frames;
-        let id = frame.give_up();
+        let id = frame.give_up(frames);
+        self.ended = true;
         frames.table.set_word(id, self.index as u64);
         frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
         frames.table.unfreeze(id, u32::from(pin));
         let pin = pin.then(|| PinnedFrame::new(frames, id));
         let resident = PageWord::resident(id, frames.table.generation(id));
-        // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are visible.
-        let before = frames.words.words[self.index].swap(resident.bits(), Ordering::AcqRel);
-        if PageWord::from_bits(before).is_waited() {
-            frames.waits.wake(self.index);
-        }
+        frames.waits.end_load(self.index, &frames.words.words[self.index], resident, Ok(()));
         (IsolatedFrame::new(id), pin)
     }
 
@@ -354,7 +359,7 @@ impl<'a> Loading<'a> {
         self.ended = true;
         let frames = &self.map.frames;
         let vacant = PageWord::vacant(self.shadow);
-        frames.waits.fail(self.index, &frames.words.words[self.index], vacant, failure);
+        frames.waits.end_load(self.index, &frames.words.words[self.index], vacant, Err(failure));
         frames.words.chunks.leave(self.index);
     }
 }

@@ -45,22 +45,29 @@ pub(crate) struct PageWords {
 }
 
 impl PageWords {
-    /// Reserves the array, or what the system allows of it, down to one segment.
-    pub(crate) fn reserve(mut geometry: WordGeometry) -> Result<Self, ReserveError> {
-        let words = loop {
-            let protection = Protection { closed: true, zeros_in_child: true, ..Protection::default() };
-            match Region::reserve(1 << geometry.total_shift, protection) {
-                Ok(words) => break words,
-                Err(error) if geometry.total_shift == geometry.segment_shift => return Err(error),
-                Err(_) => geometry.total_shift -= 1,
-            }
+    /// Reserves the array, or what the system allows of it, down to one segment. Where it doesn't allow all, address
+    /// space is short, and most of it is left to the rest of the process: no more than a quarter is taken of what there
+    /// is.
+    pub(crate) fn reserve(geometry: WordGeometry) -> Result<Self, ReserveError> {
+        let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
+        let refused = match with_total(geometry.total_shift) {
+            Ok(all) => return Ok(all),
+            Err(refused) => refused,
         };
+        let possible = (geometry.segment_shift..geometry.total_shift).rev().find(|&shift| with_total(shift).is_ok());
+        let modest = possible.ok_or(refused)?.saturating_sub(2).max(geometry.segment_shift);
+        with_total(modest)
+    }
+
+    fn reserve_all(geometry: WordGeometry) -> Result<Self, ReserveError> {
+        // A child that was forked finds zeros: no page is in memory, no chunk is there.
+        let open = Protection { zeros_in_child: true, ..Protection::default() };
         let segments = 1_usize << (geometry.total_shift - geometry.segment_shift);
-        let states = Region::reserve(1 << (geometry.total_shift - geometry.chunk_shift), Protection::default())?;
+        let states = Region::reserve(1 << (geometry.total_shift - geometry.chunk_shift), open)?;
         Ok(Self {
-            words,
+            words: Region::reserve(1 << geometry.total_shift, Protection { closed: true, ..open })?,
             chunks: Chunks::new(states, geometry.chunk_shift),
-            segments: Region::reserve(segments, Protection::default())?,
+            segments: Region::reserve(segments, open)?,
             free: Mutex::new(BTreeMap::from([(0, segments)])),
             geometry,
         })

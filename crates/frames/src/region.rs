@@ -85,7 +85,7 @@ mod real {
                 if skip > 0 {
                     let _ = mm::munmap(start, skip);
                 }
-                let end = base.add(bytes.next_multiple_of(4096));
+                let end = base.add(bytes.next_multiple_of(rustix::param::page_size()));
                 let tail = slack - skip;
                 if tail > 0 {
                     let _ = mm::munmap(end.cast(), tail);

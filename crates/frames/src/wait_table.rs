@@ -3,10 +3,10 @@
 //! Waiters are few and short-lived, so one small table serves all pages: a page word hashes to a bucket, a lock with a
 //! list of who waits for what.
 //!
-//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. A loader that swaps
-//!   the word and finds `WAITED` takes that lock before it wakes: no waiter can be between the two.
-//! - W2. A failed load swaps its word under the bucket's lock, so its error goes to those who waited for that very
-//!   load, and never to the waiters of the next one.
+//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. A loading word that has
+//!   `WAITED` ends under that lock as well: no waiter can be between the two.
+//! - W2. Word and waiters are settled in one turn of the lock, so a load's outcome goes to those who waited for that
+//!   very load, and never to the waiters of the one before or after.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
@@ -77,27 +77,26 @@ impl WaitTable {
         }
     }
 
-    /// Wakes everybody who waits for the word with the number `index`, which isn't loading any more.
-    #[cold]
-    pub(crate) fn wake(&self, index: usize) {
-        let bucket = self.bucket(index);
-        Self::settle(&mut bucket.waiters.lock().1, index, Ok(()));
-        bucket.woken.notify_all();
+    /// Ends the load of `word`, the one with the number `index`: changes it to `to`, and gives `outcome` to all who
+    /// waited. The lock is for them; without waiters there is none to take.
+    pub(crate) fn end_load(&self, index: usize, word: &AtomicU64, to: PageWord, outcome: Result<(), LoadFailure>) {
+        // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are visible. Relaxed on
+        // failure: the loader alone may change a loading word, `WAITED` aside.
+        let loading = PageWord::loading().bits();
+        if word.compare_exchange(loading, to.bits(), Ordering::Release, Ordering::Relaxed).is_err() {
+            self.end_waited(index, word, to, outcome);
+        }
     }
 
-    /// Ends a load that failed: puts `vacant` into the word and gives the failure to all who waited (W2).
-    pub(crate) fn fail(&self, index: usize, word: &AtomicU64, vacant: PageWord, failure: LoadFailure) {
+    #[cold]
+    fn end_waited(&self, index: usize, word: &AtomicU64, to: PageWord, outcome: Result<(), LoadFailure>) {
         let bucket = self.bucket(index);
         let mut waiters = bucket.waiters.lock();
-        // Release: nothing but the shadow is published. The loader alone may change a loading word, WAITED aside.
-        word.swap(vacant.bits(), Ordering::Release);
-        Self::settle(&mut waiters.1, index, Err(failure));
-        bucket.woken.notify_all();
-    }
-
-    fn settle(waiters: &mut [Waiter], word: usize, outcome: Result<(), LoadFailure>) {
-        for waiter in waiters.iter_mut().filter(|waiter| waiter.word == word && waiter.outcome.is_none()) {
+        // Release as in `end_load`.
+        word.swap(to.bits(), Ordering::Release);
+        for waiter in waiters.1.iter_mut().filter(|waiter| waiter.word == index && waiter.outcome.is_none()) {
             waiter.outcome = Some(outcome);
         }
+        bucket.woken.notify_all();
     }
 }

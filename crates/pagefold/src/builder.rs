@@ -1,0 +1,143 @@
+//! Building a Pagefold.
+
+use frames::{Config, Frames};
+use sync::Arc;
+use sync::lock::Mutex;
+
+use crate::entry_batches::EntryBatches;
+use crate::error::Error;
+use crate::io::{Backend, Posix};
+use crate::machine;
+use crate::manager::Manager;
+use crate::pagefold::Pagefold;
+use crate::size::{IntoSize, Size, SizeError};
+
+/// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
+pub struct Builder {
+    memory: Result<Option<Size>, SizeError>,
+    memory_max: Result<Option<Size>, SizeError>,
+    page_size: Result<Size, SizeError>,
+    backend: Option<Box<dyn Backend>>,
+    pretouch: bool,
+    huge_pages: bool,
+    nodes: Option<usize>,
+}
+
+/// The largest page: the system's huge page.
+const PAGE_SIZE_MAX: u64 = 2 << 20;
+/// A budget holds at least so many pages.
+const PAGES_MIN: u64 = 32;
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            memory: Ok(None),
+            memory_max: Ok(None),
+            page_size: Ok(Size(4096)),
+            backend: None,
+            pretouch: false,
+            huge_pages: true,
+            nodes: None,
+        }
+    }
+}
+
+impl Builder {
+    /// The memory budget. Default: a quarter of what the process's memory cgroup allows, or the machine has.
+    #[must_use]
+    pub fn memory(mut self, size: impl IntoSize) -> Self {
+        self.memory = size.into_size().map(Some);
+        self
+    }
+
+    /// How far [`Pagefold::resize`] may raise the budget. Address space is reserved for it, no memory. Default: what
+    /// the machine has, or the budget if that is more.
+    #[must_use]
+    pub fn memory_max(mut self, size: impl IntoSize) -> Self {
+        self.memory_max = size.into_size().map(Some);
+        self
+    }
+
+    /// Bytes in a page: a power of two from 4 KiB, the default, to 2 MiB.
+    #[must_use]
+    pub fn page_size(mut self, size: impl IntoSize) -> Self {
+        self.page_size = size.into_size();
+        self
+    }
+
+    /// Where files are opened. Default: [`Posix`], the machine's file systems.
+    #[must_use]
+    pub fn backend(mut self, backend: impl Backend) -> Self {
+        self.backend = Some(Box::new(backend));
+        self
+    }
+
+    /// Takes all memory from the system at the start, rather than when it is first needed. Default: no.
+    #[must_use]
+    pub fn pretouch(mut self, yes: bool) -> Self {
+        self.pretouch = yes;
+        self
+    }
+
+    /// Uses the system's huge pages where the budget is large enough for them. Default: yes.
+    #[must_use]
+    pub fn huge_pages(mut self, yes: bool) -> Self {
+        self.huge_pages = yes;
+        self
+    }
+
+    /// Pretends that the CPUs belong to so many NUMA nodes, for tests. Default: as the system says.
+    #[must_use]
+    pub fn numa_nodes(mut self, nodes: usize) -> Self {
+        self.nodes = Some(nodes);
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// A size that isn't one; a page size that isn't supported; a budget too small for 32 pages; the system's
+    /// refusal of address space, memory or a thread.
+    pub fn build(self) -> Result<Pagefold, Error> {
+        let page_size = checked_page_size(self.page_size?)?;
+        let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed() / 4));
+        check_budget(memory, page_size)?;
+        let memory_max = self.memory_max?.unwrap_or_else(|| Size(machine::memory_allowed()));
+        let config = Config {
+            memory_max: memory_max.0,
+            huge_pages: self.huge_pages,
+            pretouch: self.pretouch,
+            nodes: self.nodes,
+            ..Config::new(memory.0, page_size)
+        };
+        let frames =
+            Frames::new(&config).map_err(|error| Error::System { what: "reserve memory", error: error.to_string() })?;
+        Pagefold::start(Manager {
+            frames: Arc::new(frames),
+            backend: self.backend.unwrap_or_else(|| Box::new(Posix::default())),
+            groups: Default::default(),
+            files: Default::default(),
+            handles: Default::default(),
+            entries: EntryBatches::new(),
+            doorbell: Default::default(),
+            room_making: Mutex::new(()),
+        })
+    }
+}
+
+fn checked_page_size(size: Size) -> Result<usize, Error> {
+    let min = machine::page_size() as u64;
+    if !size.0.is_power_of_two() || !(min..=PAGE_SIZE_MAX).contains(&size.0) {
+        return Err(Error::BadPageSize { size, min: Size(min), max: Size(PAGE_SIZE_MAX) });
+    }
+    Ok(size.0 as usize)
+}
+
+pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
+    // Besides the pages, their records and some room for page maps and groups.
+    let min = Size(PAGES_MIN * (page_size as u64 + 64) + (64 << 10));
+    if size < min {
+        return Err(Error::TooSmall { what: "a budget", size, min, page_size: Size(page_size as u64) });
+    }
+    Ok(())
+}

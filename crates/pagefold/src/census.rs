@@ -1,0 +1,101 @@
+//! Gathering the numbers: what each handle, file and group counted, added up when somebody asks.
+
+use std::sync::atomic::Ordering;
+
+use sync::Arc;
+use sync::atomic::AtomicU64;
+use sync::lock::Mutex;
+
+use crate::file_state::FileState;
+use crate::group_state::GroupState;
+use crate::hit_counters::HitCounters;
+use crate::manager::Manager;
+use crate::stats::{FileStats, GroupStats, Stats};
+
+/// Who counts hits: the open handles.
+#[derive(Debug, Default)]
+pub(crate) struct HandleTable {
+    open: Mutex<Vec<OpenHandle>>,
+}
+
+#[derive(Debug)]
+struct OpenHandle {
+    owner: u32,
+    group: u32,
+    hits: Arc<HitCounters>,
+}
+
+impl HandleTable {
+    pub(crate) fn add(&self, file: &FileState, group: &GroupState, hits: &Arc<HitCounters>) {
+        self.open.lock().push(OpenHandle { owner: file.owner, group: group.id, hits: Arc::clone(hits) });
+    }
+
+    pub(crate) fn remove(&self, hits: &Arc<HitCounters>) {
+        self.open.lock().retain(|handle| !Arc::ptr_eq(&handle.hits, hits));
+    }
+
+    fn hits(&self, of: impl Fn(&OpenHandle) -> bool) -> u64 {
+        self.open.lock().iter().filter(|handle| of(handle)).map(|handle| handle.hits.sum()).sum()
+    }
+}
+
+/// Relaxed: statistics.
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Manager {
+    pub(crate) fn stats(&self) -> Stats {
+        let budget = self.frames.budget();
+        let frames = self.frames.stats();
+        let page_bytes = self.frames.page_size() as u64;
+        let used_bytes = budget.used();
+        Stats {
+            budget_bytes: budget.max(),
+            used_bytes,
+            peak_bytes: budget.peak(),
+            metadata_bytes: used_bytes.saturating_sub(frames.frames as u64 * page_bytes),
+            map_bytes: frames.map_bytes,
+            free_bytes: frames.free_frames as u64 * page_bytes,
+            page_bytes,
+            reclaimer_wakeups: self.doorbell.wakeups(),
+            retired_frames: frames.retired_frames as u64,
+            groups: self.groups.all().iter().map(|group| self.group_stats(group)).collect(),
+            files: self.files.all().iter().map(|file| self.file_stats(file)).collect(),
+        }
+    }
+
+    pub(crate) fn group_stats(&self, group: &GroupState) -> GroupStats {
+        let page_bytes = self.frames.page_size() as u64;
+        let counters = &group.counters;
+        GroupStats {
+            name: group.name.clone(),
+            max_bytes: group.max() * page_bytes,
+            charged_bytes: group.charged() * page_bytes,
+            peak_bytes: group.peak() * page_bytes,
+            hits: get(&counters.hits) + self.handles.hits(|handle| handle.group == group.id),
+            misses: get(&counters.misses),
+            waits: get(&counters.waits),
+            bytes_in: get(&counters.bytes_in),
+            evictions: get(&counters.evictions),
+            refaults: get(&counters.refaults),
+            errors: get(&counters.errors),
+            direct_reclaims: get(&counters.direct_reclaims),
+        }
+    }
+
+    pub(crate) fn file_stats(&self, file: &FileState) -> FileStats {
+        let counters = &file.counters;
+        FileStats {
+            path: file.path.clone(),
+            len: file.len(),
+            hits: get(&counters.hits) + self.handles.hits(|handle| handle.owner == file.owner),
+            misses: get(&counters.misses),
+            waits: get(&counters.waits),
+            bytes_in: get(&counters.bytes_in),
+            evictions: get(&counters.evictions),
+            refaults: get(&counters.refaults),
+            errors: get(&counters.errors),
+        }
+    }
+}

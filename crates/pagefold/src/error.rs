@@ -1,0 +1,128 @@
+//! What can go wrong, in terms that a caller can act on.
+
+use std::path::PathBuf;
+
+use crate::io::IoError;
+use crate::size::{Size, SizeError};
+
+/// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A text that isn't a size.
+    #[error(transparent)]
+    BadSize(#[from] SizeError),
+    /// A page size that isn't supported.
+    #[error("a page size of {size} isn't supported: it has to be a power of two from {min} to {max}")]
+    BadPageSize {
+        /// What was asked for.
+        size: Size,
+        /// The smallest one, which is the system's.
+        min: Size,
+        /// The largest one.
+        max: Size,
+    },
+    /// A budget or limit that nothing can run in.
+    #[error("{what} of {size} is too small: at least {min} are needed with pages of {page_size}")]
+    TooSmall {
+        /// The budget, or a group's limit.
+        what: &'static str,
+        /// What was asked for.
+        size: Size,
+        /// What would do.
+        min: Size,
+        /// Bytes in a page.
+        page_size: Size,
+    },
+    /// A budget larger than the address space reserved at the start.
+    #[error("a budget of {size} is too large: address space was reserved for {max}; build with a larger `memory_max`")]
+    BudgetTooLarge {
+        /// What was asked for.
+        size: Size,
+        /// What there is address space for.
+        max: Size,
+    },
+    /// The budget can't shrink, because the pages in it are pinned or being loaded. It stays as it was.
+    #[error("the budget can't shrink to {size}: {used} are in use, and pinned or being loaded")]
+    BudgetBusy {
+        /// What was asked for.
+        size: Size,
+        /// What couldn't be given back.
+        used: Size,
+    },
+    /// The system refused address space, memory or a thread.
+    #[error("can't {what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        error: String,
+    },
+    /// A group of that name exists.
+    #[error("there is a group `{group}` already")]
+    GroupExists {
+        /// The name.
+        group: String,
+    },
+    /// The group has no page that could make room: all are pinned or being loaded. Unpin some, or raise the limit.
+    #[error(
+        "group `{group}` has reached its limit of {max}, and nothing in it can be reclaimed: {charged} are pinned or being loaded"
+    )]
+    LimitReached {
+        /// The group that asked for a page.
+        group: String,
+        /// Its limit, or the whole budget if that was the one reached.
+        max: Size,
+        /// What is charged.
+        charged: Size,
+    },
+    /// The file couldn't be opened.
+    #[error("can't open {}: {error}", path.display())]
+    OpenFailed {
+        /// The path given.
+        path: PathBuf,
+        /// The backend's answer.
+        error: IoError,
+    },
+    /// A page couldn't be read. It isn't in memory; reading it again tries again.
+    #[error("can't read page {page} of {}: {error}", path.display())]
+    ReadFailed {
+        /// The file.
+        path: PathBuf,
+        /// The page's number.
+        page: u64,
+        /// The backend's answer.
+        error: IoError,
+    },
+    /// A page or an exact range past the end of the file.
+    #[error("{} has {len} bytes: {offset} + {wanted} is past its end", path.display())]
+    PastEnd {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: u64,
+        /// Where the access starts.
+        offset: u64,
+        /// How many bytes it wants.
+        wanted: u64,
+    },
+    /// The file has more pages than there are page words for.
+    #[error("{} is too large: no address space is left for the map of its {pages} pages", path.display())]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its length in pages.
+        pages: u64,
+    },
+    /// A page has more pins than can be counted.
+    #[error("page {page} of {} has too many pins", path.display())]
+    TooManyPins {
+        /// The file.
+        path: PathBuf,
+        /// The page's number.
+        page: u64,
+    },
+    /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it: build another one.
+    #[error("a Pagefold can't be used in a forked child process")]
+    Forked,
+}

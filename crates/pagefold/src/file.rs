@@ -1,0 +1,221 @@
+//! Files, as their users see them.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::path::Path;
+
+use frames::PinnedFrame;
+use sync::Arc;
+use sync::atomic::{AtomicU8, Ordering};
+
+use crate::error::Error;
+use crate::file_state::FileState;
+use crate::group::Group;
+use crate::hit_counters::HitCounters;
+use crate::stats::{Counters, FileStats};
+
+/// What the user knows about the accesses to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advice {
+    /// Nothing.
+    #[default]
+    Normal,
+    /// In no order.
+    Random,
+    /// From the front to the back, and not again soon: pages loaded by this handle start without the credit that they
+    /// may have from earlier stays. Holds for the whole handle.
+    Sequential,
+    /// The range will be needed soon: it is loaded now, before the call returns.
+    WillNeed,
+    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they are pinned.
+    DontNeed,
+}
+
+/// An open file. Clones are the same handle; all methods may be called from many threads at once.
+#[derive(Clone)]
+pub struct File {
+    handle: Arc<Handle>,
+}
+
+/// One opening of a file by one group.
+pub(crate) struct Handle {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) group: Group,
+    pub(crate) hits: Arc<HitCounters>,
+    advice: AtomicU8,
+}
+
+impl Handle {
+    /// Pages are loaded without credit from earlier stays.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
+    }
+}
+
+impl File {
+    pub(crate) fn open(group: &Group, path: &Path) -> Result<Self, Error> {
+        let manager = group.pagefold().manager();
+        if manager.frames.forked() {
+            return Err(Error::Forked);
+        }
+        let file = manager.open(path)?;
+        let hits = Arc::new(HitCounters::new());
+        manager.handles.add(&file, group.state(), &hits);
+        let handle = Handle { file, group: group.clone(), hits, advice: AtomicU8::new(Advice::Normal as u8) };
+        Ok(Self { handle: Arc::new(handle) })
+    }
+
+    /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
+    ///
+    /// A page that is in memory is copied without a lock, and without a write to anything that threads share. Ranges
+    /// that span pages are read page by page: each page is copied as it was at one moment, the range isn't.
+    ///
+    /// # Errors
+    /// [`Error::ReadFailed`] if a page can't be loaded; earlier pages of `buf` hold their bytes then.
+    /// [`Error::LimitReached`] if there is no memory to load it into.
+    #[inline]
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let handle = &*self.handle;
+        let shift = handle.file.page_shift();
+        let within = (offset & ((1 << shift) - 1)) as usize;
+        let len = handle.file.len();
+        let fits = offset < len && buf.len() as u64 <= len - offset && within + buf.len() <= 1 << shift;
+        if fits && handle.file.map.read(offset >> shift, within, buf) {
+            handle.hits.add(1);
+            return Ok(buf.len());
+        }
+        handle.read_pages(buf, offset)
+    }
+
+    /// As [`read_at`](Self::read_at), but all of `buf` or an error.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the file ends within the range.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let wanted = buf.len();
+        if self.read_at(buf, offset)? < wanted {
+            return Err(self.handle.past_end(offset, wanted as u64));
+        }
+        Ok(())
+    }
+
+    /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard lives. The last page
+    /// of a file is as short as it is in the file.
+    ///
+    /// A pinned page can't be evicted, so don't keep more than a small part of the group's limit.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the file has no such page; otherwise as [`read_at`](Self::read_at).
+    #[inline]
+    pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
+        let handle = &*self.handle;
+        let shift = handle.file.page_shift();
+        let len = handle.file.len();
+        if n < len >> shift
+            && let Ok(Some(frame)) = handle.file.map.pin(n)
+        {
+            handle.hits.add(1);
+            return Ok(PinnedPage { frame, len: 1 << shift });
+        }
+        handle.pin_page(n)
+    }
+
+    /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.
+    ///
+    /// # Errors
+    /// Those of loading, for [`Advice::WillNeed`].
+    pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
+        let shift = self.handle.file.page_shift();
+        let end = range.end.min(self.len());
+        match advice {
+            Advice::Normal | Advice::Random | Advice::Sequential => {
+                self.handle.advice.store(advice as u8, Ordering::Relaxed);
+            }
+            Advice::WillNeed if range.start < end => {
+                for page in range.start >> shift..=(end - 1) >> shift {
+                    self.handle.bring_in(page)?;
+                }
+            }
+            Advice::DontNeed => {
+                let first = range.start.div_ceil(1 << shift);
+                let after = if end == self.len() { end.div_ceil(1 << shift) } else { end >> shift };
+                for page in self.handle.file.map.pages_in_memory(first..after.max(first)) {
+                    self.handle.file.drop_page(page);
+                }
+            }
+            Advice::WillNeed => {}
+        }
+        Ok(())
+    }
+
+    /// The file's length in bytes, as it was when the file was opened or when a read last met its end. Another process
+    /// may have changed it.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.handle.file.len()
+    }
+
+    /// Whether the file has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The path that the file was first opened with.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.handle.file.path
+    }
+
+    /// The group that this handle loads pages for.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.handle.group
+    }
+
+    /// The file's numbers, of all its handles together.
+    #[must_use]
+    pub fn stats(&self) -> FileStats {
+        self.handle.file.manager.file_stats(&self.handle.file)
+    }
+
+    /// Closes the file. When its last handle is closed, or dropped, its pages leave memory.
+    ///
+    /// # Errors
+    /// None today; what couldn't be written, once files can be written.
+    pub fn close(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("path", &self.path()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let hits = self.hits.sum();
+        Counters::add(&self.file.counters.hits, hits);
+        Counters::add(&self.group.state().counters.hits, hits);
+        self.file.manager.handles.remove(&self.hits);
+    }
+}
+
+/// A page of a file that stays in memory, where it is and as it is, while this lives.
+#[derive(Debug)]
+pub struct PinnedPage<'a> {
+    pub(crate) frame: PinnedFrame<'a>,
+    pub(crate) len: usize,
+}
+
+impl Deref for PinnedPage<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.frame.bytes()[..self.len]
+    }
+}

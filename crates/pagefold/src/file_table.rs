@@ -1,0 +1,73 @@
+//! All open files: one state for each, however often it is open.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use sync::lock::{Mutex, RwLock};
+use sync::{Arc, Weak};
+
+use crate::error::Error;
+use crate::file_state::FileState;
+use crate::io::Identity;
+use crate::manager::Manager;
+use crate::stats::Counters;
+
+/// The open files, by identity, and their counters by the number that frames carry.
+#[derive(Default)]
+pub(crate) struct FileTable {
+    open: Mutex<HashMap<Identity, Weak<FileState>>>,
+    counters: RwLock<Vec<Option<Arc<Counters>>>>,
+}
+
+impl FileTable {
+    /// The counters of the file with this number, while it is open.
+    pub(crate) fn counters(&self, owner: u32) -> Option<Arc<Counters>> {
+        self.counters.read().get(owner as usize)?.clone()
+    }
+
+    /// Gives a file a number.
+    pub(crate) fn enrol(&self, counters: &Arc<Counters>) -> u32 {
+        let mut slots = self.counters.write();
+        let free = slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() - 1
+        });
+        slots[free] = Some(Arc::clone(counters));
+        free as u32
+    }
+
+    /// Takes a number back.
+    pub(crate) fn strike(&self, owner: u32) {
+        if let Some(slot) = self.counters.write().get_mut(owner as usize) {
+            *slot = None;
+        }
+    }
+
+    /// All open files.
+    pub(crate) fn all(&self) -> Vec<Arc<FileState>> {
+        self.open.lock().values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Manager {
+    /// Opens a file, or finds it open already, under whatever name.
+    pub(crate) fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<FileState>, Error> {
+        let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
+        let backing = self.backend.open(path).map_err(failed)?;
+        let identity = backing.identity();
+        if let Some(file) = self.files.open.lock().get(&identity).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let len = backing.len().map_err(failed)?;
+        // Made without the table's lock, since it may have to make room for itself.
+        let file = Arc::new(FileState::new(self, path, backing, len)?);
+        let mut open = self.files.open.lock();
+        if let Some(faster) = open.get(&identity).and_then(Weak::upgrade) {
+            drop(open); // Before our own state goes, which takes locks.
+            return Ok(faster);
+        }
+        open.retain(|_, file| file.strong_count() > 0);
+        open.insert(identity, Arc::downgrade(&file));
+        Ok(file)
+    }
+}

@@ -1,0 +1,157 @@
+//! Memory groups: tenants, each with a limit.
+
+use std::path::Path;
+
+use sync::Arc;
+use sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::file::File;
+use crate::group_state::GroupState;
+use crate::pagefold::Pagefold;
+use crate::size::{IntoSize, Size, SizeError};
+use crate::stats::GroupStats;
+
+/// What a group takes, rounded up.
+const GROUP_BYTES: u64 = 1 << 10;
+/// The least that a group can do anything with.
+const PAGES_MIN: u64 = 4;
+
+/// A group in the making.
+#[derive(Debug)]
+pub struct GroupBuilder {
+    pagefold: Pagefold,
+    name: String,
+    max: Result<Option<Size>, SizeError>,
+}
+
+impl GroupBuilder {
+    pub(crate) fn new(pagefold: Pagefold, name: &str) -> Self {
+        Self { pagefold, name: name.to_owned(), max: Ok(None) }
+    }
+
+    /// The group's limit: its pages never take more. Several groups' limits may add up to more than the budget.
+    /// Without one the limit is the budget.
+    #[must_use]
+    pub fn max(mut self, size: impl IntoSize) -> Self {
+        self.max = size.into_size().map(Some);
+        self
+    }
+
+    /// Makes the group.
+    ///
+    /// # Errors
+    /// A limit that isn't a size or too small for a few pages; a name that another group has.
+    pub fn build(self) -> Result<Group, Error> {
+        let manager = self.pagefold.manager();
+        let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
+        manager.charge_metadata(GROUP_BYTES)?;
+        let budget = manager.frames.budget().max() / manager.frames.page_size() as u64;
+        let state = manager
+            .groups
+            .add(&self.name, max, budget)
+            .inspect_err(|_| manager.frames.budget().uncharge(GROUP_BYTES))?;
+        Ok(Group { handle: Arc::new(Handle { state, pagefold: self.pagefold }) })
+    }
+}
+
+fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
+    let pages = size.0 / page_size as u64;
+    if pages < PAGES_MIN {
+        let min = Size(PAGES_MIN * page_size as u64);
+        return Err(Error::TooSmall { what: "a group's limit", size, min, page_size: Size(page_size as u64) });
+    }
+    Ok(pages)
+}
+
+/// A memory group. Clones are the same group; when the last one and all files opened through it are gone, so are its
+/// pages.
+#[derive(Clone, Debug)]
+pub struct Group {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    state: Arc<GroupState>,
+    pagefold: Pagefold,
+}
+
+impl Group {
+    pub(crate) fn state(&self) -> &Arc<GroupState> {
+        &self.handle.state
+    }
+
+    pub(crate) fn pagefold(&self) -> &Pagefold {
+        &self.handle.pagefold
+    }
+
+    /// The group's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state().name
+    }
+
+    /// The group's limit in bytes.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.state().max() * self.page_size()
+    }
+
+    /// What is charged to the group now, in bytes.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        self.state().charged() * self.page_size()
+    }
+
+    fn page_size(&self) -> u64 {
+        self.pagefold().page_size() as u64
+    }
+
+    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as that isn't pinned;
+    /// the rest goes when it is unpinned and the group next needs a page.
+    ///
+    /// # Errors
+    /// A limit that isn't a size, or too small for a few pages.
+    pub fn set_max(&self, size: impl IntoSize) -> Result<(), Error> {
+        let manager = self.pagefold().manager();
+        let max = pages_of(size.into_size()?, manager.frames.page_size())?;
+        self.state().set_max(max);
+        manager.entries.drain(&manager.frames);
+        let beyond = self.state().charged().saturating_sub(max);
+        manager.reclaim_group(self.state(), beyond as usize);
+        Ok(())
+    }
+
+    /// Opens a file for reading. Its pages are charged to this group if it is this handle that loads them. A file that
+    /// is open already, in this group or another, under this name or another, is the same cache.
+    ///
+    /// # Errors
+    /// The backend's; no room for another open file in the budget, or for its page map in the address space.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        File::open(self, path.as_ref())
+    }
+
+    /// The group's numbers.
+    #[must_use]
+    pub fn stats(&self) -> GroupStats {
+        self.pagefold().manager().group_stats(self.state())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let manager = self.pagefold.manager();
+        if manager.frames.forked() {
+            return;
+        }
+        self.state.abandoned.store(true, Ordering::Relaxed);
+        // Pages of files that are still open through other groups.
+        if self.state.charged() > 0 {
+            manager.entries.drain(&manager.frames);
+            manager.reclaim_group(&self.state, self.state.charged() as usize);
+        }
+        manager.groups.sweep();
+        manager.frames.budget().uncharge(GROUP_BYTES);
+    }
+}

@@ -1,0 +1,67 @@
+//! Pagefold: files larger than memory, read through a budget that holds, for many tenants at once.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("data.bin");
+//! # std::fs::write(&path, vec![7; 100_000])?;
+//! use pagefold::Pagefold;
+//!
+//! let mm = Pagefold::builder().memory("64MiB").build()?;
+//! let tenant = mm.group("tenant-a").max("16MiB").build()?;
+//!
+//! let file = tenant.open(&path)?;
+//! let mut buf = [0; 100];
+//! let n = file.read_at(&mut buf, 99_950)?; // Like pread: short at the end of the file.
+//! assert_eq!(n, 50);
+//!
+//! let page = file.page(3)?; // Pinned: its bytes stay where they are until the guard is dropped.
+//! assert_eq!(page[0], 7);
+//!
+//! println!("{}", mm.stats());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other metadata count.
+//! - A [`Group`] is a tenant: a limit, and the pages charged to it.
+//! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in memory, or through a
+//!   [`PinnedPage`].
+//! - [`Stats`] says what happened, as a struct, as text, and [for Prometheus](Stats::to_prometheus).
+//!
+//! Reads block their thread while the device reads. Nothing here is `unsafe`: that is in `pagefold-frames`.
+#![forbid(unsafe_code)]
+
+pub use io;
+
+mod builder;
+mod census;
+mod entry_batches;
+mod error;
+mod file;
+mod file_state;
+mod file_table;
+mod group;
+mod group_lists;
+mod group_state;
+mod group_table;
+mod hit_counters;
+mod load;
+mod lru_list;
+mod machine;
+mod manager;
+mod pagefold;
+mod prometheus;
+mod reclaim;
+mod reclaimer;
+mod shadow;
+mod size;
+mod stats;
+
+pub use builder::Builder;
+pub use error::Error;
+pub use file::{Advice, File, PinnedPage};
+pub use group::{Group, GroupBuilder};
+pub use pagefold::Pagefold;
+pub use size::{IntoSize, Size, SizeError};
+pub use stats::{FileStats, GroupStats, Stats};

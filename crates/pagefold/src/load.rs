@@ -1,0 +1,221 @@
+//! The way of a miss: from a page that isn't in memory to its bytes.
+//!
+//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the
+//! page word; then the read. So whoever has a word in *loading* depends on nothing but the device.
+
+use frames::{BeginLoad, Labels, LoadFailure, Loading, PageState, PinnedFrame};
+
+use crate::error::Error;
+use crate::file::{Handle, PinnedPage};
+use crate::group_lists::Rank;
+use crate::io::{IoError, read_full};
+use crate::manager::ChargedFrame;
+use crate::shadow::Level;
+use crate::stats::Counters;
+
+/// How often a thread makes room for a part of the page map before it gives up: others may take the room.
+const ROOM_ATTEMPTS: u32 = 64;
+
+/// What is wanted of a page.
+enum Want<'b> {
+    /// Some of its bytes, from `offset` within it.
+    Copy { offset: usize, into: &'b mut [u8] },
+    /// A pin.
+    Pin,
+    /// That it is in memory.
+    Presence,
+}
+
+impl Handle {
+    /// The way of [`File::read_at`](crate::File::read_at) when one page in memory won't do.
+    #[cold]
+    pub(crate) fn read_pages(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let mut done = 0;
+        while done < buf.len() {
+            let Some(at) = offset.checked_add(done as u64) else { break };
+            if at >= self.file.len() && at >= self.refreshed_len()? {
+                break;
+            }
+            let wanted = self.clip(at, buf.len() - done);
+            self.read_page(&mut buf[done..done + wanted], at)?;
+            // The load may have found out that the file has become shorter.
+            let there = self.clip(at, wanted);
+            done += there;
+            if there < wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn refreshed_len(&self) -> Result<u64, Error> {
+        if self.file.manager.frames.forked() {
+            return Err(Error::Forked);
+        }
+        self.file.refresh_len()
+    }
+
+    /// How many of `wanted` bytes at `at` lie in the same page and in the file.
+    fn clip(&self, at: u64, wanted: usize) -> usize {
+        let page = 1_u64 << self.file.page_shift();
+        let in_page = page - (at & (page - 1));
+        in_page.min(self.file.len().saturating_sub(at)).min(wanted as u64) as usize
+    }
+
+    /// Reads bytes of one page.
+    fn read_page(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
+        let shift = self.file.page_shift();
+        let (page, offset) = (at >> shift, (at & ((1 << shift) - 1)) as usize);
+        if self.file.map.read(page, offset, into) {
+            self.hits.add(1);
+            return Ok(());
+        }
+        self.fault(page, Want::Copy { offset, into }).map(|_| ())
+    }
+
+    /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the file's last.
+    #[cold]
+    pub(crate) fn pin_page(&self, page: u64) -> Result<PinnedPage<'_>, Error> {
+        let shift = self.file.page_shift();
+        let past_end = || self.past_end(page.saturating_mul(1 << shift), 1);
+        let start = page.checked_mul(1 << shift).ok_or_else(past_end)?;
+        if start >= self.file.len() && start >= self.refreshed_len()? {
+            return Err(past_end());
+        }
+        let pinned = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))?;
+        let frame = match pinned {
+            Some(frame) => {
+                self.hits.add(1);
+                Some(frame)
+            }
+            None => self.fault(page, Want::Pin)?,
+        };
+        let len = self.clip(start, 1 << shift);
+        // A file that became shorter while the page was read may not have it any more.
+        frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
+    }
+
+    /// Has a page in memory.
+    pub(crate) fn bring_in(&self, page: u64) -> Result<(), Error> {
+        match self.file.map.state(page) {
+            PageState::Resident { .. } => Ok(()),
+            _ => self.fault(page, Want::Presence).map(|_| ()),
+        }
+    }
+
+    /// Loads a page, or waits for whoever does, and takes from it what is wanted.
+    fn fault(&self, page: u64, mut want: Want<'_>) -> Result<Option<PinnedFrame<'_>>, Error> {
+        let manager = &*self.file.manager;
+        if manager.frames.forked() {
+            return Err(Error::Forked);
+        }
+        let mut rooms_made = 0;
+        loop {
+            if self.file.map.state(page) == PageState::Loading {
+                self.wait(page)?;
+            } else {
+                let frame = manager.take_frame(self.group.state())?;
+                match self.file.map.begin_load(page) {
+                    BeginLoad::Begun(loading) => return self.load(page, loading, frame, want),
+                    BeginLoad::Resident => {}
+                    BeginLoad::Busy => {
+                        drop(frame);
+                        self.wait(page)?;
+                    }
+                    BeginLoad::NoRoom => {
+                        drop(frame);
+                        rooms_made += 1;
+                        if rooms_made > ROOM_ATTEMPTS {
+                            return Err(manager.limit_reached(self.group.state()));
+                        }
+                        manager.make_room(self.group.state())?;
+                        continue;
+                    }
+                }
+            }
+            // Another thread has loaded it. It may be gone again already: then it is our turn.
+            match &mut want {
+                Want::Copy { offset, into } => {
+                    if self.file.map.read(page, *offset, into) {
+                        return Ok(None);
+                    }
+                }
+                Want::Pin => {
+                    if let Some(pin) = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))? {
+                        return Ok(Some(pin));
+                    }
+                }
+                Want::Presence => return Ok(None),
+            }
+        }
+    }
+
+    /// Waits until another thread's load of the page is over.
+    fn wait(&self, page: u64) -> Result<(), Error> {
+        Counters::add(&self.file.counters.waits, 1);
+        Counters::add(&self.group.state().counters.waits, 1);
+        match self.file.map.wait(page) {
+            Ok(()) => Ok(()),
+            // Its loader unwound: the next attempt loads the page itself.
+            Err(failure) if failure == Loading::ABANDONED => Ok(()),
+            Err(failure) => Err(self.file.read_failed(page, decode(failure))),
+        }
+    }
+
+    fn load<'a>(
+        &'a self,
+        page: u64,
+        loading: Loading<'a>,
+        frame: ChargedFrame<'a>,
+        want: Want<'_>,
+    ) -> Result<Option<PinnedFrame<'a>>, Error> {
+        let (file, group) = (&*self.file, self.group.state());
+        let start = page << file.page_shift();
+        let expected = self.clip(start, 1 << file.page_shift());
+        let read = frame.fill(|bytes| read_full(&*file.backing, start, bytes));
+        let got = match read {
+            Ok(got) => got,
+            Err(error) => {
+                loading.fail(encode(error));
+                Counters::add(&file.counters.errors, 1);
+                Counters::add(&group.counters.errors, 1);
+                return Err(file.read_failed(page, error));
+            }
+        };
+        let (level, refault) = group.welcome(loading.shadow());
+        let level = if self.is_sequential() { Level::default() } else { level };
+        for counters in [&*file.counters, &group.counters] {
+            Counters::add(&counters.misses, 1);
+            Counters::add(&counters.bytes_in, got as u64);
+            Counters::add(&counters.refaults, u64::from(refault));
+        }
+        let pin = matches!(want, Want::Pin);
+        if let Want::Copy { offset, into } = want {
+            frame.copy_to(offset, into);
+        }
+        let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits() };
+        let (isolated, pin) = loading.publish(frame.into_frame(), labels, pin);
+        file.manager.entries.add(&file.manager.frames, group, isolated);
+        if got < expected {
+            file.refresh_len()?;
+        }
+        Ok(pin)
+    }
+
+    pub(crate) fn past_end(&self, offset: u64, wanted: u64) -> Error {
+        Error::PastEnd { path: self.file.path.clone(), len: self.file.len(), offset, wanted }
+    }
+
+    fn too_many_pins(&self, page: u64) -> Error {
+        Error::TooManyPins { path: self.file.path.clone(), page }
+    }
+}
+
+/// An [`IoError`] in the number that waiters get. Error numbers of the system are positive.
+fn encode(error: IoError) -> LoadFailure {
+    LoadFailure(error.errno().unwrap_or(-1))
+}
+
+fn decode(failure: LoadFailure) -> IoError {
+    if failure.0 > 0 { IoError::Os(failure.0) } else { IoError::NoProgress }
+}

@@ -1,0 +1,239 @@
+//! What all handles of one Pagefold share, and the one way to a frame.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use frames::{Frames, OwnedFrame};
+use sync::Arc;
+use sync::atomic::Ordering;
+use sync::lock::Mutex;
+use sync::thread::sleep;
+
+use crate::census::HandleTable;
+use crate::entry_batches::{EntryBatches, release};
+use crate::error::Error;
+use crate::file_table::FileTable;
+use crate::group_lists::Orphans;
+use crate::group_state::GroupState;
+use crate::group_table::GroupTable;
+use crate::io::Backend;
+use crate::reclaimer::Doorbell;
+use crate::size::Size;
+use crate::stats::Counters;
+
+/// Everything but the background thread, which shares it.
+pub(crate) struct Manager {
+    pub(crate) frames: Arc<Frames>,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) groups: GroupTable,
+    pub(crate) files: FileTable,
+    pub(crate) handles: HandleTable,
+    pub(crate) entries: EntryBatches,
+    pub(crate) doorbell: Doorbell,
+    /// Held while frames are turned into room for page maps, or given back to the system.
+    pub(crate) room_making: Mutex<()>,
+}
+
+/// Pages that a thread frees when it has to do so itself.
+const DIRECT_BATCH: usize = 32;
+/// Of the whole budget's frames, as a power of two: see `group_state`.
+const RESERVE_SHIFT: u32 = 9;
+const RESERVE_MIN: usize = 32;
+
+/// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
+const ATTEMPTS_MAX: u32 = 400;
+/// And how often if all pages are listed, and pinned: then waiting helps only if somebody unpins.
+const ATTEMPTS_PINNED_MAX: u32 = 8;
+/// The longest wait between attempts: 400 of them are about four seconds.
+const PAUSE_MAX: Duration = Duration::from_millis(10);
+
+impl Manager {
+    /// Charges a page to `group` and gets a frame for it, reclaiming as much as that takes. The caller holds no lock
+    /// and no page word.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`], in bounded time, when nothing can be reclaimed.
+    pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
+        let mut failed = 0;
+        loop {
+            let freed = if group.try_charge() {
+                if let Some(frame) = self.frames.allocate() {
+                    self.ask_for_reserve(group);
+                    return Ok(ChargedFrame { frame, charge: Charge(group) });
+                }
+                group.uncharge(1);
+                self.reclaim_any(DIRECT_BATCH)
+            } else {
+                self.reclaim_group(group, DIRECT_BATCH)
+            };
+            Counters::add(&group.counters.direct_reclaims, 1);
+            if freed > 0 {
+                failed = 0;
+                continue;
+            }
+            failed += 1;
+            self.entries.drain(&self.frames);
+            let bound = if self.in_flight() { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
+            if failed > bound {
+                return Err(self.limit_reached(group));
+            }
+            sleep(Duration::from_micros(20 << failed.min(9)).min(PAUSE_MAX));
+        }
+    }
+
+    /// Has the background reclaimer look, if this frame came out of the reserve.
+    fn ask_for_reserve(&self, group: &GroupState) {
+        let group_is_short = group.short_of() > 0;
+        if group_is_short {
+            group.wanted.store(true, Ordering::Relaxed);
+        }
+        if group_is_short || self.short_of() > 0 {
+            self.doorbell.ring();
+        }
+    }
+
+    /// Frames that the background reclaimer should free for the whole budget; 0 while there is reserve enough.
+    pub(crate) fn short_of(&self) -> usize {
+        let all = (self.frames.budget().max() / self.frames.page_size() as u64) as usize;
+        let reserve = (all >> RESERVE_SHIFT).max(RESERVE_MIN);
+        if all < 16 * RESERVE_MIN {
+            return 0;
+        }
+        let available = self.frames.available();
+        if available >= reserve { 0 } else { 2 * reserve - available }
+    }
+
+    /// Whether some pages are being loaded, or looked at by reclaim: those may become evictable without anybody's
+    /// help.
+    fn in_flight(&self) -> bool {
+        self.groups.all().iter().any(|group| group.charged() > group.lists.lock().len() as u64)
+    }
+
+    pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
+        let page_size = self.frames.page_size() as u64;
+        let max = group.max().saturating_mul(page_size).min(self.frames.budget().max());
+        Error::LimitReached { group: group.name.clone(), max: Size(max), charged: Size(group.charged() * page_size) }
+    }
+
+    // ---- room in the budget for what isn't a page
+
+    /// Makes the budget have room for another part of a page map.
+    pub(crate) fn make_room(&self, group: &GroupState) -> Result<(), Error> {
+        let _turn = self.room_making.lock();
+        if self.frames.budget().room() >= ROOM_WANTED {
+            return Ok(()); // Somebody else was faster.
+        }
+        let maps_are_large = self.frames.stats().map_bytes > self.frames.budget().max() / MAPS_SHARE;
+        let made = (maps_are_large && self.frames.sweep_maps(MAPS_BATCH) > 0)
+            || self.drain_extent()
+            || self.frames.sweep_maps(MAPS_BATCH) > 0;
+        if made { Ok(()) } else { Err(self.limit_reached(group)) }
+    }
+
+    /// Charges metadata of ours to the budget.
+    pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
+        let _turn = self.room_making.lock();
+        while !self.frames.budget().try_charge(bytes) {
+            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 {
+                let used = Size(self.frames.budget().used());
+                return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lowers or raises the budget.
+    pub(crate) fn resize(&self, size: Size) -> Result<(), Error> {
+        let _turn = self.room_making.lock();
+        let budget = self.frames.budget();
+        let before = budget.max();
+        self.frames.set_budget(size.0);
+        while budget.used() > size.0 {
+            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 {
+                let used = Size(budget.used());
+                self.frames.set_budget(before);
+                return Err(Error::BudgetBusy { size, used });
+            }
+        }
+        let pages = size.0 / self.frames.page_size() as u64;
+        for group in self.groups.all() {
+            group.budget_changed(pages);
+        }
+        Ok(())
+    }
+
+    /// Gives one extent of frames back to the system. False if every one has a page that can't be moved out now.
+    fn drain_extent(&self) -> bool {
+        (0..self.frames.extents().min(EXTENTS_TRIED)).any(|_| {
+            let Some(drain) = self.frames.begin_drain() else { return false };
+            for attempt in 0..DRAIN_ATTEMPTS {
+                if attempt > 0 {
+                    sleep(Duration::from_micros(50));
+                }
+                self.entries.drain(&self.frames);
+                for frame in drain.frames() {
+                    self.evict_listed(frame);
+                }
+            }
+            drain.finish()
+        })
+    }
+
+    /// Evicts a page whatever the policy thinks of it, if it is on a list and not pinned.
+    fn evict_listed(&self, frame: frames::FrameId) {
+        let Some(isolated) = self.frames.isolate(frame) else { return };
+        let Some(group) = self.groups.get(self.frames.group(frame)) else { return };
+        let mut lists = group.lists.lock();
+        lists.unlink(&self.frames, frame);
+        drop(lists);
+        if let Err(pinned) = self.evict(&group, isolated) {
+            let mut orphans = Orphans::new();
+            group.lists.lock().put_back(&self.frames, pinned, &mut orphans);
+            release(&group, orphans);
+        }
+    }
+}
+
+/// Room for a part of a page map, and for what opening a segment of it costs.
+const ROOM_WANTED: u64 = 8 << 10;
+/// While page maps take less than this part of the budget, their shadows are worth more than a few frames.
+const MAPS_SHARE: u64 = 8;
+/// Parts of page maps that are given back in one go.
+const MAPS_BATCH: usize = 64;
+/// Extents that are tried before giving up.
+const EXTENTS_TRIED: usize = 16;
+/// Times that an extent's pages are gone through: a page being loaded is there a moment later.
+const DRAIN_ATTEMPTS: usize = 3;
+
+/// A frame that is charged to a group. Dropped, it is freed and uncharged.
+#[derive(Debug)]
+pub(crate) struct ChargedFrame<'a> {
+    frame: OwnedFrame<'a>,
+    charge: Charge<'a>,
+}
+
+/// One page's charge.
+#[derive(Debug)]
+struct Charge<'a>(&'a GroupState);
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.0.uncharge(1);
+    }
+}
+
+impl<'a> ChargedFrame<'a> {
+    /// The frame, whose charge goes on to the page in it.
+    pub(crate) fn into_frame(self) -> OwnedFrame<'a> {
+        std::mem::forget(self.charge);
+        self.frame
+    }
+}
+
+impl<'a> Deref for ChargedFrame<'a> {
+    type Target = OwnedFrame<'a>;
+
+    fn deref(&self) -> &OwnedFrame<'a> {
+        &self.frame
+    }
+}

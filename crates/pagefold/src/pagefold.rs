@@ -1,0 +1,90 @@
+//! A Pagefold: one budget, its groups, its files.
+
+use std::fmt;
+
+use sync::Arc;
+
+use crate::builder::Builder;
+use crate::error::Error;
+use crate::group::GroupBuilder;
+use crate::manager::Manager;
+use crate::reclaimer::Reclaimer;
+use crate::size::IntoSize;
+use crate::stats::Stats;
+
+/// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it, of its groups or
+/// of its files.
+#[derive(Clone)]
+pub struct Pagefold {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    manager: Arc<Manager>,
+    /// Ends with the last handle.
+    _reclaimer: Reclaimer,
+}
+
+impl Pagefold {
+    /// A Pagefold in the making.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn start(manager: Manager) -> Result<Self, Error> {
+        let manager = Arc::new(manager);
+        let reclaimer = Reclaimer::start(&manager)?;
+        Ok(Self { shared: Arc::new(Shared { manager, _reclaimer: reclaimer }) })
+    }
+
+    pub(crate) fn manager(&self) -> &Arc<Manager> {
+        &self.shared.manager
+    }
+
+    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the group whose handle
+    /// loads them.
+    #[must_use]
+    pub fn group(&self, name: &str) -> GroupBuilder {
+        GroupBuilder::new(self.clone(), name)
+    }
+
+    /// The budget in bytes: frames, page maps and other metadata together never take more.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        self.manager().frames.budget().max()
+    }
+
+    /// Changes the budget. Lowering it evicts pages and gives their memory back to the system before the call returns.
+    ///
+    /// # Errors
+    /// A budget that isn't a size, too small, or larger than `memory_max` at the start; [`Error::BudgetBusy`] if
+    /// pinned pages stand in the way: then the budget stays as it was.
+    pub fn resize(&self, memory: impl IntoSize) -> Result<(), Error> {
+        let size = memory.into_size()?;
+        crate::builder::check_budget(size, self.page_size())?;
+        let max = self.manager().frames.budget_max();
+        if size.0 > max {
+            return Err(Error::BudgetTooLarge { size, max: crate::size::Size(max) });
+        }
+        self.manager().resize(size)
+    }
+
+    /// Bytes in a page.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.manager().frames.page_size()
+    }
+
+    /// All numbers.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.manager().stats()
+    }
+}
+
+impl fmt::Debug for Pagefold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pagefold").field("budget", &self.budget()).finish_non_exhaustive()
+    }
+}

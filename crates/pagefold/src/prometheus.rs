@@ -1,0 +1,101 @@
+//! The numbers in Prometheus' text format.
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use prometheus_client::registry::Registry;
+use sync::atomic::AtomicU64;
+
+use crate::stats::{FileStats, GroupStats, Stats};
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct GroupLabel {
+    group: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FileLabel {
+    file: String,
+}
+
+type GroupGet = fn(&GroupStats) -> u64;
+type FileGet = fn(&FileStats) -> u64;
+
+impl Stats {
+    /// The numbers as a Prometheus server scrapes them (OpenMetrics text, `pagefold_` names, sizes in bytes).
+    #[must_use]
+    pub fn to_prometheus(&self) -> String {
+        let mut registry = Registry::with_prefix("pagefold");
+        self.register_whole(&mut registry);
+        self.register_groups(&mut registry);
+        self.register_files(&mut registry);
+        let mut text = String::new();
+        // Writing to a string doesn't fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+
+    fn register_whole(&self, registry: &mut Registry) {
+        for (name, help, value) in [
+            ("budget_bytes", "The memory budget", self.budget_bytes),
+            ("used_bytes", "Memory charged to the budget", self.used_bytes),
+            ("peak_bytes", "The most memory that was ever charged", self.peak_bytes),
+            ("metadata_bytes", "Memory charged that isn't page frames", self.metadata_bytes),
+            ("map_bytes", "Memory charged for page maps", self.map_bytes),
+            ("free_bytes", "Frames that hold no page", self.free_bytes),
+        ] {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            registry.register(name, help, gauge);
+        }
+    }
+
+    fn register_groups(&self, registry: &mut Registry) {
+        let gauges: [(&str, &str, GroupGet); 3] = [
+            ("group_charged_bytes", "Memory charged to the group", |group| group.charged_bytes),
+            ("group_max_bytes", "The group's limit", |group| group.max_bytes),
+            ("group_peak_bytes", "The most that was ever charged to the group", |group| group.peak_bytes),
+        ];
+        for (name, help, get) in gauges {
+            let family = Family::<GroupLabel, Gauge<i64>>::default();
+            for group in &self.groups {
+                let label = GroupLabel { group: group.name.clone() };
+                family.get_or_create(&label).set(i64::try_from(get(group)).unwrap_or(i64::MAX));
+            }
+            registry.register(name, help, family);
+        }
+        let counters: [(&str, &str, GroupGet); 8] = [
+            ("group_hits", "Page lookups that found the page in memory", |group| group.hits),
+            ("group_misses", "Page lookups that loaded the page", |group| group.misses),
+            ("group_waits", "Page lookups that waited for another thread's load", |group| group.waits),
+            ("group_read_bytes", "Bytes read from files", |group| group.bytes_in),
+            ("group_evictions", "Pages evicted", |group| group.evictions),
+            ("group_refaults", "Pages loaded again after an eviction", |group| group.refaults),
+            ("group_errors", "Loads that failed", |group| group.errors),
+            ("group_direct_reclaims", "Times a thread had to reclaim for itself", |group| group.direct_reclaims),
+        ];
+        for (name, help, get) in counters {
+            let family = Family::<GroupLabel, Counter<u64, AtomicU64>>::default();
+            for group in &self.groups {
+                family.get_or_create(&GroupLabel { group: group.name.clone() }).inc_by(get(group));
+            }
+            registry.register(name, help, family);
+        }
+    }
+
+    fn register_files(&self, registry: &mut Registry) {
+        let counters: [(&str, &str, FileGet); 5] = [
+            ("file_hits", "Page lookups that found the page in memory", |file| file.hits),
+            ("file_misses", "Page lookups that loaded the page", |file| file.misses),
+            ("file_read_bytes", "Bytes read from the file", |file| file.bytes_in),
+            ("file_evictions", "Pages of the file evicted", |file| file.evictions),
+            ("file_errors", "Loads that failed", |file| file.errors),
+        ];
+        for (name, help, get) in counters {
+            let family = Family::<FileLabel, Counter<u64, AtomicU64>>::default();
+            for file in &self.files {
+                family.get_or_create(&FileLabel { file: file.path.display().to_string() }).inc_by(get(file));
+            }
+            registry.register(name, help, family);
+        }
+    }
+}

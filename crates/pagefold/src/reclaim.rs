@@ -1,0 +1,213 @@
+//! Reclaim: making room, from a group's own pages when its limit is short, from the fullest group's when the whole
+//! budget is.
+//!
+//! A *pass* cuts a batch off a group's lists, looks at each page without the lock, evicts those that have to go, and
+//! puts the others back where `group_lists` says. A page is looked at only by who has it isolated, so passes of
+//! several threads over one group run side by side.
+//!
+//! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none.
+
+use std::sync::atomic::Ordering;
+
+use arrayvec::ArrayVec;
+use frames::{Frames, IsolatedFrame};
+
+use crate::entry_batches::release;
+use crate::group_lists::{BATCH_MAX, Batch, Cut, Orphans, Rank};
+use crate::group_state::GroupState;
+use crate::manager::Manager;
+use crate::stats::Counters;
+
+/// Pages of main that one page from cold may challenge.
+const TRIES: usize = 3;
+/// Pages of main that are cut off for each challenger: most duels end with the first.
+const OPPONENTS_EACH: usize = 2;
+/// Most frames that a pass can have to put back: all that it cut off.
+const STAY_MAX: usize = (3 + OPPONENTS_EACH) * BATCH_MAX;
+
+/// What came of a pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pass {
+    freed: usize,
+    looked_at: usize,
+}
+
+/// A pass in the making.
+#[derive(Default)]
+struct Sorting {
+    victims: ArrayVec<IsolatedFrame, { 3 * BATCH_MAX }>,
+    stay: ArrayVec<IsolatedFrame, STAY_MAX>,
+}
+
+impl Sorting {
+    /// The page keeps its place in main, at `level`'s hot end.
+    fn stay(&mut self, frames: &Frames, frame: IsolatedFrame, rank: Rank) {
+        rank.give(frames, &frame);
+        self.stay.push(frame);
+    }
+}
+
+impl Manager {
+    /// Frees about `wanted` pages of one group. Says how many; 0 when none of its pages can be evicted now.
+    pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
+        let (mut freed, mut looked_at) = (0, 0);
+        let bound = 2 * group.lists.lock().len() + BATCH_MAX;
+        while freed < wanted && looked_at < bound {
+            let pass = self.pass(group, wanted - freed);
+            if pass.looked_at == 0 {
+                break;
+            }
+            freed += pass.freed;
+            looked_at += pass.looked_at;
+        }
+        freed
+    }
+
+    /// Frees about `wanted` pages, of the groups that use the largest share of their limits first.
+    pub(crate) fn reclaim_any(&self, wanted: usize) -> usize {
+        let mut groups = self.groups.all();
+        groups.sort_by(|a, b| b.fullness().total_cmp(&a.fullness()));
+        let mut freed = 0;
+        for group in groups {
+            if freed >= wanted {
+                break;
+            }
+            freed += self.reclaim_group(&group, wanted - freed);
+        }
+        freed
+    }
+
+    fn pass(&self, group: &GroupState, wanted: usize) -> Pass {
+        let frames = &*self.frames;
+        let mut orphans = Orphans::new();
+        let mut sorting = Sorting::default();
+        // Relaxed: a number of pages that may as well age a pass later.
+        let ageing = group.ageing_due.swap(0, Ordering::Relaxed) as usize;
+        let cut = group.lists.lock().cut(frames, wanted, ageing, &mut orphans);
+        let looked_at = cut.cold.len() + cut.surplus.len();
+
+        let challengers = sort_cut(frames, cut, &mut sorting);
+        if !challengers.is_empty() {
+            duel(frames, group, challengers, &mut sorting, &mut orphans);
+        }
+        let freed = self.evict_victims(group, &mut sorting);
+
+        let mut lists = group.lists.lock();
+        for frame in sorting.stay {
+            lists.put_back(frames, frame, &mut orphans);
+        }
+        drop(lists);
+        let orphaned = orphans.len();
+        release(group, orphans);
+        Pass { freed: freed + orphaned, looked_at }
+    }
+
+    /// Evicts the victims; those that are pinned stay.
+    fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> usize {
+        let mut freed = 0;
+        for frame in std::mem::take(&mut sorting.victims) {
+            match self.evict(group, frame) {
+                Ok(()) => freed += 1,
+                Err(pinned) => {
+                    let level = Rank::of(&self.frames, pinned.id()).level;
+                    sorting.stay(&self.frames, pinned, Rank::main(level));
+                }
+            }
+        }
+        freed
+    }
+
+    /// Evicts an isolated page, uncharges it and frees its frame.
+    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<(), IsolatedFrame> {
+        let frames = &*self.frames;
+        let id = frame.id();
+        let frame = frames.evict(frame, group.shadow(Rank::of(frames, id).level))?;
+        if let Some(file) = self.files.counters(frames.owner(id)) {
+            Counters::add(&file.evictions, 1);
+        }
+        Counters::add(&group.counters.evictions, 1);
+        release(group, [frame]);
+        Ok(())
+    }
+}
+
+/// Decides on what was cut off, but for the pages that have to fight for a place in main.
+fn sort_cut(frames: &Frames, cut: Cut, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
+    for frame in cut.cold.iter().chain(&cut.surplus).chain(&cut.ageing) {
+        frames.prefetch_word(frame);
+    }
+    for frame in cut.ageing {
+        let level = Rank::of(frames, frame.id()).level;
+        let level = if frames.take_referenced(&frame) { level.up() } else { level.down() };
+        sorting.stay(frames, frame, Rank::main(level));
+    }
+    for frame in cut.surplus {
+        let level = Rank::of(frames, frame.id()).level;
+        if frames.take_referenced(&frame) {
+            sorting.stay(frames, frame, Rank::main(level.up()));
+        } else {
+            sorting.victims.push(frame);
+        }
+    }
+    let mut main_room = cut.main_room;
+    let mut challengers = Batch::new();
+    for frame in cut.cold {
+        let level = Rank::of(frames, frame.id()).level;
+        let level = if frames.take_referenced(&frame) { level.up() } else { level };
+        if level.index() == 0 {
+            sorting.victims.push(frame);
+        } else if main_room > 0 {
+            main_room -= 1;
+            sorting.stay(frames, frame, Rank::main(level));
+        } else {
+            Rank::main(level).give(frames, &frame);
+            challengers.push(frame);
+        }
+    }
+    challengers
+}
+
+/// Each challenger meets pages from the cold end of main, until one is unused: the lower level of the two is evicted.
+fn duel<'a>(
+    frames: &'a Frames,
+    group: &GroupState,
+    challengers: Batch<BATCH_MAX>,
+    sorting: &mut Sorting,
+    orphans: &mut Orphans<'a>,
+) {
+    let mut opponents = Batch::<{ OPPONENTS_EACH * BATCH_MAX }>::new();
+    group.lists.lock().cut_main(frames, OPPONENTS_EACH * challengers.len(), &mut opponents);
+    for opponent in &opponents {
+        frames.prefetch_word(opponent);
+    }
+    let mut opponents = opponents.into_iter();
+    let mut lost = 0;
+    for challenger in challengers {
+        let level = Rank::of(frames, challenger.id()).level;
+        let mut unused = opponents.by_ref().take(TRIES).filter_map(|opponent| {
+            let rank = Rank::of(frames, opponent.id());
+            if frames.take_referenced(&opponent) {
+                sorting.stay(frames, opponent, Rank::main(rank.level.up()));
+                return None;
+            }
+            Some((opponent, rank))
+        });
+        match unused.next() {
+            Some((opponent, rank)) if rank.level < level => {
+                sorting.victims.push(opponent);
+                sorting.stay.push(challenger);
+            }
+            Some((opponent, rank)) => {
+                sorting.stay(frames, opponent, rank);
+                sorting.victims.push(challenger);
+                lost += 1;
+            }
+            None => sorting.victims.push(challenger),
+        }
+    }
+    group.ageing_due.fetch_add(lost, Ordering::Relaxed);
+    let mut lists = group.lists.lock();
+    for opponent in opponents.rev() {
+        lists.return_main(frames, opponent, orphans);
+    }
+}

@@ -1,0 +1,169 @@
+//! What happened so far, in numbers.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::size::Size;
+
+/// Events that a group, or a file, counts away from the hit path.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Hits of handles that are closed.
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    pub(crate) refaults: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) direct_reclaims: AtomicU64,
+}
+
+impl Counters {
+    /// Adds to one of the counters. Relaxed: a statistic.
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// A whole Pagefold's numbers at about one moment. Sizes are in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The budget.
+    pub budget_bytes: u64,
+    /// What is charged: frames with memory, free ones too, page maps, other metadata.
+    pub used_bytes: u64,
+    /// The most that was ever charged.
+    pub peak_bytes: u64,
+    /// The part of `used_bytes` that isn't frames.
+    pub metadata_bytes: u64,
+    /// The part of `metadata_bytes` that is page maps.
+    pub map_bytes: u64,
+    /// Frames that have memory and hold no page.
+    pub free_bytes: u64,
+    /// Bytes in a page.
+    pub page_bytes: u64,
+    /// Times that the background reclaimer woke up.
+    pub reclaimer_wakeups: u64,
+    /// Frames that can't be used any more, because their generations are used up.
+    pub retired_frames: u64,
+    /// Each group.
+    pub groups: Vec<GroupStats>,
+    /// Each open file.
+    pub files: Vec<FileStats>,
+}
+
+/// A group's numbers. Sizes are in bytes; events count page lookups, so a read across three pages is three.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// The group's name.
+    pub name: String,
+    /// Its limit.
+    pub max_bytes: u64,
+    /// What is charged to it now.
+    pub charged_bytes: u64,
+    /// The most that was ever charged to it.
+    pub peak_bytes: u64,
+    /// Lookups that found their page in memory.
+    pub hits: u64,
+    /// Lookups that loaded their page.
+    pub misses: u64,
+    /// Lookups that waited for another thread's load.
+    pub waits: u64,
+    /// Bytes read from files.
+    pub bytes_in: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Pages loaded that had been evicted before.
+    pub refaults: u64,
+    /// Loads that failed.
+    pub errors: u64,
+    /// Times that a thread had to reclaim for itself.
+    pub direct_reclaims: u64,
+}
+
+/// A file's numbers; see [`GroupStats`].
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// The path it was first opened with.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Lookups that found their page in memory.
+    pub hits: u64,
+    /// Lookups that loaded their page.
+    pub misses: u64,
+    /// Lookups that waited for another thread's load.
+    pub waits: u64,
+    /// Bytes read from the file.
+    pub bytes_in: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Pages loaded that had been evicted before.
+    pub refaults: u64,
+    /// Loads that failed.
+    pub errors: u64,
+}
+
+impl GroupStats {
+    /// Hits as a share of all lookups, 0 to 1; 0 before the first.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        let lookups = self.hits + self.misses + self.waits;
+        if lookups == 0 { 0.0 } else { self.hits as f64 / lookups as f64 }
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |bytes| Size(bytes).to_string();
+        writeln!(
+            f,
+            "memory {} of {} (peak {}): {} free, {} metadata of which {} page maps",
+            size(self.used_bytes),
+            size(self.budget_bytes),
+            size(self.peak_bytes),
+            size(self.free_bytes),
+            size(self.metadata_bytes),
+            size(self.map_bytes),
+        )?;
+        writeln!(
+            f,
+            "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10}",
+            "group", "charged", "max", "hits", "misses", "hit rate", "in", "evictions", "refaults"
+        )?;
+        for group in &self.groups {
+            writeln!(
+                f,
+                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>7.2}% {:>10} {:>10} {:>10}",
+                group.name,
+                size(group.charged_bytes),
+                size(group.max_bytes),
+                group.hits,
+                group.misses,
+                100.0 * group.hit_rate(),
+                size(group.bytes_in),
+                group.evictions,
+                group.refaults,
+            )?;
+        }
+        for file in &self.files {
+            writeln!(
+                f,
+                "{}: {}, {} hits, {} misses, {} read, {} evictions",
+                file.path.display(),
+                size(file.len),
+                file.hits,
+                file.misses,
+                size(file.bytes_in),
+                file.evictions
+            )?;
+        }
+        Ok(())
+    }
+}
