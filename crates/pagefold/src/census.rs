@@ -2,40 +2,33 @@
 
 use std::sync::atomic::Ordering;
 
-use sync::Arc;
 use sync::atomic::AtomicU64;
 use sync::lock::Mutex;
+use sync::{Arc, Weak};
 
+use crate::file::Handle;
 use crate::file_state::FileState;
 use crate::group_state::GroupState;
-use crate::hit_counters::HitCounters;
 use crate::manager::Manager;
 use crate::stats::{FileStats, GroupStats, Stats};
 
 /// Who counts hits: the open handles.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct HandleTable {
-    open: Mutex<Vec<OpenHandle>>,
-}
-
-#[derive(Debug)]
-struct OpenHandle {
-    owner: u32,
-    group: u32,
-    hits: Arc<HitCounters>,
+    open: Mutex<Vec<Weak<Handle>>>,
 }
 
 impl HandleTable {
-    pub(crate) fn add(&self, file: &FileState, group: &GroupState, hits: &Arc<HitCounters>) {
-        self.open.lock().push(OpenHandle { owner: file.owner, group: group.id, hits: Arc::clone(hits) });
+    pub(crate) fn add(&self, handle: &Arc<Handle>) {
+        let mut open = self.open.lock();
+        open.retain(|handle| handle.strong_count() > 0);
+        open.push(Arc::downgrade(handle));
     }
 
-    pub(crate) fn remove(&self, hits: &Arc<HitCounters>) {
-        self.open.lock().retain(|handle| !Arc::ptr_eq(&handle.hits, hits));
-    }
-
-    fn hits(&self, of: impl Fn(&OpenHandle) -> bool) -> u64 {
-        self.open.lock().iter().filter(|handle| of(handle)).map(|handle| handle.hits.sum()).sum()
+    /// Hits of the open handles that `of` tells. A handle that is just being closed may count nowhere for a moment.
+    fn hits(&self, of: impl Fn(&Handle) -> bool) -> u64 {
+        let open: Vec<_> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
+        open.iter().filter(|handle| of(handle)).map(|handle| handle.hits.sum()).sum()
     }
 }
 
@@ -73,7 +66,7 @@ impl Manager {
             max_bytes: group.max() * page_bytes,
             charged_bytes: group.charged() * page_bytes,
             peak_bytes: group.peak() * page_bytes,
-            hits: get(&counters.hits) + self.handles.hits(|handle| handle.group == group.id),
+            hits: get(&counters.hits) + self.handles.hits(|handle| handle.group.state().id == group.id),
             misses: get(&counters.misses),
             waits: get(&counters.waits),
             bytes_in: get(&counters.bytes_in),
@@ -89,7 +82,7 @@ impl Manager {
         FileStats {
             path: file.path.clone(),
             len: file.len(),
-            hits: get(&counters.hits) + self.handles.hits(|handle| handle.owner == file.owner),
+            hits: get(&counters.hits) + self.handles.hits(|handle| handle.file.owner == file.owner),
             misses: get(&counters.misses),
             waits: get(&counters.waits),
             bytes_in: get(&counters.bytes_in),

@@ -11,8 +11,8 @@ use sync::atomic::{AtomicU8, Ordering};
 use crate::error::Error;
 use crate::file_state::FileState;
 use crate::group::Group;
-use crate::hit_counters::HitCounters;
 use crate::stats::{Counters, FileStats};
+use sync::ThreadCounter;
 
 /// What the user knows about the accesses to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct File {
 pub(crate) struct Handle {
     pub(crate) file: Arc<FileState>,
     pub(crate) group: Group,
-    pub(crate) hits: Arc<HitCounters>,
+    pub(crate) hits: ThreadCounter,
     advice: AtomicU8,
 }
 
@@ -60,10 +60,11 @@ impl File {
             return Err(Error::Forked);
         }
         let file = manager.open(path)?;
-        let hits = Arc::new(HitCounters::new());
-        manager.handles.add(&file, group.state(), &hits);
+        let hits = ThreadCounter::new();
         let handle = Handle { file, group: group.clone(), hits, advice: AtomicU8::new(Advice::Normal as u8) };
-        Ok(Self { handle: Arc::new(handle) })
+        let handle = Arc::new(handle);
+        handle.file.manager.handles.add(&handle);
+        Ok(Self { handle })
     }
 
     /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
@@ -74,14 +75,13 @@ impl File {
     /// # Errors
     /// [`Error::ReadFailed`] if a page can't be loaded; earlier pages of `buf` hold their bytes then.
     /// [`Error::LimitReached`] if there is no memory to load it into.
-    #[inline]
+    #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let handle = &*self.handle;
-        let shift = handle.file.page_shift();
-        let within = (offset & ((1 << shift) - 1)) as usize;
-        let len = handle.file.len();
-        let fits = offset < len && buf.len() as u64 <= len - offset && within + buf.len() <= 1 << shift;
-        if fits && handle.file.map.read(offset >> shift, within, buf) {
+        let file = &*handle.file;
+        let (page, within) = file.locate(offset);
+        let in_file = offset.checked_add(buf.len() as u64).is_some_and(|end| end <= file.len());
+        if in_file && file.map.read(page, within, buf) {
             handle.hits.add(1);
             return Ok(buf.len());
         }
@@ -200,7 +200,6 @@ impl Drop for Handle {
         let hits = self.hits.sum();
         Counters::add(&self.file.counters.hits, hits);
         Counters::add(&self.group.state().counters.hits, hits);
-        self.file.manager.handles.remove(&self.hits);
     }
 }
 

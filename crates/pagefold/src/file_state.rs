@@ -78,6 +78,12 @@ impl FileState {
         self.page_shift
     }
 
+    /// The page that a byte is in, and where within it.
+    #[inline]
+    pub(crate) fn locate(&self, offset: u64) -> (u64, usize) {
+        (offset >> self.page_shift, (offset & ((1 << self.page_shift) - 1)) as usize)
+    }
+
     /// Asks the system for the length, which another process may have changed, and takes it over.
     ///
     /// # Errors

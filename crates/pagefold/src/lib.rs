@@ -45,7 +45,7 @@ mod group;
 mod group_lists;
 mod group_state;
 mod group_table;
-mod hit_counters;
+
 mod load;
 mod lru_list;
 mod machine;

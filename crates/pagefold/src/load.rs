@@ -64,8 +64,7 @@ impl Handle {
 
     /// Reads bytes of one page.
     fn read_page(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
-        let shift = self.file.page_shift();
-        let (page, offset) = (at >> shift, (at & ((1 << shift) - 1)) as usize);
+        let (page, offset) = self.file.locate(at);
         if self.file.map.read(page, offset, into) {
             self.hits.add(1);
             return Ok(());

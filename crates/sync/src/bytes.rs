@@ -68,8 +68,18 @@ impl<'a> SharedBytes<'a> {
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
         let end = offset.checked_add(into.len());
         assert!(end.is_some_and(|end| end <= self.len()), "range outside of the bytes");
+        // SAFETY: checked.
+        unsafe { self.copy_to_unchecked(offset, into) }
+    }
+
+    /// As [`copy_to`](Self::copy_to), for who has checked the range.
+    ///
+    /// # Safety
+    /// `offset + into.len() ≤ self.len()`.
+    #[inline]
+    pub unsafe fn copy_to_unchecked(&self, offset: usize, into: &mut [u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
-        // SAFETY: the range was checked, `into` is exclusive, and B1 allows the accesses.
+        // SAFETY: the caller checked the range, `into` is exclusive, and B1 allows the accesses.
         unsafe {
             wide::copy(self.words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len());
         }

@@ -20,6 +20,7 @@ compile_error!("choose one backend for `sync`: pagefold_loom or pagefold_manycor
 
 pub mod atomic;
 pub mod bytes;
+pub mod counter;
 pub mod cpu;
 pub mod lock;
 pub mod per_cpu;
@@ -28,6 +29,7 @@ pub mod thread;
 pub mod time;
 
 pub use bytes::SharedBytes;
+pub use counter::ThreadCounter;
 pub use per_cpu::PerCpu;
 pub use std::sync::{Arc, Weak};
 

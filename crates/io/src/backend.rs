@@ -1,0 +1,125 @@
+//! The seam between Pagefold and whatever holds the bytes.
+
+use std::fmt;
+use std::path::Path;
+
+use sync::{Arc, SharedBytes};
+
+/// Somewhere files can be opened: the machine's file systems, a simulated disk, a faulty one.
+pub trait Backend: Send + Sync + 'static {
+    /// What the backend is called on the command line and in reports.
+    fn name(&self) -> &'static str;
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// The system's: not found, not permitted, too many open files; `EISDIR` for a directory, and `EINVAL` for
+    /// anything else that isn't a regular file or a block device.
+    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError>;
+}
+
+impl<B: Backend + ?Sized> Backend for Box<B> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+        (**self).open(path)
+    }
+}
+
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+        (**self).open(path)
+    }
+}
+
+/// An open file of a [`Backend`]. Many threads use it at once.
+#[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
+pub trait BackingFile: Send + Sync {
+    /// What tells this file from every other one of the backend, however it was opened.
+    fn identity(&self) -> Identity;
+
+    /// The file's length in bytes now; another process may have changed it.
+    ///
+    /// # Errors
+    /// The system's.
+    fn len(&self) -> Result<u64, IoError>;
+
+    /// Tries once to read `into.len()` bytes at `offset`, and says how many came; 0 at or past the end of the file.
+    /// Use [`read_full`](crate::read_full()), which goes on after short reads and interruptions.
+    ///
+    /// `offset` and `into.len()` are multiples of the page size, which is a multiple of 4 KiB. Bytes of `into` past the
+    /// ones read are unspecified; after an error, all of them are.
+    ///
+    /// # Errors
+    /// The system's.
+    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError>;
+}
+
+/// Device and inode, or what the backend has instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    /// The device that the file is on.
+    pub device: u64,
+    /// The file's number on that device.
+    pub inode: u64,
+}
+
+/// Why a request to a backend failed. Small and `Copy`: everybody who waits for the same page gets it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum IoError {
+    /// The system's error number.
+    Os(i32),
+    /// The system reported neither an error nor progress, twice in a row.
+    NoProgress,
+}
+
+impl IoError {
+    /// `EINTR`.
+    pub const INTERRUPTED: Self = Self::Os(rustix::io::Errno::INTR.raw_os_error());
+    /// `EAGAIN`.
+    pub const AGAIN: Self = Self::Os(rustix::io::Errno::AGAIN.raw_os_error());
+    /// `EINVAL`.
+    pub const INVALID: Self = Self::Os(rustix::io::Errno::INVAL.raw_os_error());
+    /// `ENOENT`.
+    pub const NOT_FOUND: Self = Self::Os(rustix::io::Errno::NOENT.raw_os_error());
+    /// `EIO`.
+    pub const IO: Self = Self::Os(rustix::io::Errno::IO.raw_os_error());
+
+    /// The system's error number, if it has one.
+    #[must_use]
+    pub fn errno(self) -> Option<i32> {
+        match self {
+            Self::Os(errno) => Some(errno),
+            Self::NoProgress => None,
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for IoError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Os(errno.raw_os_error())
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Os(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
+            Self::NoProgress => f.write_str("the system reported neither an error nor progress"),
+        }
+    }
+}
+
+impl fmt::Debug for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoError({self})")
+    }
+}
+
+impl std::error::Error for IoError {}

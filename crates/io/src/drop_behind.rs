@@ -1,0 +1,128 @@
+//! What the kernel's page cache may forget, because Pagefold has it now.
+//!
+//! Where direct I/O isn't to be had, each page read stays in the kernel's cache as well. Telling the kernel after each
+//! read would double the system calls, so ranges are collected, merged, and dropped many at a time. Nobody waits for
+//! the list: who finds it taken drops its own range at once.
+//!
+//! An approximation: a range that another process uses is dropped for that one too, and the last few ranges stay
+//! until more come, or until the file is closed.
+
+use std::ops::Range;
+
+use sync::lock::Mutex;
+
+/// Ranges collected at most.
+const RANGES_MAX: usize = 64;
+
+/// Bytes collected at most, before the one read that goes beyond: a second copy that the machine can spare.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// Ranges of one file that were read and not dropped yet.
+#[derive(Debug, Default)]
+pub(crate) struct DropBehind {
+    list: Mutex<List>,
+}
+
+/// Start and end of each range, and how many bytes they have together.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    ranges: [(u64, u64); RANGES_MAX],
+    len: usize,
+    bytes: u64,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { ranges: [(0, 0); RANGES_MAX], len: 0, bytes: 0 }
+    }
+}
+
+impl DropBehind {
+    /// Notes that `range` was read; calls `drop` for whatever it is time to drop.
+    pub(crate) fn note(&self, range: Range<u64>, drop: impl FnMut(Range<u64>)) {
+        let Some(mut list) = self.list.try_lock() else {
+            return [range].into_iter().for_each(drop);
+        };
+        let at = list.len;
+        list.ranges[at] = (range.start, range.end);
+        list.len += 1;
+        list.bytes = list.bytes.saturating_add(range.end.saturating_sub(range.start));
+        if list.len == RANGES_MAX || list.bytes >= BYTES_MAX {
+            let full = std::mem::take(&mut *list);
+            std::mem::drop(list);
+            full.drain(drop);
+        }
+    }
+
+    /// Calls `drop` for all that is left.
+    pub(crate) fn finish(&self, drop: impl FnMut(Range<u64>)) {
+        let rest = std::mem::take(&mut *self.list.lock());
+        rest.drain(drop);
+    }
+}
+
+impl List {
+    /// Calls `drop` for each range, those that touch or overlap in one.
+    fn drain(mut self, mut drop: impl FnMut(Range<u64>)) {
+        let ranges = &mut self.ranges[..self.len];
+        ranges.sort_unstable();
+        let Some((&(mut start, mut end), later)) = ranges.split_first() else { return };
+        for &(next_start, next_end) in later {
+            if next_start > end {
+                drop(start..end);
+                start = next_start;
+                end = next_end;
+            }
+            end = end.max(next_end);
+        }
+        drop(start..end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(read: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+        let behind = DropBehind::default();
+        let (mut early, mut late) = (Vec::new(), Vec::new());
+        read.iter().for_each(|range| behind.note(range.clone(), |range| early.push(range)));
+        behind.finish(|range| late.push(range));
+        behind.finish(|range| panic!("{range:?} dropped twice"));
+        (early, late)
+    }
+
+    #[test]
+    fn nothing_read_is_nothing_dropped() {
+        assert_eq!(collect(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn touching_and_overlapping_ranges_are_dropped_together() {
+        let (early, late) = collect(&[30..40, 0..10, 10..20, 35..37, 60..61]);
+        assert_eq!((early, late), (vec![], vec![0..20, 30..40, 60..61]));
+    }
+
+    #[test]
+    fn a_full_list_is_dropped_and_starts_again() {
+        let read: Vec<_> = (0..70).map(|i| i * 100..i * 100 + 10).collect();
+        let (early, late) = collect(&read);
+        assert_eq!((early.as_slice(), late.as_slice()), read.split_at(RANGES_MAX));
+    }
+
+    #[test]
+    fn many_bytes_are_dropped_before_the_list_is_full() {
+        let (early, late) = collect(&[0..BYTES_MAX - 1, BYTES_MAX..BYTES_MAX + 1, 7..8, 9..10]);
+        assert_eq!((early, late), (vec![0..BYTES_MAX - 1, BYTES_MAX..BYTES_MAX + 1], vec![7..8, 9..10]));
+    }
+
+    #[test]
+    fn who_finds_the_list_taken_drops_its_own_range() {
+        let behind = DropBehind::default();
+        let taken = behind.list.lock();
+        let mut dropped = Vec::new();
+        behind.note(5..9, |range| dropped.push(range));
+        drop(taken);
+        assert_eq!(dropped.as_slice(), std::slice::from_ref(&(5..9)));
+    }
+}

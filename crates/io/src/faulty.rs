@@ -1,0 +1,192 @@
+//! A backend that fails on purpose, at a call that can be named.
+//!
+//! Every call to it and to its files has a number, and a [`Schedule`] says which numbers fail. A sweep lets call 1
+//! fail, then call 2, and so on, until [`FaultyBackend::calls`] says that the call it named was never made.
+//!
+//! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer past the bytes
+//! delivered is overwritten with [`RUBBISH`], so whoever forgets to zero or refill it shows it to the reader.
+
+use std::path::Path;
+
+use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
+use sync::{Arc, SharedBytes};
+
+use crate::{Backend, BackingFile, Fault, FaultKind, Identity, IoError, Schedule};
+
+/// What failed reads leave behind.
+const RUBBISH: [u8; 64] = [0xdb; 64];
+
+/// A backend some of whose calls fail. Clones share their schedule and their counts, so a test keeps one and gives
+/// the other away.
+#[derive(Clone)]
+pub struct FaultyBackend {
+    inner: Arc<dyn Backend>,
+    faults: Arc<Faults>,
+}
+
+/// A kind of call, to count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`Backend::open`].
+    Open,
+    /// [`BackingFile::len`].
+    Len,
+    /// [`BackingFile::read`].
+    Read,
+}
+
+/// The counters are `Relaxed`: they are read when the calls are over, and whoever waited for that sees them.
+#[derive(Default)]
+struct Faults {
+    plan: Mutex<Plan>,
+    calls: [AtomicU64; 3],
+    fired: [AtomicU64; FaultKind::ALL.len()],
+}
+
+#[derive(Default)]
+struct Plan {
+    schedule: Schedule,
+    /// Calls since the schedule was set.
+    calls: u64,
+    /// What the next read fails with.
+    pending: Option<i32>,
+}
+
+impl FaultyBackend {
+    /// `inner`, with faults.
+    #[must_use]
+    pub fn new(inner: impl Backend, schedule: Schedule) -> Self {
+        let faults = Arc::new(Faults::default());
+        faults.plan.lock().schedule = schedule;
+        Self { inner: Arc::new(inner), faults }
+    }
+
+    /// Goes on with another schedule, whose call 1 is the next one. Counts of faults go on.
+    pub fn set_schedule(&self, schedule: Schedule) {
+        *self.faults.plan.lock() = Plan { schedule, calls: 0, pending: None };
+    }
+
+    /// Calls seen since the schedule was set, failed ones included. Below N, call N was never made.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.faults.plan.lock().calls
+    }
+
+    /// Calls of one kind seen since the beginning.
+    #[must_use]
+    pub fn calls_of(&self, call: Call) -> u64 {
+        self.faults.calls[call as usize].load(Ordering::Relaxed)
+    }
+
+    /// Faults of one kind that have fired since the beginning.
+    #[must_use]
+    pub fn fired(&self, kind: FaultKind) -> u64 {
+        self.faults.fired[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// Faults that have fired since the beginning.
+    #[must_use]
+    pub fn fired_total(&self) -> u64 {
+        FaultKind::ALL.into_iter().map(|kind| self.fired(kind)).sum()
+    }
+}
+
+impl Faults {
+    /// Counts a call, and says what is to happen to it.
+    fn next(&self, call: Call) -> Option<Fault> {
+        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        let mut plan = self.plan.lock();
+        plan.calls += 1;
+        let fault = plan.schedule.fault(plan.calls);
+        if call != Call::Read {
+            return fault;
+        }
+        if let Some(errno) = plan.pending.take() {
+            return Some(Fault::Errno(errno));
+        }
+        if let Some(Fault::ShortThenErrno(_, errno)) = fault {
+            plan.pending = Some(errno);
+        }
+        fault
+    }
+
+    fn count(&self, kind: FaultKind) {
+        self.fired[kind.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The error that `fault` is, counted; none if it is a short read.
+    fn error(&self, fault: Fault) -> Result<(), IoError> {
+        let (kind, error) = match fault {
+            Fault::Interrupted => (FaultKind::Interrupted, IoError::INTERRUPTED),
+            Fault::Again => (FaultKind::Again, IoError::AGAIN),
+            Fault::Errno(errno) => match IoError::Os(errno) {
+                IoError::INTERRUPTED => (FaultKind::Interrupted, IoError::INTERRUPTED),
+                IoError::AGAIN => (FaultKind::Again, IoError::AGAIN),
+                error => (FaultKind::Errno, error),
+            },
+            Fault::Short(_) | Fault::ShortThenErrno(..) => return Ok(()),
+        };
+        self.count(kind);
+        Err(error)
+    }
+
+    /// [`next`](Self::next) for a call that can't be short.
+    fn check(&self, call: Call) -> Result<(), IoError> {
+        self.next(call).map_or(Ok(()), |fault| self.error(fault))
+    }
+}
+
+impl Backend for FaultyBackend {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+        self.faults.check(Call::Open)?;
+        Ok(Box::new(FaultyFile { inner: self.inner.open(path)?, faults: Arc::clone(&self.faults) }))
+    }
+}
+
+struct FaultyFile {
+    inner: Box<dyn BackingFile>,
+    faults: Arc<Faults>,
+}
+
+impl BackingFile for FaultyFile {
+    fn identity(&self) -> Identity {
+        self.inner.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.faults.check(Call::Len)?;
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+        let fault = self.faults.next(Call::Read);
+        if let Some(fault) = fault {
+            self.faults.error(fault).inspect_err(|_| spoil(into, 0))?;
+        }
+        let n = self.inner.read(offset, into)?;
+        match fault {
+            Some(Fault::Short(most) | Fault::ShortThenErrno(most, _)) if most < n => {
+                self.faults.count(FaultKind::Short);
+                spoil(into, most);
+                Ok(most)
+            }
+            _ => Ok(n),
+        }
+    }
+}
+
+/// Overwrites what follows `from`.
+fn spoil(into: SharedBytes<'_>, from: usize) {
+    for at in (from..into.len()).step_by(RUBBISH.len()) {
+        into.copy_from(at, &RUBBISH[..RUBBISH.len().min(into.len() - at)]);
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+#[path = "faulty_tests.rs"]
+mod tests;

@@ -1,0 +1,225 @@
+//! Whether a file system takes direct I/O depends on where the temporary directory is, so tests that need one answer
+//! ask first, and say what they skipped.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use sync::atomic::AtomicU64;
+use tempfile::TempDir;
+
+use super::*;
+use crate::read_full;
+
+const PAGE: usize = 4096;
+
+/// Pages aligned to 4 KiB, in which a run of `pages` starts.
+struct Pages {
+    words: Vec<AtomicU64>,
+    start: usize,
+    len: usize,
+}
+
+impl Pages {
+    fn new(pages: usize) -> Self {
+        let words: Vec<_> = (0..(pages + 1) * PAGE / 8).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let start = words.as_ptr().align_offset(PAGE);
+        Self { words, start, len: pages * PAGE / 8 }
+    }
+
+    fn bytes(&self) -> SharedBytes<'_> {
+        SharedBytes::new(&self.words[self.start..self.start + self.len])
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len * 8];
+        self.bytes().copy_to(0, &mut bytes);
+        bytes
+    }
+}
+
+fn contents(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 7 + at % 253) as u8).collect()
+}
+
+fn file_of(dir: &TempDir, len: usize) -> PathBuf {
+    let path = dir.path().join("file");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&contents(len)).unwrap();
+    file.sync_all().unwrap();
+    path
+}
+
+fn takes_direct(path: &Path) -> bool {
+    let takes = Posix::new(DirectIo::Always).open_file(path).is_ok();
+    if !takes {
+        eprintln!("skipped: no direct I/O on the temporary directory's file system");
+    }
+    takes
+}
+
+#[test]
+fn every_byte_comes_and_what_lies_past_the_end_is_zero() {
+    for len in [0, 1, 511, 4096, 10_000, 16_384, 100_001] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file_of(&dir, len);
+        for direct in [DirectIo::Auto, DirectIo::Never] {
+            let file = Posix::new(direct).open(&path).unwrap();
+            assert_eq!(file.len(), Ok(len as u64));
+            for offset in (0..len + 2 * PAGE).step_by(PAGE) {
+                let pages = Pages::new(3);
+                let n = read_full(&*file, offset as u64, pages.bytes()).unwrap();
+                assert_eq!(n, len.saturating_sub(offset).min(3 * PAGE), "{direct:?}");
+                let mut wanted = contents(len).get(offset..offset + n).unwrap_or_default().to_vec();
+                wanted.resize(3 * PAGE, 0);
+                assert!(pages.to_vec() == wanted, "{direct:?}: {len} bytes, at {offset}");
+            }
+        }
+    }
+}
+
+/// Which of the file's pages the kernel holds.
+#[allow(unsafe_code)]
+fn resident(path: &Path, len: usize) -> usize {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut in_core = vec![0; len.div_ceil(PAGE)];
+    // SAFETY: a mapping of its own, of which no byte is touched, unmapped at the end; one answer for each page.
+    unsafe {
+        let at = mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0).unwrap();
+        assert_eq!(libc::mincore(at, len, in_core.as_mut_ptr()), 0);
+        munmap(at, len).unwrap();
+    }
+    in_core.iter().filter(|&&page| page & 1 == 1).count()
+}
+
+fn forget_all(path: &Path) {
+    fs::fadvise(File::open(path).unwrap(), 0, None, Advice::DontNeed).unwrap();
+}
+
+/// Reads the whole file, and says how many pages the kernel held while it was open, and afterwards.
+fn residue(direct: DirectIo, path: &Path, len: usize) -> (usize, usize) {
+    let file = Posix::new(direct).open_file(path).unwrap();
+    let pages = Pages::new(1);
+    for offset in (0..len).step_by(PAGE) {
+        read_full(&file, offset as u64, pages.bytes()).unwrap();
+    }
+    let open = resident(path, len);
+    drop(file);
+    (open, resident(path, len))
+}
+
+#[test]
+fn the_kernel_keeps_no_second_copy() {
+    const LEN: usize = 300 * PAGE;
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, LEN);
+    forget_all(&path);
+    if resident(&path, LEN) != 0 {
+        eprintln!("skipped: the temporary directory's file system forgets nothing");
+        return;
+    }
+    let (open, closed) = residue(DirectIo::Never, &path, LEN);
+    assert!(open < 64, "{open} pages not dropped behind");
+    assert_eq!(closed, 0, "pages left after closing");
+    if takes_direct(&path) {
+        assert_eq!(residue(DirectIo::Auto, &path, LEN), (0, 0));
+    }
+}
+
+#[test]
+fn a_refused_direct_read_is_done_buffered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, 4 * PAGE);
+    if !takes_direct(&path) {
+        return;
+    }
+    // No disk has blocks of 8 bytes, so this is refused.
+    let always = Posix::new(DirectIo::Always).open_file(&path).unwrap();
+    let pages = Pages::new(1);
+    assert_eq!(always.read(8, pages.bytes()), Err(IoError::INVALID));
+    let auto = Posix::new(DirectIo::Auto).open_file(&path).unwrap();
+    assert!(auto.direct.load(Ordering::Relaxed));
+    for _ in 0..2 {
+        assert_eq!(auto.read(8, pages.bytes()), Ok(PAGE));
+        assert!(pages.to_vec() == contents(4 * PAGE)[8..8 + PAGE]);
+        assert!(!auto.direct.load(Ordering::Relaxed));
+    }
+    assert!(!fs::fcntl_getfl(&auto.fd).unwrap().contains(OFlags::DIRECT));
+}
+
+#[test]
+fn direct_reads_that_want_more_than_pages_are_not_tried() {
+    assert_eq!([0, 1, 4, 512, 4096, 8192, 65_536].map(suits), [false, true, true, true, true, false, false]);
+}
+
+#[test]
+fn a_range_that_no_file_has_is_refused_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, PAGE);
+    let file = Posix::default().open_file(&path).unwrap();
+    let direct = file.direct.load(Ordering::Relaxed);
+    for offset in [u64::MAX, u64::MAX - 4095, i64::MAX as u64 - 4095, 1 << 63] {
+        assert_eq!(file.read(offset, Pages::new(2).bytes()), Err(IoError::INVALID));
+    }
+    assert_eq!(file.direct.load(Ordering::Relaxed), direct);
+}
+
+#[test]
+fn a_file_in_memory_is_read_buffered_and_keeps_its_pages() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return eprintln!("skipped: no /dev/shm") };
+    let path = file_of(&dir, 100 * PAGE);
+    if fs::statfs(&path).unwrap().f_type != MEMORY_FILE_SYSTEMS[0] {
+        return eprintln!("skipped: /dev/shm isn't tmpfs");
+    }
+    let file = Posix::default().open_file(&path).unwrap();
+    assert!(file.in_memory && !file.direct.load(Ordering::Relaxed));
+    let pages = Pages::new(100);
+    assert_eq!(read_full(&file, 0, pages.bytes()), Ok(100 * PAGE));
+    assert!(pages.to_vec() == contents(100 * PAGE));
+    assert_eq!(file.drop_behind.finish(|range| panic!("{range:?} noted")), ());
+    assert!(matches!(Posix::new(DirectIo::Always).open(&path), Err(IoError::INVALID)));
+}
+
+#[test]
+fn only_files_and_disks_are_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let errno = |path: &Path| Posix::default().open(path).err().and_then(IoError::errno);
+    assert_eq!(errno(dir.path()), Some(libc::EISDIR));
+    assert_eq!(errno(&dir.path().join("nothing")), Some(libc::ENOENT));
+    assert_eq!(errno(Path::new("/dev/null")), Some(libc::EINVAL));
+    let pipe = dir.path().join("pipe");
+    fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    assert_eq!(errno(&pipe), Some(libc::EINVAL));
+}
+
+#[test]
+fn a_file_is_the_same_under_each_of_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, 10);
+    let (link, other) = (dir.path().join("link"), dir.path().join("other"));
+    std::fs::hard_link(&path, &link).unwrap();
+    std::fs::copy(&path, &other).unwrap();
+    let identity = |path: &Path| Posix::default().open(path).unwrap().identity();
+    assert_eq!(identity(&path), identity(&link));
+    assert_ne!(identity(&path), identity(&other));
+}
+
+#[test]
+fn the_length_is_the_one_of_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, 3 * PAGE);
+    let file = Posix::default().open(&path).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
+    assert_eq!(file.len(), Ok(100));
+    let pages = Pages::new(2);
+    assert_eq!(read_full(&*file, 0, pages.bytes()), Ok(100));
+    assert!(pages.to_vec()[100..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn files_close_on_exec() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = Posix::default().open_file(&file_of(&dir, 1)).unwrap();
+    assert!(rustix::io::fcntl_getfd(&file.fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+}
