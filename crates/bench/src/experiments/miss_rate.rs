@@ -1,0 +1,69 @@
+//! `miss-rate`: how well does each policy choose what to keep?
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::{percent, progress};
+use crate::accesses::{Distribution, Popularity};
+use crate::contents::Contents;
+use crate::data_file::DataFile;
+use crate::record::Report;
+use crate::subject::Operation;
+use crate::subjects::{Kind, Plan};
+use crate::summary::Summary;
+use crate::zipf::best_miss_ratio;
+
+/// How the experiment is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) kinds: Vec<Kind>,
+    /// Pages of the file; a quarter of them is the budget.
+    pub(crate) pages: u32,
+    pub(crate) rounds: u32,
+    /// Accesses to warm up with, and again as many to count.
+    pub(crate) ops: usize,
+    pub(crate) file: Option<PathBuf>,
+}
+
+const EXPONENT: f64 = 0.99;
+const WORKLOAD: &str = "zipf 0.99, a quarter fits";
+
+/// Runs it.
+pub(crate) fn run(settings: &Settings) -> Result<Report> {
+    let mut report = Report::new("miss-rate", "miss_ratio", about(settings));
+    let bar = progress("miss-rate", settings.rounds as usize * settings.kinds.len());
+    let data = DataFile::new(settings.file.as_deref(), settings.pages, Contents::Zeros)?;
+    let popularity = Popularity::new(Distribution::Zipf(EXPONENT), settings.pages);
+    let plan = Plan { data: &data, scanned: None, budget_pages: settings.pages / 4 };
+    let mut ratios = vec![Vec::new(); settings.kinds.len()];
+    for round in 0..settings.rounds {
+        let sequence = popularity.accesses(2 * settings.ops, u64::from(round));
+        let (warm_up, counted) = sequence.split_at(settings.ops);
+        for (kind, ratios) in settings.kinds.iter().zip(&mut ratios) {
+            let name = kind.name();
+            bar.set_message(name.clone());
+            let subject = kind.build(&plan).with_context(|| format!("cannot set {name} up"))?;
+            subject.run(Operation::Read8, warm_up).with_context(|| format!("{name} failed"))?;
+            let before = subject.misses().main;
+            subject.run(Operation::Read8, counted).with_context(|| format!("{name} failed"))?;
+            ratios.push(percent(subject.misses().main - before, settings.ops as u64));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let best = 100.0 * best_miss_ratio(settings.pages, EXPONENT, plan.budget_pages);
+    report.add("static-optimum", WORKLOAD, "miss_ratio", "%", Summary::exact(best));
+    for (kind, ratios) in settings.kinds.iter().zip(ratios) {
+        report.add(&kind.subject(), WORKLOAD, "miss_ratio", "%", Summary::of(ratios));
+    }
+    Ok(report)
+}
+
+fn about(settings: &Settings) -> String {
+    format!(
+        "Zipf 0.99 over {} pages with a quarter of them in the budget, {} accesses to warm up and as many counted, by one \
+         thread, in {} rounds with different accesses. The optimum always holds the most popular pages that fit.",
+        settings.pages, settings.ops, settings.rounds
+    )
+}

@@ -1,0 +1,112 @@
+//! `bench`: Pagefold beside its peers, measured in one run.
+//!
+//! ```text
+//! cargo run --release -p bench -- peers hit        what finding a resident page costs
+//! cargo run --release -p bench -- peers hit --count   instructions and atomic read-modify-writes of a hit
+//! cargo run --release -p bench -- peers miss       what a miss and an eviction cost
+//! cargo run --release -p bench -- peers miss-rate  how well policies choose, beside the best possible
+//! cargo run --release -p bench -- peers scan       what a scan does to a hot set
+//! cargo run --release -p bench -- peers all        all of it
+//! ```
+//!
+//! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot FILE.svg` draws bars.
+//! Everything is small and short with `--quick`.
+//!
+//! How it is done: [`accesses`] are decided beforehand and the same for all; a [`subject`] is a loop around one read,
+//! compiled for it; [`experiments`] time them in turn, round by round, and report medians of ratios within a round.
+
+mod accesses;
+mod cli;
+mod contents;
+mod data_file;
+mod experiments;
+mod instruction;
+mod machine;
+mod mapping;
+mod measure;
+mod plot;
+mod random;
+mod record;
+mod settings;
+mod source;
+mod stepper;
+mod subject;
+mod subjects;
+mod summary;
+mod table;
+mod zipf;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Common, Output, Peers};
+use crate::experiments::{atomics, hit, miss, miss_rate, scan};
+use crate::record::{Record, Report};
+use crate::settings::{All, Usage};
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::CountChild(child) => atomics::child(child.subject, child.pages, child.ops, &child.file),
+        Command::Peers(peers) => compare(&peers),
+    }
+}
+
+fn compare(peers: &Peers) -> Result<()> {
+    let (output, reports) = match peers {
+        Peers::Hit(args) if args.count => (&args.common.output, vec![atomics::run(&settings::atomics(args)?)?]),
+        Peers::Hit(args) => (&args.common.output, vec![hit::run(&settings::hit(args)?)?]),
+        Peers::Miss(args) => (&args.common.output, vec![miss::run(&settings::miss(args)?)?]),
+        Peers::MissRate(args) => (&args.common.output, vec![miss_rate::run(&settings::miss_rate(args)?)?]),
+        Peers::Scan(args) => (&args.common.output, vec![scan::run(&settings::scan(args)?)?]),
+        Peers::All(args) => (&args.common.output, all(&args.common)?),
+    };
+    print(&reports, output)
+}
+
+fn all(common: &Common) -> Result<Vec<Report>> {
+    let all = All::of(common);
+    let mut reports = vec![hit::run(&settings::hit(&all.hit)?)?, atomics::run(&settings::atomics(&all.hit)?)?];
+    if let Some(args) = &all.miss {
+        reports.push(miss::run(&settings::miss(args)?)?);
+    }
+    if let Some(args) = &all.miss_rate {
+        reports.push(miss_rate::run(&settings::miss_rate(args)?)?);
+    }
+    if let Some(args) = &all.scan {
+        reports.push(scan::run(&settings::scan(args)?)?);
+    }
+    Ok(reports)
+}
+
+fn print(reports: &[Report], output: &Output) -> Result<()> {
+    if let Some(path) = &output.plot {
+        plot::write(reports, path)?;
+    }
+    let text = if output.json {
+        for note in reports.iter().flat_map(|report| &report.notes) {
+            eprintln!("bench: {note}");
+        }
+        let records: Vec<&Record> = reports.iter().flat_map(|report| &report.records).collect();
+        serde_json::to_string_pretty(&records)? + "\n"
+    } else {
+        reports.iter().map(table::render).collect::<Vec<_>>().join("\n")
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
+}

@@ -1,0 +1,118 @@
+//! Every table, small and short: the program runs, its figures have the promised shape, and mistakes are told apart.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bench")).args(arguments).output().expect("the program starts")
+}
+
+/// The records of an experiment, each checked for its shape.
+fn records(arguments: &[&str]) -> Vec<Value> {
+    let output = bench(&[arguments, &["--quick", "--json"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("an array of records");
+    let records = json.as_array().expect("an array").clone();
+    for record in &records {
+        assert_eq!(record.as_object().expect("an object").len(), 10);
+        for text in ["experiment", "subject", "workload", "machine", "metric", "unit"] {
+            assert!(record[text].is_string(), "{text} of {record}");
+        }
+        let [value, min, max] = ["value", "min", "max"].map(|field| record[field].as_f64().expect("a number"));
+        assert!(min <= value && value <= max, "{record}");
+        assert!(record["cpus"].as_u64() >= Some(1));
+    }
+    records
+}
+
+/// The only value of a metric of a subject.
+fn value(records: &[Value], subject: &str, metric: &str) -> f64 {
+    let mut matching = records.iter().filter(|record| record["subject"] == subject && record["metric"] == metric);
+    let found = matching.next().unwrap_or_else(|| panic!("no {metric} of {subject}"));
+    found["value"].as_f64().expect("a number")
+}
+
+#[test]
+fn hits_are_compared_with_both_arrays() {
+    let records = records(&["peers", "hit", "--threads", "1", "--subjects", "quick_cache,pagefold,pagefold-page"]);
+    assert!(records.iter().all(|record| record["experiment"] == "hit"));
+    for subject in ["quick_cache", "pagefold"] {
+        for read in ["first 8 B", "8 B", "8 B chained"] {
+            let workload = format!("{read}, zipf 0.99, 1 thread");
+            assert!(records.iter().any(|record| record["subject"] == subject && record["workload"] == workload));
+        }
+    }
+    let pinned = "page(n), 4 KiB, uniform, 1 thread";
+    assert!(records.iter().any(|record| record["subject"] == "pagefold" && record["workload"] == pinned));
+    for metric in ["cpu_per_op", "wall_per_op", "cpu_ratio_ordinary", "wall_ratio_huge"] {
+        assert!(value(&records, "quick_cache", metric) > 0.0);
+    }
+    assert_eq!(value(&records, "array", "cpu_ratio_ordinary"), 1.0);
+    assert_eq!(value(&records, "array-huge", "cpu_ratio_huge"), 1.0);
+}
+
+#[test]
+fn misses_are_compared_with_pread() {
+    let records = records(&["peers", "miss", "--threads", "1"]);
+    assert_eq!(value(&records, "pread", "cpu_ratio_pread"), 1.0);
+    for subject in ["vmcache", "quick_cache", "foyer-s3fifo", "moka", "mutex-lru", "pagefold"] {
+        let ratio = value(&records, subject, "miss_ratio");
+        assert!((60.0..80.0).contains(&ratio), "{subject} missed {ratio} %");
+    }
+}
+
+#[test]
+fn no_policy_beats_the_optimum() {
+    let records = records(&["peers", "miss-rate"]);
+    let best = value(&records, "static-optimum", "miss_ratio");
+    for subject in ["vmcache", "quick_cache", "foyer-s3fifo", "moka", "mutex-lru", "pagefold"] {
+        let ratio = value(&records, subject, "miss_ratio");
+        assert!(ratio > best - 1.0 && ratio < 40.0, "{subject} missed {ratio} %, the optimum is {best} %");
+    }
+}
+
+#[test]
+fn a_scan_hurts_an_lru_map_more_than_s3_fifo() {
+    let records = records(&["peers", "scan", "--subjects", "mutex-lru,foyer-s3fifo"]);
+    let hits = |subject| value(&records, subject, "hot_hit_ratio");
+    assert!(hits("mutex-lru") < hits("foyer-s3fifo"));
+    assert!(value(&records, "mutex-lru", "scan_miss_ratio") > 99.0);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn atomics_of_a_hit_are_counted() {
+    let records =
+        records(&["peers", "hit", "--count", "--subjects", "array,vmcache,vmcache-shared,mutex-lru,pagefold"]);
+    let atomics = |subject| value(&records, subject, "atomic_rmw");
+    assert_eq!(atomics("array"), 0.0);
+    assert_eq!(atomics("vmcache"), 0.0);
+    assert_eq!(atomics("vmcache-shared"), 2.0);
+    assert_eq!(atomics("pagefold"), 0.0);
+    assert_eq!(atomics("mutex-lru"), 2.0);
+    assert!(value(&records, "array", "instructions") > 5.0);
+}
+
+#[test]
+fn text_and_a_plot_name_the_subjects() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plot = directory.path().join("plot.svg");
+    let path = plot.to_str().expect("a path in UTF-8");
+    let output = bench(&["peers", "scan", "--quick", "--rounds", "1", "--subjects", "mutex-lru", "--plot", path]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("mutex-lru"));
+    assert!(std::fs::read_to_string(&plot).expect("a plot").contains("mutex-lru"));
+}
+
+#[test]
+fn mistakes_are_told_apart_from_failures() {
+    let misplaced = bench(&["peers", "miss", "--subjects", "dashmap"]);
+    assert_eq!(misplaced.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&misplaced.stderr).contains("dashmap has no place in miss"));
+    assert_eq!(bench(&["peers", "hit", "--subjects", "nobody"]).status.code(), Some(2));
+    let failed = bench(&["peers", "hit", "--quick", "--file", "/nowhere/at/all"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("cannot create /nowhere/at/all"));
+}

@@ -1,0 +1,198 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+use crate::choices::{BackendChoice, Groups};
+use crate::generate::Pattern;
+use crate::trace::THREADS_MAX;
+use crate::trace_line::Format;
+use crate::units::{parse_count, parse_duration, parse_positive_size};
+
+/// Files larger than memory, read through a page cache with a real budget, for many tenants at once.
+#[derive(Debug, Parser)]
+#[command(name = "pagefold", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Drive a file through Pagefold with an access trace, and report
+    ///
+    /// Without arguments: a temporary 1 GiB file, read through a budget of 128 MiB by four groups for ten seconds, every
+    /// byte checked.
+    Replay(Box<ReplayArgs>),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  pagefold completions bash > ~/.local/share/bash-completion/completions/pagefold"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// The arguments of `pagefold replay`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, after_help = "See --help for examples and more on each option.")]
+pub(crate) struct ReplayArgs {
+    /// File to read; a temporary one with checkable content if not given
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Trace to replay; `-` for standard input
+    ///
+    /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, offset and length are in
+    /// bytes, group and thread are any names. With a header the columns may come in any order, among others. Or a
+    /// block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Empty
+    /// lines and lines that begin with `#` are skipped. Each group named in the trace becomes a group, each thread a
+    /// thread; a trace that names no threads is replayed by one, in order.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Format of the trace, if its first line doesn't tell
+    #[arg(long, value_enum, requires = "trace", help_heading = "Accesses")]
+    pub(crate) format: Option<Format>,
+
+    /// What a block list counts in [default: the page size]
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, requires = "trace", help_heading = "Accesses")]
+    pub(crate) block_size: Option<u64>,
+
+    /// Leave writes out of the trace; without this they are an error
+    #[arg(long, requires = "trace", help_heading = "Accesses")]
+    pub(crate) skip_writes: bool,
+
+    /// Start the trace over when it ends, until --time or --ops
+    #[arg(long = "loop", requires = "trace", help_heading = "Accesses")]
+    pub(crate) looped: bool,
+
+    /// Accesses to make up: zipf:EXPONENT, uniform, seq, scan+zipf:EXPONENT
+    ///
+    /// zipf: a few places are hot, others for each group. seq: one after the other, and around again; threads start at
+    /// equal distances. scan+zipf: every other read belongs to a scan. A list, as in `seq,zipf:0.99`, is dealt to the
+    /// groups in turn.
+    #[arg(short, long, value_name = "PATTERN", value_delimiter = ',', default_value = "zipf:0.99")]
+    #[arg(conflicts_with = "trace", help_heading = "Accesses")]
+    pub(crate) generate: Vec<Pattern>,
+
+    /// Length of each generated read
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB")]
+    #[arg(conflicts_with = "trace", help_heading = "Accesses")]
+    pub(crate) read_size: u64,
+
+    /// Size of the temporary file, or the part of FILE to use
+    ///
+    /// By default the temporary file is 1 GiB, or as long as the trace needs, and all of FILE is used.
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, help_heading = "Accesses")]
+    pub(crate) size: Option<u64>,
+
+    /// Stop each run after this time [default: 10s, or when the trace ends]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Accesses")]
+    pub(crate) time: Option<Duration>,
+
+    /// Stop each run after so many operations, as in 5M
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Accesses")]
+    pub(crate) ops: Option<u64>,
+
+    /// Seed of generated accesses and of the temporary file's content
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Accesses")]
+    pub(crate) seed: u64,
+
+    /// Memory budget; a list, as in 64MiB,128MiB,256MiB, gives one run each and a hit-rate curve
+    #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_positive_size)]
+    #[arg(default_value = "128MiB", help_heading = "Memory")]
+    pub(crate) memory: Vec<u64>,
+
+    /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
+    ///
+    /// A number of groups gets equal parts of the budget as limits, and so do the groups of a trace. Named limits may
+    /// add up to more than the budget; then the groups compete for it. Threads are dealt to the groups in turn, unless
+    /// a trace names the group of each operation.
+    #[arg(long, value_name = "GROUPS", help_heading = "Memory")]
+    pub(crate) groups: Option<Groups>,
+
+    /// Number of threads [default: one for each group, or the trace's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX as i64))]
+    #[arg(help_heading = "Memory")]
+    pub(crate) threads: Option<u16>,
+
+    /// Page size, a power of two from 4KiB to 2MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB", help_heading = "Memory")]
+    pub(crate) page_size: u64,
+
+    /// How pages are read: posix, pool[:THREADS], direct, buffered, simulated
+    #[arg(long, value_name = "BACKEND", default_value = "posix", help_heading = "Memory", long_help = BACKENDS)]
+    pub(crate) backend: BackendChoice,
+
+    /// Touch all memory before the clock starts
+    #[arg(long, help_heading = "Memory")]
+    pub(crate) pretouch: bool,
+
+    /// Compare every byte read with what the file holds [default for a temporary file]
+    #[arg(long, overrides_with = "no_verify", help_heading = "Checks and output")]
+    pub(crate) verify: bool,
+
+    /// Compare nothing
+    #[arg(long, help_heading = "Checks and output")]
+    pub(crate) no_verify: bool,
+
+    /// Print JSON instead of tables
+    #[arg(long, help_heading = "Checks and output")]
+    pub(crate) json: bool,
+
+    /// Write the hit rate over the budget as a picture; needs a list in --memory
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Write the (last) run's metrics for Prometheus
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
+    pub(crate) prometheus: Option<PathBuf>,
+
+    /// Where the temporary file goes [default: $TMPDIR, else /tmp or /var/tmp, whichever is on a disk]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "file")]
+    #[arg(help_heading = "Checks and output")]
+    pub(crate) temp_dir: Option<PathBuf>,
+
+    /// No progress bars and no live line
+    #[arg(short, long, help_heading = "Checks and output")]
+    pub(crate) quiet: bool,
+}
+
+const BACKENDS: &str = "How pages are read
+
+posix: by the thread that misses, past the kernel's page cache where the file system allows it. pool[:THREADS]: the \
+same, by at most so many threads of their own (default 4). direct: past the kernel's page cache, or not at all. \
+buffered: through the kernel's page cache, and dropped there soon after. simulated: from a disk that exists in \
+memory only, with a clock of its own.";
+
+const EXAMPLES: &str = "\
+Examples:
+  A first look: 1 GiB in 128 MiB, four groups, ten seconds, verified
+      pagefold replay
+  Your file, your budget, uniform reads by eight threads
+      pagefold replay data.bin --memory 512MiB --generate uniform --threads 8 --groups 1
+  A trace, with limits for the groups it names
+      pagefold replay data.bin --trace day.csv --memory 1GiB --groups web=768MiB,batch=256MiB
+  How much memory is worth having: one run for each budget, and a curve
+      pagefold replay --trace oltp.lis --memory 32MiB,64MiB,128MiB,256MiB --plot curve.svg
+  Does a scan in one group hurt another?
+      pagefold replay --generate seq,zipf:0.99 --groups scan=64MiB,web=64MiB
+  A compressed trace, the result as JSON
+      zstdcat day.csv.zst | pagefold replay data.bin --trace - --json
+
+Sizes are in bytes, or in KiB, MiB, GiB and TiB. Times are in seconds, or in ms, s, m and h.
+
+In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are the time that a read \
+took, hit or miss. `in` is what came from the backend; a refault is the return of a page that was evicted. `peak` is \
+the most memory that was charged at any moment. `CPU/op` of a group is the time of its threads, which \
+includes choosing and checking; that of the total is all of the process.
+
+Ctrl-C stops the run, prints what was done so far and removes the temporary file; pressed again, it ends at once.
+
+Exit code: 0 done; 1 a file, a trace or a check failed; 2 the command line makes no sense; 130 Ctrl-C.
+";

@@ -1,0 +1,129 @@
+//! Values of options that are more than a number: groups with their limits, backends.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::units::parse_positive_size;
+
+/// More groups than this are taken for a mistake.
+pub(crate) const GROUPS_MAX: usize = 1024;
+
+/// The value of `--groups`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Groups {
+    /// So many, with equal parts of the budget.
+    Count(usize),
+    /// These, with these limits in bytes.
+    Named(Vec<(String, u64)>),
+}
+
+impl FromStr for Groups {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(count) = text.trim().parse::<usize>() {
+            let in_range = (1..=GROUPS_MAX).contains(&count);
+            return if in_range { Ok(Self::Count(count)) } else { Err(format!("must be from 1 to {GROUPS_MAX}")) };
+        }
+        let mut named: Vec<(String, u64)> = Vec::new();
+        for part in text.split(',') {
+            let Some((name, limit)) = part.split_once('=') else {
+                return Err(format!("`{part}` is neither a number of groups nor a limit, as in a=64MiB,b=32MiB"));
+            };
+            let name = name.trim();
+            if name.contains(char::is_control) {
+                return Err("a name contains control characters".to_owned());
+            }
+            if name.is_empty() {
+                return Err(format!("`{part}` has no name, as in a=64MiB"));
+            }
+            if named.iter().any(|(other, _)| other == name) {
+                return Err(format!("`{name}` is named twice"));
+            }
+            let limit = parse_positive_size(limit).map_err(|error| format!("limit of `{name}`: {error}"))?;
+            named.push((name.to_owned(), limit));
+        }
+        if named.len() > GROUPS_MAX {
+            return Err(format!("more than {GROUPS_MAX} groups"));
+        }
+        Ok(Self::Named(named))
+    }
+}
+
+/// The value of `--backend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackendChoice {
+    Posix,
+    Pool { threads: usize },
+    Direct,
+    Buffered,
+    Simulated,
+}
+
+impl BackendChoice {
+    const POOL_THREADS_DEFAULT: usize = 4;
+    const POOL_THREADS_MAX: usize = 256;
+}
+
+impl FromStr for BackendChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, threads) = match text.split_once(':') {
+            Some((name, threads)) => (name, Some(threads)),
+            None => (text, None),
+        };
+        match (name, threads) {
+            ("posix", None) => Ok(Self::Posix),
+            ("direct", None) => Ok(Self::Direct),
+            ("buffered", None) => Ok(Self::Buffered),
+            ("simulated", None) => Ok(Self::Simulated),
+            ("pool", None) => Ok(Self::Pool { threads: Self::POOL_THREADS_DEFAULT }),
+            ("pool", Some(threads)) => match threads.parse() {
+                Ok(threads) if (1..=Self::POOL_THREADS_MAX).contains(&threads) => Ok(Self::Pool { threads }),
+                _ => Err(format!("`{threads}` isn't a number of threads from 1 to {}", Self::POOL_THREADS_MAX)),
+            },
+            _ => Err("expected posix, pool[:THREADS], direct, buffered or simulated".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for BackendChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Posix => f.write_str("posix"),
+            Self::Pool { threads } => write!(f, "pool:{threads}"),
+            Self::Direct => f.write_str("direct"),
+            Self::Buffered => f.write_str("buffered"),
+            Self::Simulated => f.write_str("simulated"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_parse() {
+        assert_eq!("4".parse(), Ok(Groups::Count(4)));
+        let named = Groups::Named(vec![("a".to_owned(), 64 << 20), ("b".to_owned(), 4096)]);
+        assert_eq!("a=64MiB, b=4096".parse(), Ok(named));
+        for bad in
+            ["", "0", "1025", "-1", "a", "a=", "=1MiB", "a=1MiB,", "a=1MiB,a=2MiB", "a=0", "a=1 parsec", "\u{1b}=1MiB"]
+        {
+            assert!(bad.parse::<Groups>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn backends_parse_and_print() {
+        for text in ["posix", "pool:3", "direct", "buffered", "simulated"] {
+            assert_eq!(text.parse::<BackendChoice>().unwrap().to_string(), text);
+        }
+        assert_eq!("pool".parse(), Ok(BackendChoice::Pool { threads: 4 }));
+        for bad in ["", "disk", "posix:1", "pool:", "pool:0", "pool:257", "pool:x"] {
+            assert!(bad.parse::<BackendChoice>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Why a command ended early, and what the shell is told.
+
+use std::fmt;
+
+/// Everything went well.
+pub(crate) const EXIT_SUCCESS: u8 = 0;
+/// What was asked for could not be done: a file that can't be read, a trace line that doesn't parse, a failed check.
+pub(crate) const EXIT_FAILURE: u8 = 1;
+/// The command line asks for something that makes no sense; clap uses the same number.
+pub(crate) const EXIT_USAGE: u8 = 2;
+/// Added to a signal's number, as shells do: 130 after Ctrl-C.
+pub(crate) const EXIT_SIGNAL: u8 = 128;
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments contradict each other or the machine.
+    Usage(String),
+    /// The work failed.
+    Failed(anyhow::Error),
+    /// The user, or the system, asked to stop; the signal's number.
+    Interrupted(i32),
+    /// Nobody reads our output any more: `pagefold … | head`.
+    OutputClosed,
+}
+
+impl Failure {
+    /// A usage failure with this message.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// What the process exits with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => EXIT_USAGE,
+            Self::Failed(_) => EXIT_FAILURE,
+            Self::Interrupted(signal) => EXIT_SIGNAL.saturating_add(u8::try_from(*signal).unwrap_or(0)),
+            Self::OutputClosed => EXIT_SUCCESS,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) => f.write_str(message),
+            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Interrupted(_) => f.write_str("interrupted"),
+            Self::OutputClosed => f.write_str("nobody reads the output"),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}

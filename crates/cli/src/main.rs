@@ -1,0 +1,73 @@
+//! The `pagefold` command.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `args`, `choices`, `units` | the command line |
+//! | `trace`, `trace_text`, `trace_line` | access traces |
+//! | `generate`, `zipf` | made-up accesses |
+//! | `content`, `temp_file`, `target` | the file that is read |
+//! | `plan`, `accesses` | which thread reads what, for which group |
+//! | `run`, `worker`, `backend`, `process` | a run within one budget |
+//! | `report`, `table`, `plot`, `live` | what the user sees |
+//! | `failure`, `signals` | how it ends |
+#![forbid(unsafe_code)]
+
+mod accesses;
+mod args;
+mod backend;
+mod choices;
+mod content;
+mod failure;
+mod generate;
+mod live;
+mod plan;
+mod plot;
+mod process;
+mod replay;
+mod report;
+mod run;
+mod signals;
+mod table;
+mod target;
+mod temp_file;
+mod trace;
+mod trace_line;
+mod trace_text;
+mod units;
+mod worker;
+mod zipf;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::failure::{EXIT_SUCCESS, Failure};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Replay(args) => replay::replay(&args),
+        Command::Completions { shell } => completions(shell),
+    };
+    match result {
+        Ok(()) => ExitCode::from(EXIT_SUCCESS),
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                // Nobody is left to be told if this fails.
+                let _ = writeln!(std::io::stderr(), "{}{failure}", prefix(&failure));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn prefix(failure: &Failure) -> &'static str {
+    if matches!(failure, Failure::Interrupted(_)) { "" } else { "error: " }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pagefold", &mut script);
+    replay::print_bytes(&script)
+}

@@ -1,0 +1,265 @@
+//! Who reads what: the groups with their limits, and the threads with their accesses.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sync::Arc;
+
+use crate::accesses::{Accesses, TraceGroups};
+use crate::args::ReplayArgs;
+use crate::choices::{GROUPS_MAX, Groups};
+use crate::failure::Failure;
+use crate::generate::{Generator, Pattern, Stream};
+use crate::trace::Trace;
+use crate::units;
+
+/// Groups if neither the user nor a trace says how many.
+const GROUPS_DEFAULT: usize = 4;
+
+/// How long generated accesses go on.
+const TIME_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Pages that each thread may have in use at once. A group with fewer could fail a read only because of the others.
+const PAGES_PER_THREAD: u64 = 4;
+
+/// What all runs have in common.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) groups: Vec<GroupPlan>,
+    pub(crate) workers: Vec<WorkerPlan>,
+    /// When a run ends, at the latest.
+    pub(crate) time: Option<Duration>,
+    /// How many operations a run has, if it isn't ended by time.
+    pub(crate) ops: Option<u64>,
+}
+
+/// One tenant.
+#[derive(Debug)]
+pub(crate) struct GroupPlan {
+    pub(crate) name: String,
+    /// The limit in bytes; an equal part of the budget if there is none.
+    limit: Option<u64>,
+    /// What its threads make up, if they replay no trace.
+    pub(crate) pattern: Option<Pattern>,
+    /// Threads that read for it.
+    threads: usize,
+}
+
+/// One thread.
+#[derive(Debug)]
+pub(crate) struct WorkerPlan {
+    pub(crate) accesses: Accesses,
+    pub(crate) ops_max: Option<u64>,
+}
+
+impl Plan {
+    /// What `args` ask for, over `size` bytes of file.
+    ///
+    /// # Errors
+    /// Usage: options that contradict each other or the trace.
+    pub(crate) fn new(args: &ReplayArgs, trace: Option<Trace>, size: u64) -> Result<Self, Failure> {
+        let mut groups = groups(args, trace.as_ref())?;
+        let (workers, ops) = match trace {
+            Some(trace) => {
+                let ops = if args.looped { args.ops } else { Some(trace.requests) };
+                (replayers(args, trace, &mut groups), ops)
+            }
+            None => (generators(args, size, &mut groups), args.ops),
+        };
+        let time = args.time.or(if ops.is_none() { Some(TIME_DEFAULT) } else { None });
+        Ok(Self { groups, workers, time, ops })
+    }
+
+    /// The limit of a group within `budget` bytes.
+    pub(crate) fn limit(&self, group: &GroupPlan, budget: u64) -> u64 {
+        group.limit.unwrap_or(budget / self.groups.len().max(1) as u64)
+    }
+
+    /// Fails if a group can't have a few pages for each of its threads.
+    ///
+    /// # Errors
+    /// Usage: says how much is needed.
+    pub(crate) fn check_memory(&self, budget: u64, page_bytes: u64) -> Result<(), Failure> {
+        let needed = |threads: usize| (threads as u64).saturating_mul(PAGES_PER_THREAD).saturating_mul(page_bytes);
+        for group in &self.groups {
+            let limit = self.limit(group, budget).min(budget);
+            let least = needed(group.threads);
+            if limit < least {
+                return Err(Failure::usage(format!(
+                    "too small: group {} has {} of the {} in --memory for {}, and needs {} at least \
+                     ({PAGES_PER_THREAD} pages of {} for each thread)",
+                    group.name,
+                    units::bytes(limit),
+                    units::bytes(budget),
+                    units::plural(group.threads as u64, "thread"),
+                    units::bytes(least),
+                    units::bytes(page_bytes),
+                )));
+            }
+        }
+        let least = needed(self.workers.len());
+        if budget < least {
+            return Err(Failure::usage(format!(
+                "too small: --memory {} for {}, which need {} at least",
+                units::bytes(budget),
+                units::plural(self.workers.len() as u64, "thread"),
+                units::bytes(least)
+            )));
+        }
+        Ok(())
+    }
+
+    /// The number of threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len()
+    }
+}
+
+/// The groups in the order of the table, without their threads.
+fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Failure> {
+    let named = trace.map_or(&[][..], |trace| trace.groups.as_slice());
+    let group = |name: String, limit| GroupPlan { name, limit, pattern: None, threads: 0 };
+    match &args.groups {
+        Some(Groups::Named(limits)) => {
+            Ok(limits.iter().map(|(name, limit)| group(name.clone(), Some(*limit))).collect())
+        }
+        Some(Groups::Count(count)) if !named.is_empty() && named.len() != *count => Err(Failure::usage(format!(
+            "--groups {count}: the trace names {} groups; leave --groups out, or give each a limit (--groups {}=64MiB,…)",
+            named.len(),
+            named[0]
+        ))),
+        _ if named.len() > GROUPS_MAX => {
+            Err(Failure::usage(format!("the trace names {} groups; at most {GROUPS_MAX} are possible", named.len())))
+        }
+        _ if !named.is_empty() => Ok(named.iter().map(|name| group(name.clone(), None)).collect()),
+        Some(Groups::Count(count)) => Ok((1..=*count).map(|n| group(format!("g{n}"), None)).collect()),
+        None if trace.is_some() => Ok(vec![group("all".to_owned(), None)]),
+        None => Ok((1..=GROUPS_DEFAULT).map(|n| group(format!("g{n}"), None)).collect()),
+    }
+}
+
+/// The groups that thread `thread` of `threads` serves: its share when there are more groups than threads.
+fn groups_of_thread(thread: usize, threads: usize, groups: usize) -> Vec<usize> {
+    if threads >= groups { vec![thread % groups] } else { (thread..groups).step_by(threads).collect() }
+}
+
+/// Threads that make their accesses up.
+fn generators(args: &ReplayArgs, size: u64, groups: &mut [GroupPlan]) -> Vec<WorkerPlan> {
+    let threads = args.threads.map_or(groups.len(), usize::from);
+    let places = size.div_ceil(args.read_size);
+    let worker = |thread| {
+        let served = groups_of_thread(thread, threads, groups.len());
+        let generators = served.into_iter().map(|group| {
+            let pattern = args.generate[group % args.generate.len()];
+            groups[group].threads += 1;
+            groups[group].pattern = Some(pattern);
+            (group, Generator::new(pattern, places, Stream { seed: args.seed, group, thread, threads }))
+        });
+        let accesses = Accesses::generated(generators.collect(), args.read_size, size);
+        WorkerPlan { accesses, ops_max: args.ops.map(|ops| share(ops, thread, threads)) }
+    };
+    (0..threads).map(worker).collect()
+}
+
+/// Threads that replay a trace.
+fn replayers(args: &ReplayArgs, trace: Trace, groups: &mut [GroupPlan]) -> Vec<WorkerPlan> {
+    let threads = trace.streams.len();
+    let position = |name: &String| groups.iter().position(|group| group.name == *name).unwrap_or(0);
+    let named = Arc::new(trace.groups.iter().map(position).collect::<Vec<_>>());
+    let worker = |(thread, requests): (usize, Vec<_>)| {
+        let trace_groups = if named.is_empty() {
+            let served = groups_of_thread(thread, threads, groups.len());
+            served.iter().for_each(|&group| groups[group].threads += 1);
+            TraceGroups::InTurn { groups: served, turn: 0 }
+        } else {
+            let served: BTreeSet<usize> =
+                requests.iter().map(|request: &crate::trace::Request| request.group()).collect();
+            served.iter().for_each(|&group| groups[named[group]].threads += 1);
+            TraceGroups::Named(Arc::clone(&named))
+        };
+        let ops_max = args.ops.filter(|_| args.looped).map(|ops| share(ops, thread, threads));
+        WorkerPlan { accesses: Accesses::trace(requests, args.looped, trace_groups), ops_max }
+    };
+    trace.streams.into_iter().enumerate().map(worker).collect()
+}
+
+/// Thread `thread`'s part when `ops` are dealt to `threads` threads.
+fn share(ops: u64, thread: usize, threads: usize) -> u64 {
+    let threads = threads.max(1) as u64;
+    ops / threads + u64::from((thread as u64) < ops % threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn args(line: &str) -> ReplayArgs {
+        let cli = Cli::try_parse_from(["pagefold", "replay"].into_iter().chain(line.split_whitespace())).unwrap();
+        match cli.command {
+            Command::Replay(args) => *args,
+            Command::Completions { .. } => unreachable!(),
+        }
+    }
+
+    fn plan(line: &str) -> Plan {
+        Plan::new(&args(line), None, 1 << 30).unwrap()
+    }
+
+    fn trace(groups: &[&str], streams: usize) -> Trace {
+        Trace {
+            groups: groups.iter().map(|&name| name.to_owned()).collect(),
+            streams: vec![Vec::new(); streams],
+            ..Trace::default()
+        }
+    }
+
+    #[test]
+    fn without_arguments_four_groups_share_the_budget_for_ten_seconds() {
+        let plan = plan("");
+        assert_eq!(plan.threads(), 4);
+        assert_eq!(plan.time, Some(Duration::from_secs(10)));
+        let limits: Vec<_> = plan.groups.iter().map(|group| plan.limit(group, 128 << 20)).collect();
+        assert_eq!(limits, [32 << 20; 4]);
+    }
+
+    #[test]
+    fn threads_are_dealt_to_groups() {
+        assert_eq!(groups_of_thread(5, 8, 3), [2]);
+        assert_eq!(groups_of_thread(1, 2, 5), [1, 3]);
+        let threads = |line| plan(line).groups.iter().map(|group| group.threads).collect::<Vec<_>>();
+        assert_eq!(threads("--groups 3 --threads 8"), [3, 3, 2]);
+        assert_eq!(threads("--groups 3 --threads 2"), [1, 1, 1]);
+    }
+
+    #[test]
+    fn operations_are_dealt_without_a_rest() {
+        let plan = plan("--ops 10 --threads 4");
+        let ops: Vec<_> = plan.workers.iter().map(|worker| worker.ops_max.unwrap()).collect();
+        assert_eq!(ops, [3, 3, 2, 2]);
+        assert_eq!(plan.time, None);
+    }
+
+    #[test]
+    fn a_trace_brings_its_groups() {
+        let names = |line: &str, trace: Trace| {
+            let plan = Plan::new(&args(line), Some(trace), 4096)?;
+            Ok::<_, Failure>(plan.groups.iter().map(|group| group.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(names("", trace(&[], 1)).unwrap(), ["all"]);
+        assert_eq!(names("", trace(&["x", "y"], 1)).unwrap(), ["x", "y"]);
+        assert_eq!(names("--groups y=1MiB,x=1MiB", trace(&["x"], 1)).unwrap(), ["y", "x"]);
+        assert_eq!(names("--groups 2", trace(&[], 2)).unwrap(), ["g1", "g2"]);
+        assert!(matches!(names("--groups 3", trace(&["x", "y"], 1)), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn memory_must_do_for_the_threads() {
+        let plan = plan("--groups 4 --threads 8");
+        assert!(plan.check_memory(8 * 4 * 4096, 4096).is_ok());
+        let error = plan.check_memory(8 * 4 * 4096 - 1, 4096).unwrap_err();
+        assert!(matches!(&error, Failure::Usage(message) if message.contains("too small")), "{error}");
+        assert!(plan.check_memory(1, u64::MAX).is_err());
+    }
+}

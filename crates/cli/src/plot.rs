@@ -1,0 +1,166 @@
+//! The hit-rate curve as a picture.
+
+use std::error::Error;
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::anyhow;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
+use plotters::prelude::*;
+
+use crate::report::{Row, RunReport};
+use crate::units;
+
+/// Size of the picture.
+const PIXELS: (u32, u32) = (800, 500);
+
+/// The part of the axis that a label of it takes.
+const LABEL_SHARE: f64 = 0.08;
+
+/// Colours that people with any kind of sight tell apart (Okabe and Ito, 2008). With more groups than this only the
+/// total is drawn.
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 120, 120),
+];
+
+/// The hit rate of each run over its budget, for each group and in total, as SVG.
+///
+/// # Errors
+/// The system's, for the file.
+pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> anyhow::Result<()> {
+    let mut svg = String::new();
+    draw(&mut svg, title, runs).map_err(|error| anyhow!("can't draw {}: {error}", path.display()))?;
+    std::fs::write(path, svg).map_err(|error| anyhow!("can't write {}: {error}", path.display()))
+}
+
+fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn Error>> {
+    // Doubling the memory is one step to the right.
+    let memory = |run: &RunReport| (run.memory_bytes.max(1) as f64).log2();
+    let area = SVGBackend::with_string(svg, PIXELS).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(title, ("sans-serif", 18))
+        .margin(16)
+        .margin_right(36)
+        .x_label_area_size(44)
+        .y_label_area_size(56)
+        .build_cartesian_2d(MemoryAxis::new(runs.iter().map(memory).collect()), 0.0..100.0)?;
+    chart
+        .configure_mesh()
+        .x_desc("memory budget")
+        .max_light_lines(1)
+        .y_desc("hit rate, % of page lookups")
+        .y_label_formatter(&|percent| format!("{percent:.0}"))
+        .draw()?;
+
+    let points = |row: &dyn Fn(&RunReport) -> Option<f64>| {
+        let mut points: Vec<_> = runs.iter().filter_map(|run| Some((memory(run), row(run)? * 100.0))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let mut line = |name: &str, color: RGBColor, width: u32, points: Vec<(f64, f64)>| {
+        let style = color.stroke_width(width);
+        chart
+            .draw_series(LineSeries::new(points, style).point_size(3))
+            .map(|series| {
+                series.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+            })
+            .map_err(|error| error.to_string())
+    };
+    let names: Vec<&str> =
+        runs.first().map_or(&[][..], |run| &run.groups).iter().map(|row| row.name.as_str()).collect();
+    if (2..=COLORS.len()).contains(&names.len()) {
+        for (number, (name, color)) in names.iter().zip(COLORS).enumerate() {
+            let rate = |run: &RunReport| run.groups.get(number).and_then(|row: &Row| row.hit_rate);
+            line(name, color, 1, points(&rate))?;
+        }
+    }
+    line("total", BLACK, 2, points(&|run| run.total.hit_rate))?;
+    // Curves rise to the right: one of these corners is empty.
+    let best = runs.iter().filter_map(|run| run.total.hit_rate).fold(0.0, f64::max);
+    let corner = if best < 0.6 { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::LowerRight };
+    chart
+        .configure_series_labels()
+        .position(corner)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    drop(chart);
+    area.present()?;
+    Ok(())
+}
+
+/// The horizontal axis: logarithms of budgets.
+struct MemoryAxis {
+    range: Range<f64>,
+    /// The budgets that have room for a label.
+    labelled: Vec<f64>,
+}
+
+impl MemoryAxis {
+    fn new(mut places: Vec<f64>) -> Self {
+        places.sort_by(f64::total_cmp);
+        let (first, last) = (places.first().copied().unwrap_or(0.0), places.last().copied().unwrap_or(0.0));
+        let range = first..last.max(first + 1e-9);
+        let room = (range.end - range.start) * LABEL_SHARE;
+        places.dedup_by(|next, kept| *next - *kept < room);
+        Self { range, labelled: places }
+    }
+}
+
+impl Ranged for MemoryAxis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.range.start) / (self.range.end - self.range.start);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { vec![] } else { self.labelled.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+impl ValueFormatter<f64> for MemoryAxis {
+    fn format(log2: &f64) -> String {
+        units::bytes(log2.exp2().round() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    #[test]
+    fn each_group_and_the_total_have_a_line() {
+        let picture = |runs: &[RunReport]| {
+            let mut svg = String::new();
+            draw(&mut svg, "a <title> & more", runs).unwrap();
+            svg
+        };
+        let mut runs = [sample(2 << 20), sample(1 << 20)];
+        let svg = picture(&runs);
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(svg.contains("1 MiB") && svg.contains("2 MiB") && svg.contains("&lt;title&gt;"), "{svg}");
+        runs.iter_mut().for_each(|run| run.groups.clear());
+        let lines = |svg: &str| svg.matches("<polyline").count();
+        assert_eq!(lines(&svg) - lines(&picture(&runs)), 4, "two groups, with two lines in the legend");
+    }
+
+    #[test]
+    fn equal_budgets_are_no_empty_range() {
+        draw(&mut String::new(), "t", &[sample(1 << 20), sample(1 << 20)]).unwrap();
+    }
+}

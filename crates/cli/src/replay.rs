@@ -1,0 +1,218 @@
+//! `pagefold replay`: from the arguments to the printed report.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::args::ReplayArgs;
+use crate::choices::{BackendChoice, Groups};
+use crate::content::Content;
+use crate::failure::Failure;
+use crate::live;
+use crate::plan::Plan;
+use crate::plot;
+use crate::report::{Report, Workload};
+use crate::run::{self, Setup};
+use crate::signals;
+use crate::table;
+use crate::target::Target;
+use crate::trace::{Options, Trace};
+
+/// Size of the temporary file if nothing says otherwise.
+const SIZE_DEFAULT: u64 = 1 << 30;
+
+/// Does what the arguments ask for.
+///
+/// # Errors
+/// Whatever kept it from being done, or ended it early; then what was done so far has been printed.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    check_arguments(args)?;
+    signals::listen()?;
+    let user_file = args.file.as_deref().map(|path| Target::user(path, args.size)).transpose()?;
+    let trace = args.trace.as_deref().map(|path| load_trace(args, path)).transpose()?;
+    let size = size(args, user_file.as_ref(), trace.as_ref())?;
+    let (writes_skipped, trace_memory_bytes) =
+        trace.as_ref().map_or((0, 0), |trace| (trace.writes_skipped, trace.memory_bytes()));
+    let plan = Plan::new(args, trace, size)?;
+    for &memory in &args.memory {
+        run::check_sizes(&plan, memory, args.page_size)?;
+    }
+    let target = user_file.map_or_else(|| make_target(args, size), Ok)?;
+    let verify = !args.no_verify && (args.verify || target.content().is_some());
+    let workload = Workload {
+        file: target.path().display().to_string(),
+        file_kind: target.kind(),
+        size_bytes: size,
+        trace: args.trace.as_ref().map(|path| path.display().to_string()),
+        patterns: if args.trace.is_some() { vec![] } else { args.generate.iter().map(ToString::to_string).collect() },
+        read_bytes: args.trace.is_none().then_some(args.read_size),
+        seed: args.seed,
+        threads: plan.threads(),
+        page_bytes: args.page_size,
+        backend: args.backend.to_string(),
+        verified: verify,
+        writes_skipped,
+        trace_memory_bytes,
+    };
+    let setup = Setup {
+        plan: &plan,
+        target: &target,
+        backend: args.backend,
+        page_bytes: args.page_size,
+        pretouch: args.pretouch,
+        verify,
+        quiet: args.quiet,
+    };
+    run_all(args, &setup, workload)
+}
+
+/// What the parser of the command line can't see.
+fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
+    if args.looped && args.time.is_none() && args.ops.is_none() {
+        return Err(Failure::usage("--loop needs --time or --ops to end"));
+    }
+    if args.plot.is_some() && args.memory.len() < 2 {
+        return Err(Failure::usage("--plot draws a curve: give it two budgets or more, as in --memory 64MiB,128MiB"));
+    }
+    if args.backend == BackendChoice::Simulated && args.file.is_some() {
+        return Err(Failure::usage("--backend simulated has no files: leave FILE out"));
+    }
+    if args.generate.len() > 1 && args.groups.as_ref().is_some_and(|groups| group_count(groups) < args.generate.len()) {
+        return Err(Failure::usage("--generate lists more patterns than there are groups to deal them to"));
+    }
+    for path in [&args.plot, &args.prometheus].into_iter().flatten() {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !directory.is_dir() || path.is_dir() {
+            return Err(Failure::usage(format!("can't write {}: no such directory, or a directory", path.display())));
+        }
+    }
+    Ok(())
+}
+
+fn group_count(groups: &Groups) -> usize {
+    match groups {
+        Groups::Count(count) => *count,
+        Groups::Named(limits) => limits.len(),
+    }
+}
+
+fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
+    let threads = args.threads.map(usize::from);
+    let options = Options {
+        format: args.format,
+        block_bytes: args.block_size.unwrap_or(args.page_size),
+        skip_writes: args.skip_writes,
+        requests_max: args.ops.filter(|_| !args.looped),
+        threads,
+        threads_default: threads.unwrap_or(match &args.groups {
+            Some(Groups::Count(count)) => *count,
+            _ => 1,
+        }),
+        groups_allowed: match &args.groups {
+            Some(Groups::Named(limits)) => Some(limits.iter().map(|(name, _)| name.clone()).collect()),
+            _ => None,
+        },
+    };
+    let len = path.metadata().map_or(0, |metadata| metadata.len());
+    let bar = live::bytes_bar(args.quiet, len, "reading the trace");
+    let trace = Trace::load(path, &options, |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    trace
+}
+
+/// Bytes of the file that may be read.
+fn size(args: &ReplayArgs, user_file: Option<&Target>, trace: Option<&Trace>) -> Result<u64, Failure> {
+    if let Some(target) = user_file {
+        return Ok(target.size());
+    }
+    let needed = match trace {
+        None => Some(SIZE_DEFAULT),
+        Some(trace) => trace.end.max(1).checked_next_multiple_of(args.page_size),
+    };
+    let size = args.size.or(needed).filter(|&size| i64::try_from(size).is_ok());
+    size.ok_or_else(|| Failure::usage("the trace reaches further than a file can: name a FILE, or give a --size"))
+}
+
+fn make_target(args: &ReplayArgs, size: u64) -> Result<Target, Failure> {
+    let content = Content::new(args.seed);
+    if args.backend == BackendChoice::Simulated {
+        return Ok(Target::simulated(size, content));
+    }
+    let bar = live::bytes_bar(args.quiet, size, "making a temporary file");
+    let target = Target::temporary(args.temp_dir.as_deref(), size, content, |bytes| {
+        bar.set_position(bytes);
+        if bytes == size {
+            bar.set_message("flushing the temporary file to disk");
+        }
+    });
+    bar.finish_and_clear();
+    target
+}
+
+/// One run for each budget, printed as they end.
+fn run_all(args: &ReplayArgs, setup: &Setup<'_>, workload: Workload) -> Result<(), Failure> {
+    let mut report =
+        Report { version: env!("CARGO_PKG_VERSION"), workload, runs: vec![], interrupted: false, error: None };
+    if !args.json {
+        print(&table::workload(&report.workload))?;
+    }
+    let mut failure = None;
+    for &memory in &args.memory {
+        match setup.run(memory) {
+            Ok(outcome) => {
+                if !args.json {
+                    print(&table::run(&outcome.report, &report.workload))?;
+                }
+                report.runs.push(outcome.report);
+                failure = outcome.failure;
+                if let Some(path) = &args.prometheus {
+                    std::fs::write(path, outcome.metrics).with_context(|| format!("can't write {}", path.display()))?;
+                }
+            }
+            Err(error) => failure = Some(error),
+        }
+        if failure.is_some() {
+            break;
+        }
+    }
+    finish(args, &mut report, failure)
+}
+
+/// Prints what concerns all runs, and passes the failure on.
+fn finish(args: &ReplayArgs, report: &mut Report, failure: Option<Failure>) -> Result<(), Failure> {
+    report.interrupted = matches!(failure, Some(Failure::Interrupted(_)));
+    report.error = failure.as_ref().filter(|_| !report.interrupted).map(ToString::to_string);
+    if args.json {
+        let json = serde_json::to_string_pretty(report).context("can't write the report as JSON")?;
+        print(&(json + "\n"))?;
+    } else {
+        print(&table::curve(report))?;
+    }
+    if let Some(path) = args.plot.as_ref().filter(|_| report.runs.len() > 1) {
+        let title = format!("{}: hit rate over memory", title(&report.workload));
+        plot::write(path, &title, &report.runs)?;
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn title(workload: &Workload) -> String {
+    match &workload.trace {
+        Some(trace) => trace.clone(),
+        None => workload.patterns.join(", "),
+    }
+}
+
+/// Writes to standard output, now.
+fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// [`print`] for what isn't a string.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::OutputClosed),
+        result => Ok(result.context("can't write to standard output")?),
+    }
+}

@@ -1,0 +1,79 @@
+//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second one at once.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use sync::atomic::{AtomicU32, Ordering};
+use sync::lock::Mutex;
+
+use crate::failure::{EXIT_SIGNAL, Failure};
+
+/// The first signal that asked us to end; 0 while none has.
+static RECEIVED: AtomicU32 = AtomicU32::new(0);
+
+/// What has to be deleted even if the process ends at once.
+static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Listens from now on, in a thread of its own.
+///
+/// # Errors
+/// The system's, if it refuses the handlers or the thread.
+pub(crate) fn listen() -> Result<(), Failure> {
+    let mut wanted = vec![SIGINT, SIGTERM];
+    if !ignored(SIGHUP) {
+        wanted.push(SIGHUP);
+    }
+    let mut signals = Signals::new(wanted).context("can't listen for Ctrl-C")?;
+    let body = move || {
+        for signal in signals.forever() {
+            let signal = u32::try_from(signal).unwrap_or(0);
+            // Relaxed: the number is all that the readers take from it.
+            if RECEIVED.swap(signal, Ordering::Relaxed) != 0 {
+                end_now(signal);
+            }
+        }
+    };
+    sync::thread::spawn("signals", body).context("can't start the thread that listens for Ctrl-C")?;
+    Ok(())
+}
+
+/// Whether whoever started us ignores the signal, as `nohup` does with the end of a terminal.
+fn ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+/// The second signal: the user won't wait for threads that are stuck in I/O.
+fn end_now(signal: u32) {
+    if let Some(path) = TEMPORARY.lock().take() {
+        // Nobody is left to be told.
+        let _ = std::fs::remove_file(path);
+    }
+    std::process::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
+}
+
+/// The signal that asked us to end, if one has.
+pub(crate) fn received() -> Option<i32> {
+    // Relaxed: see `listen`.
+    match RECEIVED.load(Ordering::Relaxed) {
+        0 => None,
+        signal => i32::try_from(signal).ok(),
+    }
+}
+
+/// Fails once a signal has asked us to end.
+///
+/// # Errors
+/// [`Failure::Interrupted`].
+pub(crate) fn check() -> Result<(), Failure> {
+    received().map_or(Ok(()), |signal| Err(Failure::Interrupted(signal)))
+}
+
+/// Deletes `path` if the process ends at once; `None` when the file is gone.
+pub(crate) fn set_temporary(path: Option<&Path>) {
+    *TEMPORARY.lock() = path.map(Path::to_path_buf);
+}

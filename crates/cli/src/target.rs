@@ -1,0 +1,170 @@
+//! What is read: the user's file, a temporary one, or a file of the simulated disk.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::content::Content;
+use crate::failure::Failure;
+use crate::temp_file::TempFile;
+use crate::units;
+
+/// The file of a run, opened anew by each.
+#[derive(Debug)]
+pub(crate) struct Target {
+    source: Source,
+    /// Bytes that the run may read, at most the file's length when it was looked at.
+    size: u64,
+}
+
+#[derive(Debug)]
+enum Source {
+    User { path: PathBuf, len: u64 },
+    Temporary { file: TempFile, content: Content },
+    Simulated { content: Content },
+}
+
+/// The name of the file that a simulated disk has.
+const SIMULATED_PATH: &str = "simulated.data";
+
+impl Target {
+    /// A file of the user's, or its first `size` bytes.
+    ///
+    /// # Errors
+    /// A file that is missing, unreadable, empty, smaller than `size`, or no file at all.
+    pub(crate) fn user(path: &Path, size: Option<u64>) -> Result<Self, Failure> {
+        let len = file_len(path)?;
+        if len == 0 {
+            return Err(anyhow::anyhow!("{} is empty: there is nothing to read", path.display()).into());
+        }
+        let size = size.unwrap_or(len);
+        if size > len {
+            let (size, len) = (units::bytes(size), units::bytes(len));
+            return Err(Failure::usage(format!("--size {size} is more than {} has ({len})", path.display())));
+        }
+        Ok(Self { source: Source::User { path: path.to_path_buf(), len }, size })
+    }
+
+    /// A temporary file of `size` bytes.
+    ///
+    /// # Errors
+    /// As for [`TempFile::create`].
+    pub(crate) fn temporary(
+        directory: Option<&Path>,
+        size: u64,
+        content: Content,
+        progress: impl FnMut(u64),
+    ) -> Result<Self, Failure> {
+        let file = TempFile::create(directory, size, content, progress)?;
+        Ok(Self { source: Source::Temporary { file, content }, size })
+    }
+
+    /// A file of `size` bytes that exists on the simulated disk only.
+    pub(crate) fn simulated(size: u64, content: Content) -> Self {
+        Self { source: Source::Simulated { content }, size }
+    }
+
+    /// Bytes that may be read.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The file's name.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.source {
+            Source::User { path, .. } => path,
+            Source::Temporary { file, .. } => file.path(),
+            Source::Simulated { .. } => Path::new(SIMULATED_PATH),
+        }
+    }
+
+    /// What the file holds, if we made it.
+    pub(crate) fn content(&self) -> Option<Content> {
+        match &self.source {
+            Source::User { .. } => None,
+            Source::Temporary { content, .. } | Source::Simulated { content } => Some(*content),
+        }
+    }
+
+    /// In a word: `user`, `temporary` or `simulated`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.source {
+            Source::User { .. } => "user",
+            Source::Temporary { .. } => "temporary",
+            Source::Simulated { .. } => "simulated",
+        }
+    }
+
+    /// Fails if the file has become shorter since it was first looked at.
+    ///
+    /// # Errors
+    /// Says from what to what.
+    pub(crate) fn check_len(&self) -> anyhow::Result<()> {
+        let (path, len) = match &self.source {
+            Source::User { path, len } => (path.as_path(), *len),
+            Source::Temporary { file, .. } => (file.path(), self.size),
+            Source::Simulated { .. } => return Ok(()),
+        };
+        let now = file_len(path)?;
+        if now < len {
+            bail!("{} shrank while it was being read: from {len} to {now} bytes", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// The length of what can be read at any offset: a regular file or a block device.
+fn file_len(path: &Path) -> anyhow::Result<u64> {
+    let name = path.display();
+    // Looked at before it is opened: opening a FIFO would wait for a writer.
+    let metadata = path.metadata().with_context(|| format!("can't read {name}"))?;
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        bail!("{name} is a directory; a file is needed");
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        bail!("{name} is neither a regular file nor a block device");
+    }
+    let mut file = File::open(path).with_context(|| format!("can't read {name}"))?;
+    file.seek(SeekFrom::End(0)).with_context(|| format!("can't tell the length of {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(path: &str, size: Option<u64>) -> Failure {
+        Target::user(Path::new(path), size).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        assert!(error("/no/such", None).to_string().starts_with("can't read /no/such: No such file"));
+        assert!(error("/tmp", None).to_string().contains("is a directory"));
+        assert!(error("/dev/null", None).to_string().contains("neither a regular file"));
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        assert!(error(empty.path().to_str().unwrap(), None).to_string().contains("is empty"));
+    }
+
+    #[test]
+    fn size_is_a_part_of_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1000).unwrap();
+        assert_eq!(Target::user(file.path(), Some(10)).unwrap().size(), 10);
+        assert!(matches!(error(file.path().to_str().unwrap(), Some(1001)), Failure::Usage(_)));
+    }
+
+    #[test]
+    fn shrinking_is_noticed_and_growing_is_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1000).unwrap();
+        let target = Target::user(file.path(), None).unwrap();
+        file.as_file().set_len(2000).unwrap();
+        target.check_len().unwrap();
+        file.as_file().set_len(999).unwrap();
+        assert!(target.check_len().unwrap_err().to_string().contains("from 1000 to 999 bytes"));
+    }
+}

@@ -1,0 +1,159 @@
+//! A temporary file with checkable content, which goes away again whatever happens: when it is dropped, after a panic,
+//! on Ctrl-C. (After `kill -9` nothing can; the name tells whose it was.)
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use rustix::fs::FsWord;
+use tempfile::NamedTempFile;
+
+use crate::content::Content;
+use crate::failure::Failure;
+use crate::signals;
+use crate::units;
+
+/// Bytes written at once.
+const CHUNK: usize = 1 << 20;
+
+/// File systems that keep files in memory: reading from them measures no disk. tmpfs, ramfs (`statfs`'s `f_type`).
+const MEMORY_FILE_SYSTEMS: [FsWord; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Directories that are tried, in this order, if neither the user nor `$TMPDIR` names one.
+const DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "."];
+
+/// The file; deleted when dropped.
+#[derive(Debug)]
+pub(crate) struct TempFile {
+    file: NamedTempFile,
+}
+
+impl TempFile {
+    /// Makes a file of `len` bytes in `directory` or wherever seems best. `progress` gets the number of bytes written.
+    ///
+    /// # Errors
+    /// The system's, and too little room.
+    pub(crate) fn create(
+        directory: Option<&Path>,
+        len: u64,
+        content: Content,
+        progress: impl FnMut(u64),
+    ) -> Result<Self, Failure> {
+        let directory = directory.map_or_else(|| choose_directory(len), Path::to_path_buf);
+        if free_bytes(&directory).is_some_and(|free| free < len) {
+            return Err(no_room(&directory, len).into());
+        }
+        let file = tempfile::Builder::new().prefix("pagefold-").suffix(".data").tempfile_in(&directory);
+        let file = file.with_context(|| format!("can't make a temporary file in {}", directory.display()))?;
+        signals::set_temporary(Some(file.path()));
+        let mut temp = Self { file };
+        temp.write(len, content, progress).map_err(|failure| match failure {
+            Failed::Interrupted(failure) => failure,
+            Failed::Io(error) if error.kind() == io::ErrorKind::StorageFull => no_room(&directory, len).into(),
+            Failed::Io(error) => {
+                anyhow!(error).context(format!("can't write the temporary file {}", temp.path().display())).into()
+            }
+        })?;
+        Ok(temp)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn write(&mut self, len: u64, content: Content, mut progress: impl FnMut(u64)) -> Result<(), Failed> {
+        let mut chunk = vec![0; CHUNK];
+        let mut done = 0;
+        while done < len {
+            signals::check().map_err(Failed::Interrupted)?;
+            let n = usize::try_from(len - done).unwrap_or(CHUNK).min(CHUNK);
+            content.fill(done, &mut chunk[..n]);
+            self.file.as_file_mut().write_all(&chunk[..n]).map_err(Failed::Io)?;
+            done += n as u64;
+            progress(done);
+        }
+        // Writing back during the run would disturb what is measured.
+        self.file.as_file().sync_data().map_err(Failed::Io)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        // `NamedTempFile` deletes after this; until then a second Ctrl-C still may.
+        let _ = std::fs::remove_file(self.file.path());
+        signals::set_temporary(None);
+    }
+}
+
+enum Failed {
+    Io(io::Error),
+    Interrupted(Failure),
+}
+
+fn no_room(directory: &Path, len: u64) -> anyhow::Error {
+    let free = free_bytes(directory).map_or_else(String::new, |free| format!(", {} are free", units::bytes(free)));
+    anyhow!(
+        "no room for a temporary file of {} in {}{free}; --temp-dir DIR puts it elsewhere, --size SIZE makes it smaller",
+        units::bytes(len),
+        directory.display()
+    )
+}
+
+/// `$TMPDIR`, else the first directory on a disk with enough room, else the first directory.
+fn choose_directory(len: u64) -> PathBuf {
+    if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
+        return directory.into();
+    }
+    let suits = |directory: &&&str| {
+        let path = Path::new(directory);
+        !in_memory(path) && free_bytes(path).is_some_and(|free| free >= len) && writable(path)
+    };
+    DIRECTORIES.iter().find(suits).unwrap_or(&DIRECTORIES[0]).into()
+}
+
+fn writable(directory: &Path) -> bool {
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+fn in_memory(directory: &Path) -> bool {
+    rustix::fs::statfs(directory).is_ok_and(|statfs| MEMORY_FILE_SYSTEMS.contains(&statfs.f_type))
+}
+
+/// Room for an ordinary user; `None` if the system won't say.
+fn free_bytes(directory: &Path) -> Option<u64> {
+    rustix::fs::statvfs(directory).ok().map(|statvfs| statvfs.f_bavail.saturating_mul(statvfs.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_the_content_and_goes_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let (len, content) = (CHUNK as u64 * 2 + 17, Content::new(3));
+        let mut last = 0;
+        let temp = TempFile::create(Some(directory.path()), len, content, |done| last = done).unwrap();
+        assert_eq!(last, len);
+        let bytes = std::fs::read(temp.path()).unwrap();
+        assert_eq!(bytes.len() as u64, len);
+        assert_eq!(content.check(0, &bytes), None);
+        drop(temp);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn too_little_room_is_said_before_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let failure = TempFile::create(Some(directory.path()), 1 << 60, Content::new(3), |_| {}).unwrap_err();
+        assert!(failure.to_string().starts_with("no room for a temporary file of 1 EiB"), "{failure}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let failure = TempFile::create(Some(Path::new("/no/such")), 1, Content::new(3), |_| {}).unwrap_err();
+        assert!(failure.to_string().contains("/no/such"), "{failure}");
+    }
+}

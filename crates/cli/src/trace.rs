@@ -1,0 +1,318 @@
+//! Access traces: which reads of which group a thread issues, from a file.
+//!
+//! Lines are parsed one by one; the requests are kept in memory, 16 bytes each, one list for each thread that will
+//! replay them. So a bad line is reported before anything runs, and parsing takes no time from what is measured.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::failure::Failure;
+use crate::signals;
+use crate::trace_line::{Format, Line, LineParser, Op};
+use crate::trace_text::{Place, TraceText};
+
+/// More threads than this are taken for a mistake, here as for `--threads`.
+pub(crate) const THREADS_MAX: usize = 1024;
+
+/// Group of the lines that name none, in a trace where others do.
+const GROUP_UNNAMED: &str = "default";
+
+/// Lines between two looks at the clock and at Ctrl-C.
+const LINES_PER_TICK: u64 = 1 << 16;
+
+/// One read: where, how much, for which group. A trace holds millions of them, so they are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    offset: u64,
+    /// Length in the upper 48 bits, group in the lower 16.
+    len_and_group: u64,
+}
+
+impl Request {
+    const GROUP_BITS: u32 = 16;
+
+    /// `None` if the length or the group doesn't fit.
+    fn new(offset: u64, len: u64, group: usize) -> Option<Self> {
+        let group = u16::try_from(group).ok()?;
+        (len < 1 << (64 - Self::GROUP_BITS))
+            .then(|| Self { offset, len_and_group: len << Self::GROUP_BITS | u64::from(group) })
+    }
+
+    /// First byte.
+    pub(crate) fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// Number of bytes.
+    pub(crate) fn len(self) -> u64 {
+        self.len_and_group >> Self::GROUP_BITS
+    }
+
+    /// Index into [`Trace::groups`].
+    pub(crate) fn group(self) -> usize {
+        (self.len_and_group & ((1 << Self::GROUP_BITS) - 1)) as usize
+    }
+}
+
+/// How a trace is to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Found out from the first line if not given.
+    pub(crate) format: Option<Format>,
+    /// What block lists count in.
+    pub(crate) block_bytes: u64,
+    /// Count writes and leave them out, instead of refusing them.
+    pub(crate) skip_writes: bool,
+    /// Stop after so many requests.
+    pub(crate) requests_max: Option<u64>,
+    /// The user's `--threads`: lines of more threads are folded into so many.
+    pub(crate) threads: Option<usize>,
+    /// How many threads the lines are dealt to that name none.
+    pub(crate) threads_default: usize,
+    /// The only groups that may occur, if the user named their limits.
+    pub(crate) groups_allowed: Option<Vec<String>>,
+}
+
+/// A trace in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    /// What each thread replays.
+    pub(crate) streams: Vec<Vec<Request>>,
+    /// Names in order of appearance; empty if the trace has no groups.
+    pub(crate) groups: Vec<String>,
+    /// Requests in all streams.
+    pub(crate) requests: u64,
+    /// Writes left out.
+    pub(crate) writes_skipped: u64,
+    /// The first byte past all requests.
+    pub(crate) end: u64,
+}
+
+impl Trace {
+    /// Reads the trace at `path`, or standard input for `-`. `progress` gets the number of bytes read so far.
+    ///
+    /// # Errors
+    /// A file that can't be read, or a line that doesn't parse, with its number.
+    pub(crate) fn load(path: &Path, options: &Options, progress: impl FnMut(u64)) -> Result<Self, Failure> {
+        if path.as_os_str() == "-" {
+            return Self::read(std::io::stdin().lock(), "<stdin>", options, progress);
+        }
+        let file = File::open(path).with_context(|| format!("can't open the trace {}", path.display()))?;
+        Self::read(file, &path.display().to_string(), options, progress)
+    }
+
+    fn read(input: impl Read, name: &str, options: &Options, mut progress: impl FnMut(u64)) -> Result<Self, Failure> {
+        let mut text = TraceText::new(BufReader::with_capacity(1 << 18, input), name);
+        let mut loader = Loader::new(options);
+        let mut parser = None;
+        while let Some((line, place)) = text.next()? {
+            let parser = parser.get_or_insert_with(|| LineParser::new(options.format, line, options.block_bytes));
+            if place.number.is_multiple_of(LINES_PER_TICK) {
+                signals::check()?;
+                progress(place.bytes);
+            }
+            if let Some(line) = parser.parse(line).with_context(|| place.to_string())? {
+                loader.add(&line, &place)?;
+            }
+            if options.requests_max == Some(loader.trace.requests) {
+                break;
+            }
+        }
+        Ok(loader.finish(name)?)
+    }
+
+    /// Memory that the requests take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| (stream.capacity() * size_of::<Request>()) as u64).sum()
+    }
+}
+
+/// Sorts parsed lines into streams.
+struct Loader<'a> {
+    options: &'a Options,
+    trace: Trace,
+    group_numbers: HashMap<String, usize>,
+    thread_numbers: HashMap<String, usize>,
+}
+
+impl<'a> Loader<'a> {
+    fn new(options: &'a Options) -> Self {
+        Self { options, trace: Trace::default(), group_numbers: HashMap::new(), thread_numbers: HashMap::new() }
+    }
+
+    fn new_group(&mut self, name: &str, place: &Place<'_>) -> anyhow::Result<usize> {
+        if let Some(allowed) = &self.options.groups_allowed
+            && !allowed.iter().any(|allowed| allowed == name)
+        {
+            bail!("{place}: group `{name}` has no limit: --groups names {}", allowed.join(", "));
+        }
+        let number = self.trace.groups.len();
+        self.group_numbers.insert(name.to_owned(), number);
+        self.trace.groups.push(name.to_owned());
+        Ok(number)
+    }
+
+    fn add(&mut self, line: &Line<'_>, place: &Place<'_>) -> anyhow::Result<()> {
+        if line.op == Op::Write {
+            if !self.options.skip_writes {
+                bail!("{place}: op `{}`: this version reads only; --skip-writes leaves writes out", line.op_text);
+            }
+            self.trace.writes_skipped += 1;
+            return Ok(());
+        }
+        let Some(end) = line.offset.checked_add(line.len) else {
+            bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
+        };
+        let group = self.group(line.group, place)?;
+        let Some(request) = Request::new(line.offset, line.len, group) else {
+            bail!("{place}: length {} is beyond what a trace can hold, or it names more than 65536 groups", line.len);
+        };
+        let worker = self.worker(line.thread, place)?;
+        self.trace.end = self.trace.end.max(end);
+        self.trace.requests += 1;
+        let stream = &mut self.trace.streams[worker];
+        stream.try_reserve(1).with_context(|| format!("{place}: the trace doesn't fit in memory"))?;
+        stream.push(request);
+        Ok(())
+    }
+
+    /// The number of the group that a line names.
+    fn group(&mut self, name: Option<&str>, place: &Place<'_>) -> anyhow::Result<usize> {
+        let name = match name {
+            Some(name) => name,
+            None if self.trace.groups.is_empty() => return Ok(0),
+            None => GROUP_UNNAMED,
+        };
+        if let Some(&number) = self.group_numbers.get(name) {
+            return Ok(number);
+        }
+        if self.trace.groups.is_empty() && self.trace.requests > 0 {
+            // Earlier lines named no group and were counted as number 0.
+            self.new_group(GROUP_UNNAMED, place)?;
+        }
+        self.new_group(name, place)
+    }
+
+    /// The stream that a line goes to; it exists afterwards.
+    fn worker(&mut self, name: Option<&str>, place: &Place<'_>) -> anyhow::Result<usize> {
+        let workers_max = self.options.threads.unwrap_or(THREADS_MAX);
+        let worker = match name {
+            None => (self.trace.requests % self.options.threads_default.max(1) as u64) as usize,
+            Some(name) => match self.thread_numbers.get(name) {
+                Some(&number) => number % workers_max,
+                None => {
+                    let number = self.thread_numbers.len();
+                    if self.options.threads.is_none() && number >= THREADS_MAX {
+                        bail!("{place}: more than {THREADS_MAX} threads; --threads N folds them into N");
+                    }
+                    self.thread_numbers.insert(name.to_owned(), number);
+                    number % workers_max
+                }
+            },
+        };
+        if self.trace.streams.len() <= worker {
+            self.trace.streams.resize_with(worker + 1, Vec::new);
+        }
+        Ok(worker)
+    }
+
+    fn finish(mut self, name: &str) -> anyhow::Result<Trace> {
+        self.trace.streams.iter_mut().for_each(Vec::shrink_to_fit);
+        match (self.trace.requests, self.trace.writes_skipped) {
+            (0, 0) => bail!("{name}: the trace has no requests"),
+            (0, writes) => bail!("{name}: the trace has no reads; {writes} writes were skipped"),
+            _ => Ok(self.trace),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            format: None,
+            block_bytes: 4096,
+            skip_writes: false,
+            requests_max: None,
+            threads: None,
+            threads_default: 1,
+            groups_allowed: None,
+        }
+    }
+
+    fn load(text: &str, options: &Options) -> Result<Trace, String> {
+        Trace::read(text.as_bytes(), "t", options, |_| {}).map_err(|failure| failure.to_string())
+    }
+
+    fn requests(trace: &Trace, stream: usize) -> Vec<(u64, u64, usize)> {
+        trace.streams[stream].iter().map(|r| (r.offset(), r.len(), r.group())).collect()
+    }
+
+    #[test]
+    fn groups_and_threads_are_sorted_out() {
+        let trace =
+            load("op,offset,length,group,thread\nr,0,10,b,7\nr,5,20,a,9\nread,8k,4k,b,7\n", &options()).unwrap();
+        assert_eq!(trace.groups, ["b", "a"]);
+        assert_eq!(requests(&trace, 0), [(0, 10, 0), (8192, 4096, 0)]);
+        assert_eq!(requests(&trace, 1), [(5, 20, 1)]);
+        assert_eq!((trace.requests, trace.end), (3, 12_288));
+    }
+
+    #[test]
+    fn threads_are_folded_and_dealt() {
+        let folded = Options { threads: Some(2), ..options() };
+        let trace = load("r,0,1,,a\nr,1,1,,b\nr,2,1,,c\nr,3,1,,a\n", &folded).unwrap();
+        assert_eq!(requests(&trace, 0), [(0, 1, 0), (2, 1, 0), (3, 1, 0)]);
+        let dealt = Options { threads_default: 2, ..options() };
+        let trace = load("0 1\n1 1\n2 1\n", &dealt).unwrap();
+        assert_eq!(requests(&trace, 0), [(0, 4096, 0), (8192, 4096, 0)]);
+        assert!(trace.groups.is_empty());
+    }
+
+    #[test]
+    fn lines_without_a_group_go_to_one_of_their_own() {
+        let trace = load("r,0,1\nr,1,1,x\nr,2,1\n", &options()).unwrap();
+        assert_eq!(trace.groups, ["default", "x"]);
+        assert_eq!(requests(&trace, 0), [(0, 1, 0), (1, 1, 1), (2, 1, 0)]);
+    }
+
+    #[test]
+    fn limits_name_the_only_groups() {
+        let named = Options { groups_allowed: Some(vec!["a".into(), "b".into()]), ..options() };
+        assert_eq!(load("r,0,1,b\n", &named).unwrap().groups, ["b"]);
+        assert!(load("r,0,1\n", &named).unwrap().groups.is_empty());
+        assert_eq!(load("r,0,1,b\nr,0,1,c\n", &named).unwrap_err(), "t:2: group `c` has no limit: --groups names a, b");
+    }
+
+    #[test]
+    fn writes_are_refused_or_counted() {
+        assert!(load("r,0,1\nw,0,1\n", &options()).unwrap_err().starts_with("t:2: op `w`: this version reads only"));
+        let skip = Options { skip_writes: true, ..options() };
+        let trace = load("r,0,1\nwrite,0,1\n", &skip).unwrap();
+        assert_eq!((trace.requests, trace.writes_skipped), (1, 1));
+        assert!(load("w,0,1\n", &skip).unwrap_err().contains("no reads"));
+    }
+
+    #[test]
+    fn the_number_range_is_checked() {
+        assert!(load("r,18446744073709551615,1\n", &options()).unwrap_err().starts_with("t:1: offset"));
+        assert!(load("r,0,18446744073709551615\n", &options()).unwrap_err().starts_with("t:1: length"));
+        assert!(load("18446744073709551615 1\n", &options()).unwrap_err().starts_with("t:1: block"));
+        assert_eq!(load("r,18446744073709551614,1\n", &options()).unwrap().end, u64::MAX);
+    }
+
+    #[test]
+    fn empty_traces_are_errors_and_requests_max_stops_early() {
+        for empty in ["", "\n\n", "# nothing\n", "op,offset,length\n"] {
+            assert_eq!(load(empty, &options()).unwrap_err(), "t: the trace has no requests", "{empty:?}");
+        }
+        let first = Options { requests_max: Some(2), ..options() };
+        assert_eq!(load("1 1\n2 1\nnonsense\n", &first).unwrap().requests, 2);
+    }
+}

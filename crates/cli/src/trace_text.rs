@@ -1,0 +1,123 @@
+//! The lines of a trace, with their numbers, from input that may be anything at all.
+
+use std::fmt;
+use std::io::{BufRead, Read};
+
+use anyhow::{Context, bail};
+
+/// A longer line is no trace; without a bound, a file without line ends would be read into memory whole.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// How compressed files begin, and what unpacks them.
+const COMPRESSED: [(&[u8], &str); 4] =
+    [(b"\x1f\x8b", "zcat"), (b"\x28\xb5\x2f\xfd", "zstdcat"), (b"\xfd7zXZ", "xzcat"), (b"BZh", "bzcat")];
+
+/// Where a line is: `name:number`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    name: &'a str,
+    /// Counted from 1.
+    pub(crate) number: u64,
+    /// Bytes up to the end of the line.
+    pub(crate) bytes: u64,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.number)
+    }
+}
+
+/// A trace as text.
+pub(crate) struct TraceText<'a, R> {
+    input: R,
+    name: &'a str,
+    line: Vec<u8>,
+    number: u64,
+    bytes: u64,
+}
+
+impl<'a, R: BufRead> TraceText<'a, R> {
+    /// The lines of `input`, called `name` in messages.
+    pub(crate) fn new(input: R, name: &'a str) -> Self {
+        Self { input, name, line: Vec::new(), number: 0, bytes: 0 }
+    }
+
+    /// The next line that isn't empty or a `#` comment, without white space around it.
+    ///
+    /// # Errors
+    /// The system's, and lines that aren't text.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<(&str, Place<'a>)>> {
+        while self.read_line()? {
+            let skip = self.line.iter().find(|byte| !byte.is_ascii_whitespace()).is_none_or(|&byte| byte == b'#');
+            if skip {
+                continue;
+            }
+            let place = Place { name: self.name, number: self.number, bytes: self.bytes };
+            let Ok(line) = std::str::from_utf8(&self.line) else { bail!("{place}: not text in UTF-8") };
+            let line = line.trim();
+            // Names go into tables and messages; none of them shall steer a terminal.
+            if line.contains(|c: char| c.is_control() && c != '\t') {
+                bail!("{place}: not text: it contains control characters");
+            }
+            return Ok(Some((line, place)));
+        }
+        Ok(None)
+    }
+
+    /// Reads a line into `self.line`; false at the end.
+    fn read_line(&mut self) -> anyhow::Result<bool> {
+        self.line.clear();
+        let mut bounded = self.input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+        let n =
+            bounded.read_until(b'\n', &mut self.line).with_context(|| format!("can't read the trace {}", self.name))?;
+        self.number += 1;
+        self.bytes += n as u64;
+        if self.number == 1 {
+            self.look_at_start()?;
+        }
+        if n > LINE_BYTES_MAX {
+            bail!("{}:{}: longer than {LINE_BYTES_MAX} bytes; is this a trace?", self.name, self.number);
+        }
+        Ok(n > 0)
+    }
+
+    /// Names what a compressed trace needs, and drops a byte order mark.
+    fn look_at_start(&mut self) -> anyhow::Result<()> {
+        if let Some((_, tool)) = COMPRESSED.iter().find(|(magic, _)| self.line.starts_with(magic)) {
+            bail!("{}: compressed; unpack it on the way: {tool} {0} | pagefold replay --trace -", self.name);
+        }
+        if self.line.starts_with(b"\xef\xbb\xbf") {
+            self.line.drain(..3);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8]) -> Result<Vec<(String, u64)>, String> {
+        let mut text = TraceText::new(text, "t");
+        let mut lines = Vec::new();
+        while let Some((line, place)) = text.next().map_err(|error| format!("{error:#}"))? {
+            lines.push((line.to_owned(), place.number));
+        }
+        Ok(lines)
+    }
+
+    #[test]
+    fn comments_and_empty_lines_count_but_do_not_come() {
+        let found = lines(b"\xef\xbb\xbf# head\n\n  a b \r\n\t# more\nlast").unwrap();
+        assert_eq!(found, [("a b".to_owned(), 3), ("last".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn what_is_no_text_is_said_to_be_none() {
+        assert_eq!(lines(b"a\n\xff\xfe\n").unwrap_err(), "t:2: not text in UTF-8");
+        assert_eq!(lines(b"r,0,1,\x1b[2Jx\n").unwrap_err(), "t:1: not text: it contains control characters");
+        assert!(lines(b"\x1f\x8b\x08\x00").unwrap_err().contains("zcat t |"));
+        assert!(lines(&[b'0'; 100_000]).unwrap_err().starts_with("t:1: longer than"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Whatever the command is given, it says what is wrong, with exit code 2 for the command line and 1 for everything
+//! else, and leaves no file behind.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::place::{Done, Place};
+
+const USAGE: i32 = 2;
+const FAILURE: i32 = 1;
+
+/// A small run, if nothing were wrong with it.
+const SMALL: &str = "replay --size 1MiB --memory 512KiB --ops 100 --groups 1 --quiet";
+
+fn assert_fails(done: &Done, code: i32, message: &str) {
+    assert_eq!(done.code, Some(code), "{done:?}");
+    assert!(done.err.contains(message), "expected `{message}` in {done:?}");
+    assert!(done.err.starts_with("error: "), "{done:?}");
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let place = Place::new();
+    for (more, message) in [
+        ("--memory 12parsecs", "`12parsecs` isn't a size"),
+        ("--memory 0", "more than 0 bytes"),
+        ("--memory 64MiB,", "--memory"),
+        ("--memory 99999999999TiB", "isn't a size"),
+        ("--page-size 3000", "page size"),
+        ("--page-size 64MiB", "page size"),
+        ("--size 10furlongs", "isn't a size"),
+        ("--size 16EiB", "isn't a size"),
+        ("--time 10parsecs", "unknown unit `parsecs`"),
+        ("--time=-1s", "--time"),
+        ("--ops many", "whole number"),
+        ("--threads 0", "0 is not in 1..="),
+        ("--threads 100000", "is not in 1..="),
+        ("--groups 0", "must be from 1 to"),
+        ("--groups a=64MiB,a=1MiB", "named twice"),
+        ("--groups a=lots", "limit of `a`"),
+        ("--generate zipf:x", "exponent"),
+        ("--generate random", "expected zipf"),
+        ("--generate seq,zipf", "more patterns than there are groups"),
+        ("--backend floppy", "expected posix"),
+        ("--backend pool:0", "number of threads"),
+        ("--plot curve.svg", "two budgets or more"),
+        ("--prometheus no/such/dir", "no such directory"),
+        ("--trace t --generate seq", "cannot be used with"),
+        ("--trace t --loop", "--loop needs --time or --ops"),
+        ("--skip-writes", "--trace"),
+        ("--frobnicate", "--frobnicate"),
+        ("a b", "unexpected argument"),
+    ] {
+        // Later options win over the small run's; where clap refuses repetition they are left out of it.
+        let option = more.split_whitespace().next().unwrap();
+        let repeated = SMALL.find(&format!("{option} ")).filter(|_| option.starts_with("--"));
+        let mut line = SMALL.to_owned();
+        if let Some(at) = repeated {
+            let end = line[at..].match_indices(' ').nth(1).map_or(line.len(), |(end, _)| at + end);
+            line.replace_range(at..end, "");
+        }
+        if more.starts_with("--trace t --loop") {
+            line = "replay".to_owned();
+        }
+        assert_fails(&place.run(&format!("{line} {more}"), &[]), USAGE, message);
+    }
+    assert!(place.temporary_files().is_empty());
+}
+
+#[test]
+fn a_budget_too_small_for_its_threads() {
+    let place = Place::new();
+    let done = place.run("replay --size 1MiB --memory 256KiB --threads 64 --groups 1", &[]);
+    assert_fails(&done, USAGE, "64 threads");
+    assert!(done.err.contains("256 KiB") && done.err.contains("1 MiB at least"), "{done:?}");
+    let done = place.run("replay --size 1MiB --memory 1MiB --groups a=8KiB,b=512KiB", &[]);
+    assert_fails(&done, USAGE, "group a has 8 KiB");
+    let done = place.run("replay --size 1MiB --memory 4KiB --groups 1", &[]);
+    assert_fails(&done, USAGE, "too small");
+}
+
+#[test]
+fn trace_lines_that_do_not_parse() {
+    let place = Place::new();
+    for (name, text, message) in [
+        ("op.csv", "op,offset,length\nr,0,1\nx,0,1\n", "op.csv:3: op `x`"),
+        ("offset.csv", "r,0,1\nr,zero,1\n", "offset.csv:2: offset `zero`"),
+        ("short.csv", "r,0\n", "short.csv:1: no length"),
+        ("overflow.csv", "r,18446744073709551615,1\n", "overflow.csv:1: offset"),
+        ("write.csv", "r,0,1\n\nw,0,1\n", "write.csv:3: op `w`: this version reads only"),
+        ("blocks.lis", "1 1 0 0\n1\n", "blocks.lis:2: no count"),
+        ("huge.lis", "9223372036854775807 1\n", "huge.lis:1: block"),
+        ("packed.gz", "\u{1f}", "packed.gz:1: not text"),
+        ("empty.csv", "", "no requests"),
+    ] {
+        let trace = place.file(name, text);
+        assert_fails(&place.run("replay --quiet --trace", &[&trace]), FAILURE, message);
+    }
+    let trace = place.file("noise.csv", vec![0xff; 300_000]);
+    assert_fails(&place.run("replay --quiet --trace", &[&trace]), FAILURE, "noise.csv:1:");
+    let trace = place.file("far.csv", "r,8EiB,1\n");
+    assert_eq!(place.run("replay --quiet --trace", &[&trace]).code, Some(FAILURE));
+    assert!(place.temporary_files().is_empty());
+}
+
+#[test]
+fn a_trace_with_a_group_that_has_no_limit() {
+    let place = Place::new();
+    let trace = place.file("t.csv", "r,0,1,a\nr,0,1,b\n");
+    assert_fails(&place.run("replay --groups a=1MiB --trace", &[&trace]), FAILURE, "t.csv:2: group `b` has no limit");
+    assert_fails(&place.run("replay --groups 3 --trace", &[&trace]), USAGE, "the trace names 2 groups");
+}
+
+#[test]
+fn files_that_are_missing_or_none() {
+    let place = Place::new();
+    assert_fails(&place.run(SMALL, &["gone.bin"]), FAILURE, "can't read gone.bin: No such file");
+    assert_fails(&place.run(SMALL, &["."]), FAILURE, "is a directory");
+    assert_fails(&place.run(SMALL, &["/dev/zero"]), FAILURE, "neither a regular file nor a block device");
+    let empty = place.file("empty.bin", "");
+    assert_fails(&place.run(SMALL, &[&empty]), FAILURE, "is empty");
+    let short = place.file("short.bin", "short");
+    assert_fails(&place.run(SMALL, &[&short]), USAGE, "--size 1 MiB is more than");
+    assert_fails(&place.run("replay --trace gone.csv", &[]), FAILURE, "can't open the trace gone.csv: No such file");
+    assert_fails(&place.run("replay --trace tmp", &[]), FAILURE, "can't read the trace tmp: Is a directory");
+    assert_fails(&place.run(SMALL, &["--temp-dir", "gone"]), FAILURE, "gone");
+}
+
+#[test]
+fn a_file_that_may_not_be_read() {
+    let place = Place::new();
+    let secret = place.file("secret.bin", "secret");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
+    if std::fs::File::open(&secret).is_ok() {
+        return; // Root may read everything.
+    }
+    assert_fails(&place.run("replay", &[&secret]), FAILURE, "Permission denied");
+    assert_fails(&place.run("replay --trace", &[&secret]), FAILURE, "Permission denied");
+}
+
+#[test]
+fn a_file_larger_than_the_disk() {
+    let place = Place::new();
+    let done = place.run("replay --quiet --size 1PiB", &[]);
+    assert_fails(&done, FAILURE, "no room for a temporary file of 1 PiB");
+    assert!(done.err.contains("--temp-dir"), "{done:?}");
+    assert!(place.temporary_files().is_empty());
+}
+
+#[test]
+fn a_file_that_shrinks_under_us() {
+    let place = Place::new();
+    let path = place.file("data.bin", vec![7; 16 << 20]);
+    for more in ["", "--verify"] {
+        let line = format!("replay --memory 1MiB --groups 1 --generate uniform --time 30s {more}");
+        let child = place.command(&line, &[&path]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(4096).unwrap();
+        let done = Done::from(child.wait_with_output().unwrap());
+        assert_fails(&done, FAILURE, "shrank while it was being read: from 16777216 to 4096 bytes");
+        assert!(done.out.contains("ops/s"), "what was done so far is reported: {done:?}");
+        file.set_len(16 << 20).unwrap();
+    }
+}
+
+#[test]
+fn wrong_bytes_are_noticed() {
+    let place = Place::new();
+    // The temporary file is overwritten by another program as soon as it is complete.
+    let line = "replay --size 1MiB --memory 256KiB --groups 1 --generate uniform --time 30s";
+    let child = place.command(line, &[]).spawn().unwrap();
+    let start = std::time::Instant::now();
+    let path = loop {
+        match place.temporary_files().pop() {
+            Some(path) if path.metadata().is_ok_and(|metadata| metadata.len() == 1 << 20) => break path,
+            _ => assert!(start.elapsed() < Duration::from_secs(20), "no temporary file"),
+        }
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all(&vec![0; 1 << 20]).unwrap();
+    let done = Done::from(child.wait_with_output().unwrap());
+    assert_eq!(done.code, Some(FAILURE), "{done:?}");
+    assert!(done.err.contains("was read as 0x00, but "), "{done:?}");
+}
+
+#[test]
+fn output_that_nobody_reads() {
+    let place = Place::new();
+    let mut child = place.command(SMALL, &["--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let done = Done::from(child.wait_with_output().unwrap());
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+    assert!(place.temporary_files().is_empty());
+}

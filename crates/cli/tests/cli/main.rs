@@ -1,0 +1,5 @@
+//! The `pagefold` command from the outside.
+
+mod bad_input;
+mod place;
+mod replay;

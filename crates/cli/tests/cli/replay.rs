@@ -1,0 +1,227 @@
+//! `pagefold replay` from the outside: what it reports, what it writes, how it stops.
+
+use std::io::Write;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::place::{Done, Place};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn sum(rows: &Value, field: &str) -> u64 {
+    rows.as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_temporary_file_is_read_checked_and_removed() {
+    let place = Place::new();
+    let done = place.run("replay --size 16MiB --memory 2MiB --ops 20k --json", &[]);
+    let report = done.json();
+    let run = &report["runs"][0];
+    assert_eq!(report["workload"]["verified"], true);
+    assert_eq!(report["workload"]["file_kind"], "temporary");
+    assert_eq!(run["groups"].as_array().unwrap().len(), 4);
+    assert_eq!(run["total"]["ops"], 20_000);
+    assert_eq!(run["total"]["bytes_read"], 20_000 * 4096);
+    assert_eq!(sum(&run["groups"], "ops"), 20_000);
+    assert_eq!(sum(&run["groups"], "misses"), run["total"]["misses"].as_u64().unwrap());
+    let lookups: u64 = ["hits", "misses", "waits"].map(|field| run["total"][field].as_u64().unwrap()).iter().sum();
+    // One for each read of a page; one that waits and then finds its page evicted again may count as both.
+    assert!(lookups.abs_diff(20_000) < 200, "{lookups}");
+    assert!(run["total"]["peak_bytes"].as_u64().unwrap() <= 2 << 20, "{run}");
+    for group in run["groups"].as_array().unwrap() {
+        assert_eq!(group["max_bytes"], 512 << 10);
+        assert!(group["peak_bytes"].as_u64().unwrap() <= 512 << 10, "{group}");
+        let latency = &group["latency"];
+        assert!(latency["p50_ns"].as_u64() <= latency["p99_ns"].as_u64(), "{latency}");
+    }
+    assert!(place.temporary_files().is_empty());
+}
+
+#[test]
+fn the_table_says_the_same() {
+    let place = Place::new();
+    let done = place.run("replay --size 4MiB --memory 1MiB --ops 1k --groups a=512KiB,b=256KiB", &[]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    for text in
+        ["group", "ops/s", "hits", "p99.9", "refaults", "CPU/op", "\na ", "\nb ", "\ntotal", "256 KiB", "Checked"]
+    {
+        assert!(done.out.contains(text), "{text} in {}", done.out);
+    }
+}
+
+#[test]
+fn a_users_file_is_compared_with_what_the_kernel_reads() {
+    let place = Place::new();
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let path = place.file("data.bin", &bytes);
+    for pattern in ["zipf:1.1", "uniform", "seq", "scan+zipf"] {
+        let more = ["--generate", pattern, "--read-size", "10000", path.as_str()];
+        let report = place.run("replay --memory 512KiB --ops 500 --verify --json --groups 2", &more).json();
+        assert_eq!(report["workload"]["size_bytes"], 1_000_000);
+        assert_eq!(report["runs"][0]["total"]["ops"], 500, "{pattern}");
+    }
+    assert_eq!(std::fs::read(path).unwrap(), bytes);
+}
+
+#[test]
+fn every_backend_brings_the_right_bytes() {
+    let place = Place::new();
+    for backend in ["posix", "pool", "pool:2", "buffered", "simulated"] {
+        let line = "replay --size 4MiB --memory 1MiB --ops 2k --generate uniform --json --backend";
+        let report = place.run(line, &[backend]).json();
+        assert_eq!(report["workload"]["verified"], true);
+        assert!(report["runs"][0]["total"]["misses"].as_u64().unwrap() > 500, "{report}");
+        assert_eq!(report["runs"][0]["simulated_disk_busy_s"].is_null(), backend != "simulated");
+    }
+    // Not every file system takes direct reads; those that don't have to say so.
+    let done = place.run("replay --size 4MiB --memory 1MiB --ops 2k --backend direct", &[]);
+    assert!(done.code == Some(0) || done.err.contains("Invalid argument"), "{done:?}");
+}
+
+#[test]
+fn every_page_size_brings_the_right_bytes() {
+    let place = Place::new();
+    for page_size in ["4KiB", "16KiB", "64KiB"] {
+        let line =
+            "replay --size 5000001 --memory 4MiB --ops 2k --generate uniform --read-size 9999 --json --page-size";
+        let report = place.run(line, &[page_size]).json();
+        assert_eq!(report["runs"][0]["total"]["ops"], 2000, "{page_size}");
+    }
+}
+
+#[test]
+fn a_trace_decides_groups_and_threads() {
+    let place = Place::new();
+    let trace = place.file("t.csv", "op,offset,length,group,thread\nr,0,4096,a,1\nr,8k,100,b,2\nr,1000,9000,b,1\n");
+    let report = place.run("replay --memory 1MiB --json --trace", &[&trace]).json();
+    let groups = &report["runs"][0]["groups"];
+    assert_eq!((&groups[0]["name"], &groups[0]["ops"]), (&"a".into(), &1.into()));
+    assert_eq!((&groups[1]["name"], &groups[1]["ops"]), (&"b".into(), &2.into()));
+    assert_eq!(groups[1]["bytes_read"], 9100);
+    assert_eq!(report["workload"]["threads"], 2);
+    assert_eq!(report["workload"]["size_bytes"], 12_288, "as long as the trace needs, in whole pages");
+    let named = place.run("replay --memory 1MiB --groups b=256KiB,a=512KiB --json --trace", &[&trace]).json();
+    let groups = &named["runs"][0]["groups"];
+    assert_eq!(
+        (&groups[0]["name"], &groups[0]["max_bytes"], &groups[0]["ops"]),
+        (&"b".into(), &262_144.into(), &2.into())
+    );
+}
+
+#[test]
+fn block_lists_come_from_standard_input_too() {
+    let place = Place::new();
+    let mut child = place
+        .command("replay --memory 1MiB --json --trace - --block-size 512 --ops 3", &[])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"# blocks of 512 bytes\n0 8 0 0\n8 1 0 1\n100 16 0 2\n0 1 0 3\n").unwrap();
+    let report = Done::from(child.wait_with_output().unwrap()).json();
+    assert_eq!(report["runs"][0]["total"]["ops"], 3);
+    assert_eq!(report["runs"][0]["total"]["bytes_read"], (8 + 1 + 16) * 512);
+}
+
+#[test]
+fn what_lies_past_the_end_is_counted_and_not_read() {
+    let place = Place::new();
+    let data = place.file("data.bin", vec![1; 10_000]);
+    let trace = place.file("t.csv", "r,0,4096\nr,9000,4096\nr,10000,1\nr,1TiB,4096\nw,0,1\n");
+    let done = place.run("replay --memory 1MiB --verify --skip-writes --trace", &[&trace, &data]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("Past end: 2 operations began past the end"), "{}", done.out);
+    assert!(done.out.contains("1 reached past it") && done.out.contains("Skipped: 1 write "), "{}", done.out);
+}
+
+#[test]
+fn traces_start_over_when_asked_to() {
+    let place = Place::new();
+    let trace = place.file("t.lis", "0 1\n1 1\n");
+    let report = place.run("replay --memory 1MiB --loop --ops 101 --json --trace", &[&trace]).json();
+    assert_eq!(report["runs"][0]["total"]["ops"], 101);
+}
+
+#[test]
+fn a_list_of_budgets_gives_a_curve() {
+    let place = Place::new();
+    let line = "replay --size 8MiB --memory 1MiB,2MiB,4MiB --ops 5k --groups 1 --plot curve.svg --prometheus metrics";
+    let done = place.run(line, &[]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("all runs"), "{}", done.out);
+    assert!(std::fs::read_to_string(place.path("curve.svg")).unwrap().contains("4 MiB"));
+    let metrics = std::fs::read_to_string(place.path("metrics")).unwrap();
+    assert!(metrics.contains("pagefold_budget_bytes 4194304"), "{metrics}");
+    let report = place.run("replay --size 8MiB --memory 1MiB,4MiB --ops 5k --groups 1 --json", &[]).json();
+    let rates: Vec<f64> = (0..2).map(|run| report["runs"][run]["total"]["hit_rate"].as_f64().unwrap()).collect();
+    assert!(rates[0] < rates[1], "{rates:?}");
+}
+
+#[test]
+fn time_ends_a_run() {
+    let place = Place::new();
+    let start = Instant::now();
+    let report = place.run("replay --size 1MiB --memory 1MiB --time 200ms --json", &[]).json();
+    assert!(start.elapsed() < Duration::from_secs(20));
+    let seconds = report["runs"][0]["seconds"].as_f64().unwrap();
+    assert!((0.2..10.0).contains(&seconds), "{seconds}");
+}
+
+/// Waits until the command has a temporary file of so many bytes.
+fn wait_for_temporary_file(place: &Place, len: u64) {
+    let start = Instant::now();
+    let there = |path: &std::path::PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
+    while !place.temporary_files().iter().any(there) {
+        assert!(start.elapsed() < Duration::from_secs(20), "no temporary file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn ctrl_c_prints_what_was_done_and_cleans_up() {
+    let place = Place::new();
+    for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let child = place.command("replay --size 4MiB --memory 1MiB,2MiB --time 60s", &[]).spawn().unwrap();
+        wait_for_temporary_file(&place, 4 << 20);
+        std::thread::sleep(Duration::from_millis(300));
+        let start = Instant::now();
+        signal(&child, sent);
+        let done = Done::from(child.wait_with_output().unwrap());
+        assert!(start.elapsed() < Duration::from_secs(10));
+        assert_eq!(done.code, Some(code), "{done:?}");
+        assert!(done.out.contains("\ntotal "), "{done:?}");
+        assert!(done.err.contains("interrupted"), "{done:?}");
+        assert!(place.temporary_files().is_empty());
+    }
+}
+
+#[test]
+fn ctrl_c_while_the_file_is_made_cleans_up() {
+    let place = Place::new();
+    let child = place.command("replay --size 8GiB", &[]).spawn().unwrap();
+    wait_for_temporary_file(&place, 1);
+    signal(&child, Signal::INT);
+    let done = Done::from(child.wait_with_output().unwrap());
+    assert_eq!((done.code, done.out.as_str()), (Some(130), ""), "{done:?}");
+    assert!(place.temporary_files().is_empty());
+}
+
+#[test]
+fn help_has_examples_and_completions_exist_for_each_shell() {
+    let place = Place::new();
+    let help = place.run("replay --help", &[]);
+    assert_eq!(help.code, Some(0));
+    assert!(help.out.contains("Examples:") && help.out.contains("Exit code:"), "{}", help.out);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = place.run("completions", &[shell]);
+        assert_eq!(done.code, Some(0));
+        assert!(done.out.contains("replay") && done.out.contains("memory"), "{shell}");
+    }
+    assert_eq!(place.run("completions", &["cmd"]).code, Some(2));
+    assert_eq!(place.run("--version", &[]).code, Some(0));
+    assert_eq!(place.run("", &[]).code, Some(2));
+}
