@@ -1,1 +1,133 @@
-fn main() {}
+//! `cargo xtask test [--long]`: every check of the workspace, in one command.
+//!
+//! Builds that need other flags get target directories of their own, so that they don't throw each other's out.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+const HELP: &str = "Runs the checks of the workspace.
+
+Usage: cargo xtask test [--long]
+
+  test          formatting, lints, unit and integration tests, examples in the documentation
+  test --long   these, and: loom models, ThreadSanitizer, thousands of seeds, the benchmarks in small";
+
+/// One check: a name, and the command that makes it.
+struct Check {
+    name: &'static str,
+    command: Command,
+    /// The check passes if the command fails.
+    must_fail: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let long = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["test"] => false,
+        ["test", "--long"] => true,
+        ["--help" | "-h" | "help"] | [] => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    if env::var_os("RUSTFLAGS").is_some() {
+        eprintln!("RUSTFLAGS is set, and would win over the flags of the checks: unset it");
+        return ExitCode::from(2);
+    }
+    let mut checks = short_checks();
+    if long {
+        checks.extend(long_checks());
+    }
+    run(checks)
+}
+
+fn run(checks: Vec<Check>) -> ExitCode {
+    let mut failed = Vec::new();
+    let count = checks.len();
+    for mut check in checks {
+        println!("== {}", check.name);
+        let start = Instant::now();
+        let passed = match check.command.status() {
+            Ok(status) => status.success() != check.must_fail,
+            Err(error) => {
+                eprintln!("can't run {:?}: {error}", check.command.get_program());
+                false
+            }
+        };
+        println!("== {}: {} in {:.0} s", check.name, if passed { "ok" } else { "FAILED" }, start.elapsed().as_secs_f64());
+        if !passed {
+            failed.push(check.name);
+        }
+    }
+    println!("{} passed, {} failed", count - failed.len(), failed.len());
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("failed: {}", failed.join(", "));
+    ExitCode::FAILURE
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+fn cargo(name: &'static str, arguments: &str) -> Check {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments.split_whitespace()).current_dir(root());
+    Check { name, command, must_fail: false }
+}
+
+/// As [`cargo`], with compiler flags and a target directory for them.
+fn cargo_with(name: &'static str, flags: &str, directory: &str, arguments: &str) -> Check {
+    let mut check = cargo(name, arguments);
+    check.command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", root().join(directory));
+    check
+}
+
+fn short_checks() -> Vec<Check> {
+    vec![
+        cargo("format", "fmt --all --check"),
+        cargo("lints", "clippy --workspace --all-targets -- -D warnings"),
+        cargo("tests", "test --workspace"),
+    ]
+}
+
+fn long_checks() -> Vec<Check> {
+    let mut model = cargo("model test, 3,000 seeds", "test --release -p pagefold --test model -- --nocapture");
+    model.command.env("PAGEFOLD_SEEDS", "3000");
+    let mut docs = cargo("documentation", "doc --workspace --no-deps");
+    docs.command.env("RUSTDOCFLAGS", "-D warnings");
+    vec![
+        docs,
+        loom("loom models: frames", "test --release -p pagefold-frames --lib --tests"),
+        loom("loom models: io", "test --release -p pagefold-io --lib"),
+        thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
+        thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files"),
+        Check {
+            must_fail: true,
+            ..thread_sanitizer("ThreadSanitizer sees the known race", "test -p pagefold-frames --test known_race -- --ignored")
+        },
+        model,
+        cargo("benchmarks in small", "run --release -p bench -- peers all --quick"),
+    ]
+}
+
+fn loom(name: &'static str, arguments: &str) -> Check {
+    cargo_with(name, "--cfg pagefold_loom", "target-loom", arguments)
+}
+
+fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
+    // The sanitizer is in the stable compiler, behind a flag; naming the target keeps it out of build scripts.
+    let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg pagefold_tsan";
+    let target = concat!("--target ", "x86_64-unknown-linux-gnu");
+    let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
+    let mut check = cargo_with(name, flags, "target-tsan", &format!("{test} {target} -- {rest}"));
+    check.command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", "halt_on_error=1");
+    check
+}

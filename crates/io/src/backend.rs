@@ -50,6 +50,12 @@ pub trait BackingFile: Send + Sync {
     /// The system's.
     fn len(&self) -> Result<u64, IoError>;
 
+    /// Whether a read is a copy made by this CPU, from memory of the system's, rather than a transfer by a device: then
+    /// it is cheaper into memory that is in the CPU's caches.
+    fn reads_by_copy(&self) -> bool {
+        false
+    }
+
     /// Tries once to read `into.len()` bytes at `offset`, and says how many came; 0 at or past the end of the file.
     /// Use [`read_full`](crate::read_full()), which goes on after short reads and interruptions.
     ///

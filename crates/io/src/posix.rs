@@ -207,6 +207,11 @@ impl BackingFile for PosixFile {
         self.identity
     }
 
+    fn reads_by_copy(&self) -> bool {
+        // Relaxed: a hint (`leave_direct`).
+        !self.direct.load(Ordering::Relaxed)
+    }
+
     fn len(&self) -> Result<u64, IoError> {
         Ok(match self.kind {
             Kind::Regular => u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0),

@@ -219,8 +219,16 @@ impl File {
                 }
             }
             Contents::Generated { seed, word } => {
-                for (at, byte) in (offset..).zip(bytes) {
-                    *byte = word(*seed, at / 8 * 8).to_ne_bytes()[(at % 8) as usize];
+                let mut at = offset;
+                let mut rest = bytes;
+                while !rest.is_empty() {
+                    let word = word(*seed, at / 8 * 8).to_ne_bytes();
+                    let part = &word[(at % 8) as usize..];
+                    let n = part.len().min(rest.len());
+                    let (now, later) = rest.split_at_mut(n);
+                    now.copy_from_slice(&part[..n]);
+                    at += n as u64;
+                    rest = later;
                 }
             }
         }

@@ -26,7 +26,7 @@ pub struct Builder {
 /// The largest page: the system's huge page.
 const PAGE_SIZE_MAX: u64 = 2 << 20;
 /// A budget holds at least so many pages.
-const PAGES_MIN: u64 = 32;
+const PAGES_MIN: u64 = 16;
 
 impl Default for Builder {
     fn default() -> Self {
@@ -96,7 +96,7 @@ impl Builder {
     /// Builds it.
     ///
     /// # Errors
-    /// A size that isn't one; a page size that isn't supported; a budget too small for 32 pages; the system's
+    /// A size that isn't one; a page size that isn't supported; a budget too small for 16 pages; the system's
     /// refusal of address space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
@@ -120,6 +120,7 @@ impl Builder {
             handles: Default::default(),
             entries: EntryBatches::new(),
             doorbell: Default::default(),
+            helping: Default::default(),
             room_making: Mutex::new(()),
         })
     }

@@ -5,19 +5,20 @@
 //! batches of all CPUs.
 
 use arrayvec::ArrayVec;
-use frames::{Frames, IsolatedFrame, OwnedFrame};
+use frames::{IsolatedFrame, OwnedFrame};
+use sync::PerCpu;
 use sync::lock::Mutex;
-use sync::{Arc, PerCpu};
 
 use crate::group_lists::Orphans;
 use crate::group_state::GroupState;
+use crate::manager::Manager;
 
 /// Pages in a full batch.
 const BATCH_MAX: usize = 32;
 /// A page waits only if its group holds so many times as many pages as the batch.
 const GROUP_SHARE: u64 = 64;
 
-type Batch = ArrayVec<(IsolatedFrame, Arc<GroupState>), BATCH_MAX>;
+type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
 /// A batch for each CPU.
 #[derive(Debug)]
@@ -29,50 +30,60 @@ impl EntryBatches {
     pub(crate) fn new() -> Self {
         Self { batches: PerCpu::new(Mutex::default) }
     }
+}
 
+impl Manager {
     /// Puts a loaded page on its group's lists, soon.
-    pub(crate) fn add(&self, frames: &Frames, group: &Arc<GroupState>, frame: IsolatedFrame) {
+    pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
         let full = {
-            let mut batch = self.batches.here().lock();
-            batch.push((frame, Arc::clone(group)));
+            let mut batch = self.entries.batches.here().lock();
+            batch.push(frame);
             let patience = (group.charged() / GROUP_SHARE) as usize;
             if !batch.is_full() && batch.len() < patience {
                 return;
             }
             std::mem::take(&mut *batch)
         };
-        enter(frames, full);
+        self.enter_all(full);
     }
 
     /// Puts all waiting pages on their lists.
-    pub(crate) fn drain(&self, frames: &Frames) {
-        for batch in self.batches.iter() {
+    pub(crate) fn drain_entries(&self) {
+        for batch in self.entries.batches.iter() {
             let batch = std::mem::take(&mut *batch.lock());
-            enter(frames, batch);
+            self.enter_all(batch);
         }
     }
-}
 
-/// Lists a batch, locking a group's lists again only where the group changes.
-fn enter(frames: &Frames, batch: Batch) {
-    let mut rest = batch.into_iter().peekable();
-    while let Some((first, group)) = rest.next() {
-        let mut orphans = Orphans::new();
-        let mut lists = group.lists.lock();
-        lists.put_back(frames, first, &mut orphans);
-        while let Some((frame, _)) = rest.next_if(|(_, next)| Arc::ptr_eq(next, &group)) {
-            lists.put_back(frames, frame, &mut orphans);
+    /// Lists a batch, locking a group's lists again only where the group changes.
+    fn enter_all(&self, batch: Batch) {
+        let frames = &*self.frames;
+        let group_of = |frame: &IsolatedFrame| frames.group(frame.id());
+        let mut rest = batch.into_iter().peekable();
+        while let Some(first) = rest.next() {
+            let number = group_of(&first);
+            let Some(group) = self.groups.get(number) else {
+                debug_assert!(false, "a page outlived its group");
+                continue;
+            };
+            let mut orphans = Orphans::new();
+            let mut lists = group.lists.lock();
+            lists.put_back(frames, first, &mut orphans);
+            while let Some(frame) = rest.next_if(|next| group_of(next) == number) {
+                lists.put_back(frames, frame, &mut orphans);
+            }
+            lists.ripen(frames, &mut orphans);
+            drop(lists);
+            self.release(&group, orphans);
         }
-        lists.ripen(frames, &mut orphans);
-        drop(lists);
-        release(&group, orphans);
     }
-}
 
-/// Frees frames whose pages are gone, and uncharges them.
-pub(crate) fn release<'a>(group: &GroupState, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
-    for frame in frames {
-        drop(frame);
-        group.uncharge(1);
+    /// Frees frames whose pages are gone, and uncharges them. Says how many.
+    pub(crate) fn release<'a>(&'a self, group: &GroupState, gone: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
+        let count = gone.into_iter().map(drop).count();
+        if count > 0 {
+            group.uncharge(count as u64);
+        }
+        count
     }
 }

@@ -7,7 +7,6 @@ use sync::Arc;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
 use sync::lock::Mutex;
 
-use crate::entry_batches::release;
 use crate::error::Error;
 use crate::io::BackingFile;
 use crate::manager::Manager;
@@ -121,7 +120,7 @@ impl FileState {
                     let group = self.manager.groups.get(frames.group(frame.id()));
                     if let Some(group) = group {
                         group.lists.lock().unlink(frames, frame.id());
-                        release(&group, [frame]);
+                        self.manager.release(&group, [frame]);
                     }
                     return true;
                 }
@@ -141,6 +140,8 @@ impl Drop for FileState {
         if self.manager.frames.forked() {
             return;
         }
+        // So that pages that wait to be listed are freed now, rather than when their batch is full.
+        self.manager.drain_entries();
         // Nobody has a handle any more, so no page is being loaded; only leaked guards can still pin one, and those
         // keep their frame, and their part of the map, for good.
         for page in self.map.pages_in_memory(0..self.map.pages()) {

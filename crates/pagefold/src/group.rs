@@ -117,7 +117,7 @@ impl Group {
         let manager = self.pagefold().manager();
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
-        manager.entries.drain(&manager.frames);
+        manager.drain_entries();
         let beyond = self.state().charged().saturating_sub(max);
         manager.reclaim_group(self.state(), beyond as usize);
         Ok(())
@@ -148,7 +148,7 @@ impl Drop for Handle {
         self.state.abandoned.store(true, Ordering::Relaxed);
         // Pages of files that are still open through other groups.
         if self.state.charged() > 0 {
-            manager.entries.drain(&manager.frames);
+            manager.drain_entries();
             manager.reclaim_group(&self.state, self.state.charged() as usize);
         }
         manager.groups.sweep();

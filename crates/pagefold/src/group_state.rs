@@ -11,6 +11,7 @@ use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
 
 use crate::group_lists::GroupLists;
+use crate::reserve::Shortage;
 use crate::shadow::{Level, Shadow};
 use crate::stats::Counters;
 
@@ -28,19 +29,9 @@ pub(crate) struct GroupState {
     /// Lost duels that pages of main haven't aged for yet.
     pub(crate) ageing_due: AtomicU64,
     pub(crate) counters: Counters,
-    /// The background reclaimer has been asked to look at this group.
-    pub(crate) wanted: AtomicBool,
     /// Nobody has a handle any more: the group goes when its last page does.
     pub(crate) abandoned: AtomicBool,
 }
-
-/// Share of the limit below which the background reclaimer starts, as a power of two; it stops at twice as much.
-/// Small, because free frames serve nobody: each percent costs about 0.1 % of misses on a zipf trace.
-const RESERVE_SHIFT: u32 = 9;
-/// At least so many pages are worth waking a thread for.
-const RESERVE_MIN: u64 = 32;
-/// Groups smaller than this reclaim for themselves.
-const BACKGROUND_MIN: u64 = 16 * RESERVE_MIN;
 
 impl GroupState {
     /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages now.
@@ -55,7 +46,6 @@ impl GroupState {
             lists: Mutex::default(),
             ageing_due: AtomicU64::new(0),
             counters: Counters::default(),
-            wanted: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         }
     }
@@ -104,12 +94,10 @@ impl GroupState {
         debug_assert!(before >= pages, "more uncharged than charged");
     }
 
-    /// Pages that the background reclaimer should free; 0 while there is reserve enough.
-    pub(crate) fn short_of(&self) -> u64 {
+    /// How short the group is of free pages.
+    pub(crate) fn shortage(&self) -> Shortage {
         let max = self.max();
-        let reserve = (max >> RESERVE_SHIFT).max(RESERVE_MIN);
-        let room = max.saturating_sub(self.charged());
-        if max < BACKGROUND_MIN || room >= reserve { 0 } else { 2 * reserve - room }
+        Shortage::of(max, max.saturating_sub(self.charged()))
     }
 
     /// How much of its limit the group uses: the largest share is reclaimed first when the whole budget is short.

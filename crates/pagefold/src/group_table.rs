@@ -40,6 +40,12 @@ impl GroupTable {
         self.slots.read().iter().flatten().cloned().collect()
     }
 
+    /// The group that uses the largest share of its limit.
+    pub(crate) fn fullest(&self) -> Option<Arc<GroupState>> {
+        let slots = self.slots.read();
+        slots.iter().flatten().max_by(|a, b| a.fullness().total_cmp(&b.fullness())).cloned()
+    }
+
     /// Forgets abandoned groups that hold no page any more.
     pub(crate) fn sweep(&self) {
         for slot in self.slots.write().iter_mut() {

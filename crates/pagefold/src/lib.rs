@@ -54,6 +54,7 @@ mod pagefold;
 mod prometheus;
 mod reclaim;
 mod reclaimer;
+mod reserve;
 mod shadow;
 mod size;
 mod stats;

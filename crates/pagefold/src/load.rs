@@ -3,7 +3,8 @@
 //! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the
 //! page word; then the read. So whoever has a word in *loading* depends on nothing but the device.
 
-use frames::{BeginLoad, Labels, LoadFailure, Loading, PageState, PinnedFrame};
+use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame};
+use sync::SharedBytes;
 
 use crate::error::Error;
 use crate::file::{Handle, PinnedPage};
@@ -109,8 +110,10 @@ impl Handle {
             return Err(Error::Forked);
         }
         let mut rooms_made = 0;
+        let mut waited = false;
         loop {
             if self.file.map.state(page) == PageState::Loading {
+                waited = true;
                 self.wait(page)?;
             } else {
                 let frame = manager.take_frame(self.group.state())?;
@@ -119,6 +122,7 @@ impl Handle {
                     BeginLoad::Resident => {}
                     BeginLoad::Busy => {
                         drop(frame);
+                        waited = true;
                         self.wait(page)?;
                     }
                     BeginLoad::NoRoom => {
@@ -133,31 +137,42 @@ impl Handle {
                 }
             }
             // Another thread has loaded it. It may be gone again already: then it is our turn.
-            match &mut want {
-                Want::Copy { offset, into } => {
-                    if self.file.map.read(page, *offset, into) {
-                        return Ok(None);
-                    }
-                }
+            let mut pinned = None;
+            let found = match &mut want {
+                Want::Copy { offset, into } => self.file.map.read(page, *offset, into),
                 Want::Pin => {
-                    if let Some(pin) = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))? {
-                        return Ok(Some(pin));
-                    }
+                    pinned = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))?;
+                    pinned.is_some()
                 }
-                Want::Presence => return Ok(None),
+                Want::Presence => true,
+            };
+            if found {
+                self.count_found(waited);
+                return Ok(pinned);
             }
+        }
+    }
+
+    /// Counts a lookup whose page another thread has just loaded.
+    fn count_found(&self, waited: bool) {
+        if waited {
+            Counters::add(&self.file.counters.waits, 1);
+            Counters::add(&self.group.state().counters.waits, 1);
+        } else {
+            self.hits.add(1);
         }
     }
 
     /// Waits until another thread's load of the page is over.
     fn wait(&self, page: u64) -> Result<(), Error> {
-        Counters::add(&self.file.counters.waits, 1);
-        Counters::add(&self.group.state().counters.waits, 1);
         match self.file.map.wait(page) {
             Ok(()) => Ok(()),
             // Its loader unwound: the next attempt loads the page itself.
             Err(failure) if failure == Loading::ABANDONED => Ok(()),
-            Err(failure) => Err(self.file.read_failed(page, decode(failure))),
+            Err(failure) => {
+                self.count_found(true);
+                Err(self.file.read_failed(page, decode(failure)))
+            }
         }
     }
 
@@ -166,12 +181,12 @@ impl Handle {
         page: u64,
         loading: Loading<'a>,
         frame: ChargedFrame<'a>,
-        want: Want<'_>,
+        mut want: Want<'_>,
     ) -> Result<Option<PinnedFrame<'a>>, Error> {
         let (file, group) = (&*self.file, self.group.state());
         let start = page << file.page_shift();
         let expected = self.clip(start, 1 << file.page_shift());
-        let read = frame.fill(|bytes| read_full(&*file.backing, start, bytes));
+        let read = self.read_into(&frame, start, &mut want);
         let got = match read {
             Ok(got) => got,
             Err(error) => {
@@ -183,22 +198,37 @@ impl Handle {
         };
         let (level, refault) = group.welcome(loading.shadow());
         let level = if self.is_sequential() { Level::default() } else { level };
-        for counters in [&*file.counters, &group.counters] {
-            Counters::add(&counters.misses, 1);
-            Counters::add(&counters.bytes_in, got as u64);
-            Counters::add(&counters.refaults, u64::from(refault));
-        }
+        file.counters.loaded(got, refault);
+        group.counters.loaded(got, refault);
         let pin = matches!(want, Want::Pin);
-        if let Want::Copy { offset, into } = want {
-            frame.copy_to(offset, into);
-        }
         let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits() };
         let (isolated, pin) = loading.publish(frame.into_frame(), labels, pin);
-        file.manager.entries.add(&file.manager.frames, group, isolated);
+        file.manager.enter(group, isolated);
         if got < expected {
             file.refresh_len()?;
         }
         Ok(pin)
+    }
+
+    /// Reads the page at `start` into `frame`, and what is wanted of it to where it is wanted.
+    fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
+        let backing = &*self.file.backing;
+        // A copy made by the CPU is made into the caller's buffer, which is probably in its caches, and from there past
+        // the caches into the frame, which isn't: that saves fetching the frame's old bytes.
+        if let Want::Copy { into, .. } = want
+            && into.len() == 1 << self.file.page_shift()
+            && backing.reads_by_copy()
+            && let Some(bytes) = SharedBytes::of(into)
+        {
+            let got = read_full(backing, start, bytes)?;
+            frame.fill(|bytes| bytes.stream_from(into));
+            return Ok(got);
+        }
+        let got = frame.fill(|bytes| read_full(backing, start, bytes))?;
+        if let Want::Copy { offset, into } = want {
+            frame.copy_to(*offset, into);
+        }
+        Ok(got)
     }
 
     pub(crate) fn past_end(&self, offset: u64, wanted: u64) -> Error {

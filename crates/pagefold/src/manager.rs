@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use frames::{Frames, OwnedFrame};
 use sync::Arc;
-use sync::atomic::Ordering;
+use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
 use sync::thread::sleep;
 
 use crate::census::HandleTable;
-use crate::entry_batches::{EntryBatches, release};
+use crate::entry_batches::EntryBatches;
 use crate::error::Error;
 use crate::file_table::FileTable;
 use crate::group_lists::Orphans;
@@ -18,6 +18,7 @@ use crate::group_state::GroupState;
 use crate::group_table::GroupTable;
 use crate::io::Backend;
 use crate::reclaimer::Doorbell;
+use crate::reserve::Shortage;
 use crate::size::Size;
 use crate::stats::Counters;
 
@@ -30,15 +31,16 @@ pub(crate) struct Manager {
     pub(crate) handles: HandleTable,
     pub(crate) entries: EntryBatches,
     pub(crate) doorbell: Doorbell,
+    /// Somebody is filling up a reserve.
+    pub(crate) helping: AtomicBool,
     /// Held while frames are turned into room for page maps, or given back to the system.
     pub(crate) room_making: Mutex<()>,
 }
 
 /// Pages that a thread frees when it has to do so itself.
 const DIRECT_BATCH: usize = 32;
-/// Of the whole budget's frames, as a power of two: see `group_state`.
-const RESERVE_SHIFT: u32 = 9;
-const RESERVE_MIN: usize = 32;
+/// And that it frees for the reserve.
+const HELP_BATCH: usize = 32;
 
 /// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
@@ -58,7 +60,7 @@ impl Manager {
         loop {
             let freed = if group.try_charge() {
                 if let Some(frame) = self.frames.allocate() {
-                    self.ask_for_reserve(group);
+                    self.keep_reserves(group);
                     return Ok(ChargedFrame { frame, charge: Charge(group) });
                 }
                 group.uncharge(1);
@@ -72,7 +74,7 @@ impl Manager {
                 continue;
             }
             failed += 1;
-            self.entries.drain(&self.frames);
+            self.drain_entries();
             let bound = if self.in_flight() { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
             if failed > bound {
                 return Err(self.limit_reached(group));
@@ -81,26 +83,28 @@ impl Manager {
         }
     }
 
-    /// Has the background reclaimer look, if this frame came out of the reserve.
-    fn ask_for_reserve(&self, group: &GroupState) {
-        let group_is_short = group.short_of() > 0;
-        if group_is_short {
-            group.wanted.store(true, Ordering::Relaxed);
+    /// After a frame was taken: has the reserves it came from filled up again (`reserve`).
+    fn keep_reserves(&self, group: &GroupState) {
+        let shortages = [group.shortage(), self.shortage()];
+        if shortages == [Shortage::None; 2] || self.helping.swap(true, Ordering::Relaxed) {
+            return;
         }
-        if group_is_short || self.short_of() > 0 {
+        if shortages[0] != Shortage::None {
+            self.pass(group, HELP_BATCH);
+        } else if let Some(group) = self.groups.fullest() {
+            self.pass(&group, HELP_BATCH);
+        }
+        // Relaxed, both: a second helper would do no harm.
+        self.helping.store(false, Ordering::Relaxed);
+        if shortages.iter().any(|shortage| matches!(shortage, Shortage::Deep(_))) {
             self.doorbell.ring();
         }
     }
 
-    /// Frames that the background reclaimer should free for the whole budget; 0 while there is reserve enough.
-    pub(crate) fn short_of(&self) -> usize {
-        let all = (self.frames.budget().max() / self.frames.page_size() as u64) as usize;
-        let reserve = (all >> RESERVE_SHIFT).max(RESERVE_MIN);
-        if all < 16 * RESERVE_MIN {
-            return 0;
-        }
-        let available = self.frames.available();
-        if available >= reserve { 0 } else { 2 * reserve - available }
+    /// How short the whole budget is of free frames.
+    pub(crate) fn shortage(&self) -> Shortage {
+        let limit = self.frames.budget().max() >> self.frames.page_size().trailing_zeros();
+        Shortage::of(limit, self.frames.available() as u64)
     }
 
     /// Whether some pages are being loaded, or looked at by reclaim: those may become evictable without anybody's
@@ -170,7 +174,7 @@ impl Manager {
                 if attempt > 0 {
                     sleep(Duration::from_micros(50));
                 }
-                self.entries.drain(&self.frames);
+                self.drain_entries();
                 for frame in drain.frames() {
                     self.evict_listed(frame);
                 }
@@ -186,10 +190,16 @@ impl Manager {
         let mut lists = group.lists.lock();
         lists.unlink(&self.frames, frame);
         drop(lists);
-        if let Err(pinned) = self.evict(&group, isolated) {
-            let mut orphans = Orphans::new();
-            group.lists.lock().put_back(&self.frames, pinned, &mut orphans);
-            release(&group, orphans);
+        match self.evict(&group, isolated) {
+            Ok(frame) => {
+                self.count_evictions(&group, std::slice::from_ref(&frame));
+                self.release(&group, [frame]);
+            }
+            Err(pinned) => {
+                let mut orphans = Orphans::new();
+                group.lists.lock().put_back(&self.frames, pinned, &mut orphans);
+                self.release(&group, orphans);
+            }
         }
     }
 }

@@ -10,9 +10,8 @@
 use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
-use frames::{Frames, IsolatedFrame};
+use frames::{Frames, IsolatedFrame, OwnedFrame};
 
-use crate::entry_batches::release;
 use crate::group_lists::{BATCH_MAX, Batch, Cut, Orphans, Rank};
 use crate::group_state::GroupState;
 use crate::manager::Manager;
@@ -25,9 +24,12 @@ const OPPONENTS_EACH: usize = 2;
 /// Most frames that a pass can have to put back: all that it cut off.
 const STAY_MAX: usize = (3 + OPPONENTS_EACH) * BATCH_MAX;
 
+/// Most frames that a pass can evict: what it cut off cold and main, or main's loser of a duel.
+const VICTIMS_MAX: usize = 2 * BATCH_MAX;
+
 /// What came of a pass.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pass {
+pub(crate) struct Pass {
     freed: usize,
     looked_at: usize,
 }
@@ -35,7 +37,7 @@ struct Pass {
 /// A pass in the making.
 #[derive(Default)]
 struct Sorting {
-    victims: ArrayVec<IsolatedFrame, { 3 * BATCH_MAX }>,
+    victims: ArrayVec<IsolatedFrame, VICTIMS_MAX>,
     stay: ArrayVec<IsolatedFrame, STAY_MAX>,
 }
 
@@ -77,7 +79,8 @@ impl Manager {
         freed
     }
 
-    fn pass(&self, group: &GroupState, wanted: usize) -> Pass {
+    /// One pass over a group's lists that frees up to `wanted` pages.
+    pub(crate) fn pass(&self, group: &GroupState, wanted: usize) -> Pass {
         let frames = &*self.frames;
         let mut orphans = Orphans::new();
         let mut sorting = Sorting::default();
@@ -97,37 +100,39 @@ impl Manager {
             lists.put_back(frames, frame, &mut orphans);
         }
         drop(lists);
-        let orphaned = orphans.len();
-        release(group, orphans);
-        Pass { freed: freed + orphaned, looked_at }
+        Pass { freed: freed + self.release(group, orphans), looked_at }
     }
 
     /// Evicts the victims; those that are pinned stay.
     fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> usize {
-        let mut freed = 0;
+        let mut evicted = ArrayVec::<_, VICTIMS_MAX>::new();
         for frame in std::mem::take(&mut sorting.victims) {
             match self.evict(group, frame) {
-                Ok(()) => freed += 1,
+                Ok(frame) => evicted.push(frame),
                 Err(pinned) => {
                     let level = Rank::of(&self.frames, pinned.id()).level;
                     sorting.stay(&self.frames, pinned, Rank::main(level));
                 }
             }
         }
-        freed
+        self.count_evictions(group, &evicted);
+        self.release(group, evicted)
     }
 
-    /// Evicts an isolated page, uncharges it and frees its frame.
-    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<(), IsolatedFrame> {
-        let frames = &*self.frames;
-        let id = frame.id();
-        let frame = frames.evict(frame, group.shadow(Rank::of(frames, id).level))?;
-        if let Some(file) = self.files.counters(frames.owner(id)) {
-            Counters::add(&file.evictions, 1);
+    /// Evicts an isolated page, leaving its shadow.
+    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, IsolatedFrame> {
+        let level = Rank::of(&self.frames, frame.id()).level;
+        self.frames.evict(frame, group.shadow(level))
+    }
+
+    /// Counts evictions for the group and the files that the pages were of.
+    pub(crate) fn count_evictions(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
+        for run in evicted.chunk_by(|a, b| self.frames.owner(a.id()) == self.frames.owner(b.id())) {
+            if let Some(file) = run.first().and_then(|frame| self.files.counters(self.frames.owner(frame.id()))) {
+                Counters::add(&file.evictions, run.len() as u64);
+            }
         }
-        Counters::add(&group.counters.evictions, 1);
-        release(group, [frame]);
-        Ok(())
+        Counters::add(&group.counters.evictions, evicted.len() as u64);
     }
 }
 

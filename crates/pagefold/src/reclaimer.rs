@@ -1,7 +1,8 @@
-//! The background reclaimer: one thread that keeps a small reserve, so that loaders rarely have to reclaim themselves.
+//! The background reclaimer: one thread that fills up reserves that threads take from faster than they fill them up
+//! themselves (`reserve`).
 //!
-//! It sleeps until somebody who took a frame finds a group, or the whole budget, short of its reserve. Asking it is a
-//! load of `asked` for all but the first.
+//! It sleeps until somebody who took a frame finds a group's reserve, or the whole budget's, half used up. Asking it
+//! is a load of `asked` for all but the first.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use sync::thread::{JoinHandle, spawn};
 
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::reserve::Shortage;
 
 /// How the thread is talked to.
 #[derive(Debug, Default)]
@@ -88,14 +90,12 @@ impl Manager {
     /// Frees what groups and the budget are short of, or what can be freed of it.
     fn restore_reserves(&self) {
         for group in self.groups.all() {
-            if group.wanted.swap(false, Ordering::Relaxed) {
-                let short = group.short_of();
-                self.reclaim_group(&group, short as usize);
+            if let Shortage::Deep(pages) = group.shortage() {
+                self.reclaim_group(&group, pages);
             }
         }
-        let short = self.short_of();
-        if short > 0 {
-            self.reclaim_any(short);
+        if let Shortage::Deep(pages) = self.shortage() {
+            self.reclaim_any(pages);
         }
     }
 }

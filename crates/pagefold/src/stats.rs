@@ -3,28 +3,40 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use sync::ThreadCounter;
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::size::Size;
 
-/// Events that a group, or a file, counts away from the hit path.
+/// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread, so
+/// that misses share no line for them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Hits of handles that are closed.
     pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
+    pub(crate) misses: ThreadCounter,
+    pub(crate) bytes_in: ThreadCounter,
+    pub(crate) refaults: ThreadCounter,
     pub(crate) waits: AtomicU64,
-    pub(crate) bytes_in: AtomicU64,
+    /// The group's clock, too: see `shadow`.
     pub(crate) evictions: AtomicU64,
-    pub(crate) refaults: AtomicU64,
     pub(crate) errors: AtomicU64,
     pub(crate) direct_reclaims: AtomicU64,
 }
 
 impl Counters {
-    /// Adds to one of the counters. Relaxed: a statistic.
+    /// Adds to one of the shared counters. Relaxed: a statistic.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts a page loaded from `bytes` bytes.
+    pub(crate) fn loaded(&self, bytes: usize, refault: bool) {
+        self.misses.add(1);
+        self.bytes_in.add(bytes as u64);
+        if refault {
+            self.refaults.add(1);
+        }
     }
 }
 
@@ -72,13 +84,14 @@ pub struct GroupStats {
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,
-    /// Lookups that waited for another thread's load.
+    /// Lookups that waited for another thread's load, and got its page or its error.
     pub waits: u64,
     /// Bytes read from files.
     pub bytes_in: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Pages loaded that had been evicted before.
+    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
+    /// parts of them in which no page has been for a while.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
@@ -98,13 +111,14 @@ pub struct FileStats {
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,
-    /// Lookups that waited for another thread's load.
+    /// Lookups that waited for another thread's load, and got its page or its error.
     pub waits: u64,
     /// Bytes read from the file.
     pub bytes_in: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Pages loaded that had been evicted before.
+    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
+    /// parts of them in which no page has been for a while.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,

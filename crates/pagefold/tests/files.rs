@@ -113,11 +113,11 @@ fn files_that_others_change() {
     assert_eq!((n, file.len()), (6_000, 6_000));
     assert!(buf[..n].iter().all(|&byte| byte == 1));
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&[2; 9_000]).unwrap();
+    assert_eq!(file.len(), 6_000, "as long as it was when somebody last looked");
     let n = file.read_at(&mut buf, 0).unwrap();
-    assert_eq!(n, 6_000, "as long as it was known to be");
-    let n = file.read_at(&mut buf, 6_000).unwrap();
-    assert_eq!((n, file.len()), (9_000, 15_000), "asked at its end, it is found to have grown");
-    assert!(buf[..n].iter().all(|&byte| byte == 2), "no stale tail");
+    assert_eq!((n, file.len()), (15_000, 15_000), "a read that meets the end looks again");
+    assert!(buf[..6_000].iter().all(|&byte| byte == 1));
+    assert!(buf[6_000..n].iter().all(|&byte| byte == 2), "a stale tail");
     drop(std::fs::remove_file(&path));
     assert_eq!(file.read_at(&mut buf, 0).unwrap(), 15_000, "open files outlive their names");
 }

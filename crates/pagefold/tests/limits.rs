@@ -103,14 +103,14 @@ fn a_quiet_group_keeps_its_pages_beside_a_hog() {
     let quiet = mm.group("quiet").max(500 * 4096).build().unwrap();
     let hog = mm.group("hog").build().unwrap();
     let (ours, theirs) = (quiet.open("f0").unwrap(), hog.open("f1").unwrap());
-    for page in 0..400 {
+    for page in 0..300 {
         read(&ours, 0, page * 4096, 8).unwrap();
     }
     for page in 0..16_000 {
         read(&theirs, 1, page * 4096, 8).unwrap();
     }
     let before = quiet.stats().misses;
-    for page in 0..400 {
+    for page in 0..300 {
         read(&ours, 0, page * 4096, 8).unwrap();
     }
     assert_eq!(quiet.stats().misses, before, "the hog uses more of its limit, so it gives way");

@@ -34,7 +34,8 @@ impl Backoff {
     /// Waits a little longer than the last time.
     #[inline]
     pub fn wait(&mut self) {
-        if self.turns < Self::SPIN_TURNS {
+        // A model's hint is a yield already; more than one would only make its runs longer.
+        if self.turns < Self::SPIN_TURNS && cfg!(not(pagefold_loom)) {
             for _ in 0..1_u32 << self.turns {
                 spin_hint();
             }

@@ -33,6 +33,16 @@ impl<'a> SharedBytes<'a> {
         Self { words }
     }
 
+    /// Bytes that are the caller's alone, as shared ones. `None` if they aren't whole words.
+    #[cfg(not(pagefold_loom))]
+    #[must_use]
+    pub fn of(bytes: &'a mut [u8]) -> Option<Self> {
+        // SAFETY: `AtomicU64` has the layout of `u64`, of which every value is valid, and the exclusive borrow lasts as
+        // long as the result.
+        let (before, words, after) = unsafe { bytes.align_to_mut::<AtomicU64>() };
+        (before.is_empty() && after.is_empty()).then_some(Self { words })
+    }
+
     /// Length in bytes.
     #[inline]
     #[must_use]
@@ -124,6 +134,22 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
+    /// Overwrites everything with `from`, which is as long, past the CPU's caches: for bytes that nobody will look at
+    /// soon. The caller is the only writer; the stores are over when this returns.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn stream_from(&self, from: &[u8]) {
+        assert!(from.len() == self.len(), "lengths differ");
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        if wide::can_stream(self.as_ptr(), from.len()) {
+            // SAFETY: as long as each other, aligned and whole lines; the caller is the only writer, and B1 allows it.
+            unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
+            return;
+        }
+        self.copy_from(0, from);
+    }
+
     /// Zeroes everything from `offset` on. The caller is the only writer.
     pub fn zero_from(&self, offset: usize) {
         let aligned = offset.next_multiple_of(WORD).min(self.len());
@@ -213,6 +239,44 @@ mod wide {
         }
     }
 
+    /// Bytes that one turn of [`stream`] stores.
+    const LINE: usize = 64;
+
+    /// Whether [`stream`] can write `len` bytes at `to`.
+    pub(super) fn can_stream(to: *const u8, len: usize) -> bool {
+        to.addr().is_multiple_of(16) && len.is_multiple_of(LINE) && len > 0
+    }
+
+    /// # Safety
+    /// `len` bytes at both, and [`can_stream`].
+    pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: each turn copies one line of the caller's. The fence puts the stores, which aren't ordered by
+        // themselves, before whatever publishes the bytes.
+        unsafe {
+            asm!(
+                "2:",
+                "movdqu xmm0, [{from}]",
+                "movdqu xmm1, [{from} + 16]",
+                "movdqu xmm2, [{from} + 32]",
+                "movdqu xmm3, [{from} + 48]",
+                "movntdq [{to}], xmm0",
+                "movntdq [{to} + 16], xmm1",
+                "movntdq [{to} + 32], xmm2",
+                "movntdq [{to} + 48], xmm3",
+                "add {from}, 64",
+                "add {to}, 64",
+                "sub {len}, 64",
+                "jnz 2b",
+                "sfence",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                len = inout(reg) len => _,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                options(nostack)
+            );
+        }
+    }
+
     /// # Safety
     /// `len` bytes at both.
     #[inline]
@@ -272,6 +336,28 @@ mod tests {
                 assert_eq!(actual, expected);
             }
         }
+    }
+
+    #[test]
+    fn streaming_overwrites_everything() {
+        for len in [64, 4096, 72] {
+            let words: Vec<_> = (0..len / 8).map(|_| AtomicU64::new(u64::MAX)).collect();
+            let from: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            SharedBytes::new(&words).stream_from(&from);
+            let mut copy = vec![0; len];
+            SharedBytes::new(&words).copy_to(0, &mut copy);
+            assert_eq!(copy, from);
+        }
+    }
+
+    #[test]
+    fn only_whole_words_can_be_shared() {
+        let mut words = [0_u64; 4];
+        // SAFETY: any bytes are valid `u64`s.
+        let (_, bytes, _) = unsafe { words.align_to_mut::<u8>() };
+        assert!(SharedBytes::of(&mut bytes[1..9]).is_none() && SharedBytes::of(&mut bytes[..7]).is_none());
+        SharedBytes::of(&mut bytes[8..24]).unwrap().copy_from(3, &[7; 2]);
+        assert_eq!(bytes[11..13], [7; 2]);
     }
 
     #[test]
