@@ -34,6 +34,11 @@
 
 pub use io;
 
+/// The README's example, compiled and run as it stands.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod builder;
 mod census;
 mod entry_batches;
