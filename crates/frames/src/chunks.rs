@@ -61,7 +61,7 @@ impl Chunks {
     }
 
     fn chunk_bytes(&self) -> u64 {
-        (size_of::<AtomicU64>() as u64) << self.shift
+        (size_of::<u64>() as u64) << self.shift
     }
 
     fn words_of(&self, chunk: usize) -> Range<usize> {

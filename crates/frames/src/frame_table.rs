@@ -230,7 +230,7 @@ impl FrameTable {
         self.generation(frame) == RETIRED
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(pagefold_loom)))]
     pub(crate) fn set_last_generation(&self, frame: FrameId) {
         self.record(frame).generation.store(RETIRED - 1, Ordering::Relaxed);
     }

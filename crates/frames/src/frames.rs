@@ -102,6 +102,12 @@ impl Frames {
         self.fork.is_child()
     }
 
+    /// The arena's words.
+    #[cfg(not(pagefold_loom))]
+    pub(crate) fn arena(&self) -> &[AtomicU64] {
+        &self.bytes
+    }
+
     #[inline]
     pub(crate) fn bytes(&self, frame: FrameId) -> SharedBytes<'_> {
         let start = frame.index() * self.words_per_frame;
@@ -114,13 +120,21 @@ impl Frames {
     /// none: something has to be reclaimed.
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
-        let frame = self.free.take(&self.table).or_else(|| {
-            if self.free.in_depots() == 0 {
-                self.populate();
-            }
-            self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table))
-        })?;
+        let frame = self.free.take(&self.table).or_else(|| self.take_or_populate())?;
         Some(OwnedFrame { frames: self, id: frame, fresh: true })
+    }
+
+    #[cold]
+    fn take_or_populate(&self) -> Option<FrameId> {
+        let mut may_be_more = self.free.in_depots() > 0 || self.populate().is_some();
+        loop {
+            let frame = self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table));
+            if frame.is_some() || !may_be_more {
+                return frame;
+            }
+            // Others have taken what was there, or it is still on its way into a depot. Ends when memory is all in use.
+            may_be_more = self.populate().is_some();
+        }
     }
 
     /// Takes memory for an extent into use, if the budget has room for it.
@@ -487,3 +501,6 @@ impl Drop for FrameDrain<'_> {
         self.frames.free.put_all(&self.frames.table, self.drain.stop());
     }
 }
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests;

@@ -243,3 +243,6 @@ impl FreeFrames {
         self.stocks.bytes()
     }
 }
+
+#[cfg(all(test, pagefold_loom))]
+mod models;

@@ -21,6 +21,7 @@ mod fork_mark;
 mod frame_table;
 mod frames;
 mod free_frames;
+mod lookup;
 mod numa;
 mod page_map;
 mod page_word;

@@ -29,12 +29,14 @@ use crate::chunks::NoRoom;
 use crate::error::ReserveError;
 use crate::frame_table::{FrameId, PinRefused};
 use crate::frames::{Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
+use crate::lookup::Lookup;
 use crate::page_word::{PageState, PageWord};
 use crate::wait_table::LoadFailure;
 
 /// The words of one object's pages.
 #[derive(Debug)]
 pub struct PageMap {
+    lookup: Lookup,
     frames: Arc<Frames>,
     first: usize,
     reserved: usize,
@@ -88,7 +90,9 @@ impl PageMap {
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
         let range = frames.words.allocate(pages)?;
         // A page's number fits: `allocate` found that many words.
-        Ok(Self { first: range.start, reserved: range.len(), pages: pages as usize, frames })
+        let pages = pages as usize;
+        let lookup = Lookup::new(&frames, range.start, pages);
+        Ok(Self { lookup, first: range.start, reserved: range.len(), pages, frames })
     }
 
     /// Pages that the map was made for.
@@ -123,17 +127,17 @@ impl PageMap {
     }
 
     /// Copies bytes of a resident page from `offset` within it, without a lock, a pin or a shared write. False if the
-    /// page isn't in memory, or left it meanwhile; `into` then holds nothing of use.
-    ///
-    /// # Panics
-    /// If the range leaves the page: a bug of the caller.
+    /// page isn't in memory, or left it meanwhile, or the range leaves the page; `into` then holds nothing of use.
     #[inline]
     pub fn read(&self, page: u64, offset: usize, into: &mut [u8]) -> bool {
-        let Some((_, word)) = self.word(page) else { return false };
+        let Some(word) = self.lookup.word(&self.frames, page) else { return false };
+        if !self.lookup.within_page(offset, into.len()) {
+            return false;
+        }
         // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = before.frame() else { return false };
-        self.frames.bytes(frame).copy_to(offset, into);
+        self.lookup.copy(&self.frames, frame, offset, into);
         // Pairs with the fence in `OwnedFrame::fill`: see the module head.
         fence(Ordering::Acquire);
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -153,7 +157,7 @@ impl PageMap {
     /// [`TooManyPins`] when the page has a billion pins.
     #[inline]
     pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, TooManyPins> {
-        let Some((_, word)) = self.word(page) else { return Ok(None) };
+        let Some(word) = self.lookup.word(&self.frames, page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
@@ -379,3 +383,6 @@ impl Frames {
         (index, &self.words.words[index])
     }
 }
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests;

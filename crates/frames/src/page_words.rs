@@ -79,13 +79,13 @@ impl PageWords {
 
     /// Bytes that the chunk states of a segment take.
     fn segment_cost(&self) -> u64 {
-        (size_of::<AtomicU32>() as u64) << (self.geometry.segment_shift - self.geometry.chunk_shift)
+        (size_of::<u32>() as u64) << (self.geometry.segment_shift - self.geometry.chunk_shift)
     }
 
     /// Gives `words` words of the array to a map: the first run of free segments that is long enough.
     pub(crate) fn allocate(&self, words: u64) -> Result<Range<usize>, ReserveError> {
         let refused = ReserveError {
-            bytes: words.saturating_mul(size_of::<AtomicU64>() as u64),
+            bytes: words.saturating_mul(size_of::<u64>() as u64),
             errno: rustix::io::Errno::NOMEM.raw_os_error(),
         };
         let wanted = words.div_ceil(1 << self.geometry.segment_shift).max(1);
@@ -165,5 +165,70 @@ impl PageWords {
     pub(crate) fn sweep(&self, wanted: usize, budget: &Budget) -> usize {
         let used = self.used();
         if used.is_empty() { 0 } else { self.chunks.sweep(used, wanted, &self.words, budget) }
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    /// Eight segments.
+    fn words() -> (PageWords, usize) {
+        let geometry = WordGeometry { chunk_shift: 9, segment_shift: 18, total_shift: 21 };
+        (PageWords::reserve(geometry).unwrap(), 1 << geometry.segment_shift)
+    }
+
+    #[test]
+    fn runs_of_segments_grow_together_again() {
+        let (words, segment) = words();
+        let budget = Budget::new(0);
+        let mut parts: Vec<_> = [1, segment as u64, segment as u64 + 1, 3 * segment as u64, 0]
+            .into_iter()
+            .map(|pages| words.allocate(pages).unwrap())
+            .collect();
+        let starts: Vec<_> = parts.iter().map(|part| part.start / segment).collect();
+        assert_eq!((starts, parts[4].end), (vec![0, 1, 2, 4, 7], 8 * segment));
+        assert!(words.allocate(1).is_err(), "all is given");
+        assert_eq!(words.used(), 0..8 * segment);
+        // Behind, before, and between what is free already.
+        for part in [1, 3, 2] {
+            words.release(parts[part].clone(), &budget);
+        }
+        assert_eq!(*words.free.lock(), BTreeMap::from([(1, 6)]));
+        let again = words.allocate(6 * segment as u64).unwrap();
+        assert_eq!(again, segment..7 * segment);
+        words.release(again, &budget);
+        words.release(parts.remove(0), &budget);
+        assert_eq!(words.used(), 7 * segment..8 * segment);
+        words.release(parts.pop().unwrap(), &budget);
+        assert_eq!(*words.free.lock(), BTreeMap::from([(0, 8)]));
+        assert!(words.used().is_empty());
+    }
+
+    #[test]
+    fn a_segment_is_charged_while_its_map_lives() {
+        let (words, segment) = words();
+        let cost = 512 * 4 + 4096;
+        let budget = Budget::new(cost);
+        let part = words.allocate(2 * segment as u64).unwrap();
+        assert_eq!(words.enter(part.start, &budget), Ok(()));
+        assert_eq!(words.enter(part.start + 1, &budget), Ok(()), "of the same chunk");
+        assert_eq!(words.enter(part.start + segment, &budget), Err(NoRoom));
+        assert_eq!(budget.used(), cost);
+        words.chunks.leave(part.start);
+        words.chunks.leave(part.start + 1);
+        words.release(part, &budget);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_page_left_in_memory_keeps_its_words() {
+        let (words, segment) = words();
+        let budget = Budget::new(1 << 20);
+        let part = words.allocate(1).unwrap();
+        words.enter(part.start, &budget).unwrap();
+        words.words[part.start].store(crate::page_word::PageWord::loading().bits(), Ordering::Relaxed);
+        words.release(part, &budget);
+        assert_eq!(words.allocate(1).unwrap().start, segment, "the first segment is nobody's any more");
     }
 }

@@ -100,3 +100,57 @@ impl WaitTable {
         bucket.woken.notify_all();
     }
 }
+
+#[cfg(all(test, pagefold_loom))]
+mod models {
+    use super::*;
+    use sync::Arc;
+    use sync::atomic::spin_hint;
+
+    const FAILED: LoadFailure = LoadFailure(5);
+
+    type Load = Arc<(WaitTable, AtomicU64)>;
+
+    /// A word that is loading, and a thread that waits for it; returns when that thread is in the list.
+    fn waiter() -> (Load, sync::thread::JoinHandle<Result<(), LoadFailure>>) {
+        let load = Arc::new((WaitTable::new(), AtomicU64::new(PageWord::loading().bits())));
+        let theirs = Arc::clone(&load);
+        let waiter = sync::thread::spawn("waiter", move || theirs.0.wait(0, &theirs.1)).unwrap();
+        while !PageWord::from_bits(load.1.load(Ordering::Relaxed)).is_waited() {
+            spin_hint();
+        }
+        (load, waiter)
+    }
+
+    #[test]
+    fn a_waiter_gets_its_loads_failure() {
+        sync::model(|| {
+            let (load, waiter) = waiter();
+            load.0.end_load(0, &load.1, PageWord::NEVER, Err(FAILED));
+            assert_eq!(waiter.join().unwrap(), Err(FAILED));
+        });
+    }
+
+    /// The story: a load ended well, and its word went on to the next load, which failed, before the waiters of the
+    /// first were told. They got the error of a load that they hadn't waited for.
+    #[test]
+    fn a_waiter_gets_nobody_elses_outcome() {
+        sync::model(|| {
+            let (load, waiter) = waiter();
+            let over = PageWord::vacant(1); // Stands for any word that isn't loading.
+            let theirs = Arc::clone(&load);
+            let next_loader = sync::thread::spawn("next", move || {
+                let (waits, word) = &*theirs;
+                // Somebody waits for this load too.
+                let loading = PageWord::loading().with_waited().bits();
+                if word.compare_exchange(over.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    waits.end_load(0, word, PageWord::NEVER, Err(FAILED));
+                }
+            })
+            .unwrap();
+            load.0.end_load(0, &load.1, over, Ok(()));
+            assert_eq!(waiter.join().unwrap(), Ok(()), "it waited for the first load");
+            next_loader.join().unwrap();
+        });
+    }
+}

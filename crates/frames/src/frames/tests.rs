@@ -1,0 +1,477 @@
+use std::collections::BTreeMap;
+
+use sync::Arc;
+use sync::random::Random;
+
+use super::*;
+use crate::page_map::{BeginLoad, Detach, Labels, PageMap};
+use crate::page_word::PageState;
+use crate::wait_table::LoadFailure;
+
+const PAGE: usize = 4096;
+/// Words in a chunk and in a segment, and what is charged for them.
+const CHUNK: u64 = 512;
+const SEGMENT: u64 = CHUNK * 512;
+const CHUNK_COST: u64 = 4096;
+const SEGMENT_COST: u64 = 512 * 4;
+
+fn frames_with(change: impl FnOnce(&mut Config)) -> Arc<Frames> {
+    let mut config = Config { page_words_shift: Some(24), nodes: Some(1), ..Config::new(2 << 20, PAGE) };
+    change(&mut config);
+    Arc::new(Frames::new(&config).unwrap())
+}
+
+fn frames() -> Arc<Frames> {
+    frames_with(|_| {})
+}
+
+fn map(frames: &Arc<Frames>, pages: u64) -> PageMap {
+    PageMap::new(Arc::clone(frames), pages).unwrap()
+}
+
+/// Loads `page`, its first byte being `byte`, and lists it.
+fn load(map: &PageMap, page: u64, byte: u8) -> FrameId {
+    let frame = map.frames().allocate().expect("a frame is free");
+    frame.fill(|bytes| {
+        bytes.zero_from(0);
+        bytes.copy_from(0, &[byte]);
+    });
+    let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("page {page} can't be loaded") };
+    let (frame, _) = loading.publish(frame, Labels::default(), false);
+    let id = frame.id();
+    map.frames().put_back(frame).unwrap();
+    id
+}
+
+fn evict(frames: &Frames, frame: FrameId, shadow: u64) -> bool {
+    let isolated = frames.isolate(frame).expect("listed");
+    match frames.evict(isolated, shadow) {
+        Ok(_) => true,
+        Err(isolated) => {
+            frames.put_back(isolated).unwrap();
+            false
+        }
+    }
+}
+
+/// Whether the system has memory behind a frame.
+fn has_memory(frames: &Frames, frame: FrameId) -> bool {
+    let mut resident = 0_u8;
+    // SAFETY: one whole page of our own mapping, and a byte for the answer.
+    let result = unsafe { libc::mincore(frames.bytes(frame).as_ptr().cast(), PAGE, &raw mut resident) };
+    assert_eq!(result, 0);
+    resident & 1 != 0
+}
+
+/// Runs `body` in a forked child, and says how that ended: the exit code that `body` chose, or minus the signal.
+///
+/// The child has one thread and perhaps locks that are held for ever, so `body` mustn't allocate.
+fn in_child(body: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child runs `body`, which keeps to the above, and ends without running anything else.
+    unsafe {
+        match libc::fork() {
+            0 => libc::_exit(i32::from(!body())),
+            child => {
+                assert!(child > 0, "no process left");
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+            }
+        }
+    }
+}
+
+// ---- extents
+
+#[test]
+fn memory_is_charged_by_the_extent_and_never_past_the_limit() {
+    let frames = frames();
+    let before = frames.budget().used();
+    let first = frames.allocate().unwrap();
+    let extent = frames.layout.extent_cost(true);
+    assert_eq!(frames.budget().used(), before + extent);
+    assert!(!has_memory(&frames, first.id()), "charged before it is used");
+    let all: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+    assert_eq!(all.len() + 1, frames.stats().frames);
+    assert_eq!(frames.budget().used(), before + frames.extents() as u64 * extent);
+    assert!(frames.budget().peak() <= frames.budget().max());
+    assert!(frames.budget().room() < frames.layout.map_reserve + extent, "all but the maps' share is used");
+}
+
+#[test]
+fn a_drained_extents_memory_goes_back_to_the_system() {
+    let frames = frames();
+    let map = map(&frames, 1000);
+    let loaded: Vec<_> = (0..100).map(|page| load(&map, page, 1)).collect();
+    let (before, extents) = (frames.budget().used(), frames.extents());
+    let drain = frames.begin_drain().unwrap();
+    let drained: Vec<_> = drain.frames().collect();
+    for &frame in drained.iter().filter(|frame| loaded.contains(frame)) {
+        assert!(has_memory(&frames, frame) && evict(&frames, frame, 0));
+    }
+    assert!(drain.finish());
+    assert_eq!(frames.extents(), extents - 1);
+    let part = (frames.extents.frames_each() * PAGE) as u64; // Its records keep their memory.
+    assert_eq!(frames.budget().used(), before - part);
+    assert!(drained.iter().all(|&frame| !has_memory(&frames, frame)), "charged no more, but still there");
+    // Taken into use again, it costs what was given back, and reads as zeros.
+    let rest: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+    let again = rest.iter().find(|frame| drained.contains(&frame.id())).expect("it is used again");
+    let mut bytes = [1; PAGE];
+    again.copy_to(0, &mut bytes);
+    assert_eq!(bytes, [0; PAGE]);
+    let new = frames.extents() - extents;
+    assert_eq!(frames.budget().used(), before + new as u64 * frames.layout.extent_cost(true));
+}
+
+#[test]
+fn an_extent_with_a_pinned_page_stays_as_it_was() {
+    let frames = frames();
+    let map = map(&frames, 1000);
+    for page in 0..100 {
+        load(&map, page, page as u8);
+    }
+    frames.set_budget(0);
+    let (used, free) = (frames.budget().used(), frames.stats().free_frames);
+    let pins: Vec<_> = (0..100).map(|page| map.pin(page).unwrap().unwrap()).collect();
+    for _ in 0..2 * frames.extents() {
+        let drain = frames.begin_drain().unwrap();
+        let all_free = drain.frames().all(|frame| {
+            frames.isolate(frame).is_none_or(|isolated| {
+                let refused = frames.evict(isolated, 0).expect_err("it is pinned");
+                frames.put_back(refused).unwrap();
+                false
+            })
+        });
+        if all_free {
+            drop(drain); // Nothing but free frames: it would succeed.
+        } else {
+            assert!(!drain.finish());
+        }
+        assert_eq!((frames.budget().used(), frames.stats().free_frames), (used, free));
+    }
+    for (page, pin) in pins.iter().enumerate() {
+        assert_eq!(pin.bytes()[0], page as u8);
+    }
+}
+
+/// The story: see `tests/loom_free_frames.rs`.
+#[test]
+fn a_drain_dropped_unfinished_changes_nothing() {
+    let frames = frames();
+    let map = map(&frames, 1000);
+    for page in 0..100 {
+        load(&map, page, page as u8);
+    }
+    let (used, free) = (frames.budget().used(), frames.stats().free_frames);
+    for _ in 0..frames.extents() {
+        drop(frames.begin_drain());
+    }
+    assert_eq!((frames.budget().used(), frames.stats().free_frames), (used, free));
+    for _ in 0..frames.extents() {
+        let _ = frames.begin_drain().unwrap().finish();
+    }
+    for page in 0..100 {
+        let mut byte = [0];
+        assert!(map.read(page, 0, &mut byte) && byte[0] == page as u8, "page {page} was given back in use");
+    }
+}
+
+#[test]
+fn a_lower_limit_is_reached_by_draining_and_a_higher_one_filled_again() {
+    let frames = frames_with(|config| config.memory_max = 4 << 20);
+    let fill = |frames: &Frames| std::iter::from_fn(|| frames.allocate()).collect::<Vec<_>>().len();
+    let at_two = fill(&frames);
+    frames.set_budget(4 << 20);
+    let at_four = fill(&frames);
+    assert!(at_four > at_two * 3 / 2, "{at_two}, then {at_four}");
+    frames.set_budget(1 << 20);
+    while frames.budget().used() > frames.budget().max() {
+        assert!(frames.begin_drain().unwrap().finish(), "all frames are free");
+    }
+    assert!(fill(&frames) <= at_two / 2 + 64);
+}
+
+#[test]
+fn frames_come_from_both_of_two_nodes_and_go_home() {
+    let frames = frames_with(|config| config.nodes = Some(2));
+    for _ in 0..3 {
+        let all: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+        assert_eq!(all.len(), frames.stats().frames);
+        assert_eq!(frames.stats().free_frames, 0);
+        let of_node = |node| {
+            let extent = |frame: &OwnedFrame| frame.id().index() / frames.extents.frames_each();
+            all.iter().filter(|frame| frames.extents.node_of(extent(frame)) == node).count()
+        };
+        assert!(of_node(0) > 0 && of_node(1) > 0, "{} and {}", of_node(0), of_node(1));
+        let mut numbers: Vec<_> = all.iter().map(|frame| frame.id().index()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), all.len(), "a frame was given out twice");
+        drop(all);
+        assert_eq!(frames.stats().free_frames, frames.stats().frames);
+    }
+}
+
+// ---- page maps' memory
+
+#[test]
+fn a_map_of_a_terabyte_costs_what_is_used_of_it() {
+    let frames = frames_with(|config| config.page_words_shift = None);
+    let before = frames.budget().used();
+    let pages = (1_u64 << 40) / PAGE as u64;
+    let map = map(&frames, pages);
+    for page in (0..pages).step_by(pages as usize / 1000) {
+        assert_eq!(map.state(page), PageState::Vacant { shadow: 0 });
+    }
+    assert_eq!((frames.budget().used(), frames.stats().map_bytes), (before, 0));
+    let free = |frames: &Frames| frames.budget().used() - frames.extents() as u64 * frames.layout.extent_cost(true);
+    for (loaded, page) in [pages - 1, pages / 2, 0].into_iter().enumerate() {
+        load(&map, page, 1);
+        assert_eq!(free(&frames) - before, (loaded as u64 + 1) * (CHUNK_COST + SEGMENT_COST));
+    }
+    assert_eq!(map.pages_in_memory(0..map.pages()).collect::<Vec<_>>(), [0, pages / 2, pages - 1]);
+    for page in [0, pages / 2, pages - 1] {
+        let Detach::Listed(frame) = map.detach(page, 1) else { panic!("listed") };
+        drop(frame);
+    }
+    drop(map);
+    assert_eq!(free(&frames), before, "a dropped map leaves nothing charged");
+}
+
+#[test]
+fn maps_that_dont_fit_are_refused() {
+    let frames = frames();
+    assert!(PageMap::new(Arc::clone(&frames), 1 << 25).is_err());
+    assert!(PageMap::new(Arc::clone(&frames), u64::MAX).is_err());
+    let all = map(&frames, 1 << 24);
+    assert!(PageMap::new(Arc::clone(&frames), 1).is_err(), "the array is used up");
+    drop(all);
+    drop(map(&frames, 1 << 24));
+}
+
+/// What a map has in memory, and what has to be charged for it, kept in the plainest way.
+#[derive(Default)]
+struct Plain {
+    resident: BTreeMap<u64, (FrameId, u8)>,
+    shadows: BTreeMap<u64, u64>,
+    chunks: BTreeMap<u64, u64>,
+    segments: BTreeMap<u64, ()>,
+}
+
+impl Plain {
+    fn enter(&mut self, page: u64) {
+        *self.chunks.entry(page / CHUNK).or_default() += 1;
+        self.segments.insert(page / SEGMENT, ());
+    }
+
+    fn leave(&mut self, page: u64, shadow: u64) {
+        *self.chunks.get_mut(&(page / CHUNK)).unwrap() -= 1;
+        self.shadows.insert(page, shadow);
+    }
+
+    fn forget_idle(&mut self) -> usize {
+        let before = self.chunks.len();
+        self.chunks.retain(|_, pages| *pages > 0);
+        let chunks = &self.chunks;
+        self.shadows.retain(|page, _| chunks.contains_key(&(page / CHUNK)));
+        before - self.chunks.len()
+    }
+
+    fn cost(&self) -> u64 {
+        self.chunks.len() as u64 * CHUNK_COST + self.segments.len() as u64 * SEGMENT_COST
+    }
+}
+
+#[test]
+fn maps_are_charged_exactly_whatever_happens() {
+    for seed in 0..8 {
+        let mut random = Random::seeded(seed);
+        let frames = frames();
+        let pages = 3 * SEGMENT;
+        let map = map(&frames, pages);
+        let mut plain = Plain::default();
+        let before = frames.budget().used();
+        for step in 0..3000 {
+            let page = random.below(3) * SEGMENT + random.below(3) * CHUNK + random.below(4);
+            let resident = plain.resident.get(&page).copied();
+            match (random.below(100), resident) {
+                (0..60, None) => {
+                    let byte = random.next_u64() as u8;
+                    let Some(frame) = frames.allocate() else { continue };
+                    let shadow = plain.shadows.get(&page).copied().unwrap_or(0);
+                    plain.enter(page);
+                    let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("there is room") };
+                    assert_eq!(loading.shadow(), shadow, "seed {seed}, step {step}");
+                    if random.one_in(4) {
+                        loading.fail(LoadFailure(5));
+                        plain.leave(page, shadow);
+                    } else {
+                        frame.fill(|bytes| bytes.copy_from(0, &[byte; PAGE]));
+                        let (frame, _) = loading.publish(frame, Labels::default(), false);
+                        plain.resident.insert(page, (frame.id(), byte));
+                        frames.put_back(frame).unwrap();
+                    }
+                }
+                (0..60, Some((_, byte))) => {
+                    let mut read = [0; 8];
+                    assert!(map.read(page, 16, &mut read) && read == [byte; 8], "seed {seed}, step {step}");
+                }
+                (60..96, Some((frame, _))) => {
+                    let shadow = random.below(1 << 40) + 1;
+                    if random.one_in(2) {
+                        assert!(evict(&frames, frame, shadow));
+                    } else {
+                        let Detach::Listed(frame) = map.detach(page, shadow) else { panic!("listed") };
+                        drop(frame);
+                    }
+                    plain.resident.remove(&page);
+                    plain.leave(page, shadow);
+                }
+                (96.., _) => {
+                    // The hand goes round twice: what is idle is marked, then given back.
+                    assert_eq!(frames.sweep_maps(usize::MAX), plain.forget_idle(), "seed {seed}, step {step}");
+                }
+                _ => {}
+            }
+            let maps = frames.budget().used() - before - frames.extents() as u64 * frames.layout.extent_cost(true);
+            assert_eq!(maps, plain.cost(), "seed {seed}, step {step}");
+            assert_eq!(frames.stats().map_bytes, plain.chunks.len() as u64 * CHUNK_COST);
+        }
+        for &page in plain.resident.keys() {
+            let Detach::Listed(frame) = map.detach(page, 1) else { panic!("listed") };
+            drop(frame);
+        }
+        drop(map);
+        assert_eq!(frames.budget().used() - before, frames.extents() as u64 * frames.layout.extent_cost(true));
+        assert_eq!(frames.stats().free_frames, frames.stats().frames);
+    }
+}
+
+#[test]
+fn a_sweep_gives_back_what_was_idle_the_last_time_too() {
+    let frames = frames();
+    let map = map(&frames, SEGMENT);
+    let mut loaded: Vec<_> = (0..4).map(|chunk| load(&map, chunk * CHUNK, 1)).collect();
+    let busy = loaded.pop().unwrap();
+    for frame in loaded {
+        assert!(evict(&frames, frame, 5));
+    }
+    // All are marked, and the hand comes round to the first.
+    assert_eq!(frames.sweep_maps(1), 1, "no more than is wanted");
+    assert_eq!(map.state(0), PageState::Vacant { shadow: 0 }, "with the chunk goes the shadow");
+    // Used again, the second isn't marked any more when the hand comes to it; the third is.
+    let again = load(&map, CHUNK + 1, 1);
+    assert!(evict(&frames, again, 6));
+    assert_eq!(frames.sweep_maps(1), 1);
+    assert_eq!(map.state(CHUNK + 1), PageState::Vacant { shadow: 6 });
+    assert_eq!(map.state(2 * CHUNK), PageState::Vacant { shadow: 0 });
+    assert_eq!(frames.sweep_maps(usize::MAX), 1);
+    assert_eq!(frames.stats().map_bytes, CHUNK_COST, "one has a page in memory");
+    assert_eq!(frames.sweep_maps(usize::MAX), 0);
+    let mut byte = [0];
+    assert!(map.read(3 * CHUNK, 0, &mut byte) && byte == [1]);
+    assert!(evict(&frames, busy, 7));
+}
+
+// ---- what the system is asked for
+
+#[test]
+fn a_forked_child_has_no_pages_and_knows_it() {
+    let frames = frames();
+    let map = map(&frames, 1000);
+    load(&map, 3, 1);
+    assert!(!frames.forked());
+    let code = in_child(|| {
+        let nothing = map.state(3) == PageState::Vacant { shadow: 0 }
+            && !map.read(3, 0, &mut [0; 8])
+            && matches!(map.pin(3), Ok(None))
+            && matches!(map.detach(3, 0), Detach::Vacant)
+            && map.pages_in_memory(0..map.pages()).next().is_none();
+        nothing && frames.forked()
+    });
+    assert_eq!(code, 0);
+    let mut byte = [0];
+    assert!(map.read(3, 0, &mut byte) && byte == [1], "the parent's is untouched");
+}
+
+/// The story: the states of chunks weren't there in the child at all, so that a map dropped there died of it.
+#[test]
+fn a_map_can_be_dropped_in_a_forked_child() {
+    let frames = frames();
+    let mut dropped = Some(map(&frames, 1000));
+    load(dropped.as_ref().unwrap(), 3, 1);
+    let code = in_child(|| {
+        drop(dropped.take());
+        true
+    });
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn a_frame_cant_be_read_in_a_forked_child() {
+    let frames = frames();
+    let frame = frames.allocate().unwrap();
+    frame.fill(|bytes| bytes.copy_from(0, &[1; PAGE]));
+    assert_eq!(in_child(|| frame.fill(|bytes| bytes.is_empty())), 1, "the frame can be named");
+    let code = in_child(|| {
+        frame.copy_to(0, &mut [0; 8]);
+        true
+    });
+    assert_eq!(code, -libc::SIGSEGV, "the parent's bytes aren't inherited");
+}
+
+#[test]
+fn segments_are_closed_until_a_page_is_loaded() {
+    let frames = frames();
+    let map = map(&frames, 2 * SEGMENT);
+    load(&map, 0, 1);
+    let word = |page: u64| &frames.words.words[page as usize];
+    let write = |page| {
+        in_child(|| {
+            word(page).store(1, Ordering::Relaxed);
+            true
+        })
+    };
+    assert_eq!(write(1), 0, "the page's segment is open");
+    assert_eq!(write(SEGMENT), -libc::SIGSEGV, "the next one isn't, and costs no commit charge");
+    assert_eq!(word(SEGMENT).load(Ordering::Relaxed), 0);
+}
+
+/// Run by the next test in a process of its own, where address space is short.
+#[test]
+#[ignore = "limits the address space of its process"]
+fn with_little_address_space() {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let little = 1_u64 << 30;
+    let limit = libc::rlimit { rlim_cur: pages * 4096 + little, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let frames = frames_with(|config| config.page_words_shift = None);
+    let map = map(&frames, SEGMENT);
+    load(&map, 0, 1);
+    let mut pages = SEGMENT;
+    while let Ok(larger) = PageMap::new(Arc::clone(&frames), pages) {
+        drop(larger);
+        pages *= 2;
+    }
+    assert!(pages > 4 * SEGMENT, "no room for maps in what there was");
+    assert!(pages * 8 <= little / 2, "most is left to the rest of the process");
+    drop(vec![1_u8; (little / 2) as usize]);
+}
+
+#[test]
+fn page_words_make_do_with_little_address_space() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--ignored", "--exact", "frames::tests::with_little_address_space"]);
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "the test has another name");
+}
+
+#[test]
+fn address_space_that_isnt_there_is_an_error() {
+    let config = Config { memory_max: u64::MAX, ..Config::new(1 << 30, 2 << 20) };
+    assert!(Frames::new(&config).is_err());
+}

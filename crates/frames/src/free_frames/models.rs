@@ -1,0 +1,113 @@
+//! Two batches of two frames, two CPUs, on one node or on two pretended ones.
+
+use super::*;
+use crate::region::{Protection, Region};
+use sync::Arc;
+use sync::atomic::AtomicBool;
+
+const FRAMES: usize = 4;
+
+struct Model {
+    table: FrameTable,
+    free: FreeFrames,
+    held: [AtomicBool; FRAMES],
+}
+
+impl Model {
+    fn new(nodes: usize) -> Arc<Self> {
+        let table = FrameTable::new(Region::reserve(FRAMES, Protection::default()).unwrap());
+        // 32 frames are enough for batches of two.
+        let free = FreeFrames::new(Nodes::pretend(nodes), 0, 32);
+        assert_eq!(free.batch_len, 2);
+        let model = Self { table, free, held: [0; FRAMES].map(|_| AtomicBool::new(true)) };
+        (0..FRAMES).for_each(|number| model.put(FrameId::new(number as u32)));
+        Arc::new(model)
+    }
+
+    fn take(&self) -> Option<FrameId> {
+        let frame = self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table))?;
+        assert!(!self.held[frame.index()].swap(true, Ordering::Relaxed), "{frame:?} given twice");
+        Some(frame)
+    }
+
+    fn put(&self, frame: FrameId) {
+        self.held[frame.index()].store(false, Ordering::Relaxed);
+        self.free.put(&self.table, frame);
+    }
+
+    fn all_there(&self) {
+        assert_eq!(self.free.count(), FRAMES);
+        (0..FRAMES).for_each(|_| assert!(self.take().is_some(), "a frame is lost"));
+        assert!(self.take().is_none() && self.free.in_depots() == 0);
+    }
+}
+
+fn take_and_put(model: &Arc<Model>) -> sync::thread::JoinHandle<()> {
+    let model = Arc::clone(model);
+    sync::thread::spawn("model", move || {
+        let both = [model.take(), model.take()];
+        both.into_iter().flatten().for_each(|frame| model.put(frame));
+    })
+    .unwrap()
+}
+
+#[test]
+fn batches_move_between_stocks_and_depot_whole() {
+    sync::model(|| {
+        let model = Model::new(1);
+        let other = take_and_put(&model);
+        let frames = [model.take(), model.take(), model.take()];
+        frames.into_iter().flatten().for_each(|frame| model.put(frame));
+        other.join().unwrap();
+        model.all_there();
+    });
+}
+
+/// An estimate, but one that is never below zero, which would read as more frames than there are.
+#[test]
+fn a_batch_is_counted_before_it_can_be_taken() {
+    sync::model(|| {
+        let model = Model::new(1);
+        let mut batch = Batch::default();
+        model.free.sift(&model.table, |frame| {
+            batch.push(&model.table, frame);
+            true
+        });
+        let theirs = Arc::clone(&model);
+        let putter = sync::thread::spawn("putter", move || theirs.free.put_all(&theirs.table, batch)).unwrap();
+        let _ = model.free.take_batch(&model.table, 0);
+        assert!(model.free.in_depots() <= FRAMES);
+        putter.join().unwrap();
+    });
+}
+
+#[test]
+fn strays_come_home() {
+    sync::model(|| {
+        let model = Model::new(2);
+        let other = take_and_put(&model);
+        let frames = [model.take(), model.take()];
+        frames.into_iter().flatten().for_each(|frame| model.put(frame));
+        other.join().unwrap();
+        model.all_there();
+    });
+}
+
+#[test]
+fn a_sift_takes_what_it_is_shown_and_keeps_the_rest() {
+    sync::model(|| {
+        let model = Model::new(1);
+        let other = take_and_put(&model);
+        let mut sifted = Vec::new();
+        model.free.sift(&model.table, |frame| {
+            let take = frame.index() < 2;
+            sifted.extend(take.then_some(frame));
+            take
+        });
+        other.join().unwrap();
+        for frame in sifted {
+            model.free.put(&model.table, frame);
+        }
+        model.all_there();
+    });
+}

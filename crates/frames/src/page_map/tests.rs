@@ -1,0 +1,184 @@
+use super::*;
+use crate::config::Config;
+
+const PAGE: usize = 4096;
+
+fn frames(memory: u64) -> Arc<Frames> {
+    let config = Config { page_words_shift: Some(24), ..Config::new(memory, PAGE) };
+    Arc::new(Frames::new(&config).unwrap())
+}
+
+fn map(pages: u64) -> PageMap {
+    PageMap::new(frames(1 << 20), pages).unwrap()
+}
+
+fn begin(map: &PageMap, page: u64) -> Loading<'_> {
+    match map.begin_load(page) {
+        BeginLoad::Begun(loading) => loading,
+        other => panic!("can't load page {page}: {other:?}"),
+    }
+}
+
+/// Loads `page`, full of `byte`, without listing it.
+fn load(map: &PageMap, page: u64, byte: u8) -> IsolatedFrame {
+    let frame = map.frames().allocate().expect("a frame is free");
+    frame.fill(|bytes| bytes.copy_from(0, &[byte; PAGE]));
+    begin(map, page).publish(frame, Labels { group: 7, owner: 8, rank: 9 }, false).0
+}
+
+#[test]
+fn a_page_comes_is_used_and_goes() {
+    let map = map(10);
+    let frames = Arc::clone(map.frames());
+    assert_eq!(map.state(3), PageState::Vacant { shadow: 0 });
+    let mut bytes = [0; 100];
+    assert!(!map.read(3, 0, &mut bytes) && map.pin(3).unwrap().is_none());
+
+    let isolated = load(&map, 3, 0x55);
+    let frame = isolated.id();
+    assert_eq!(map.state(3), PageState::Resident { frame });
+    assert_eq!((frames.group(frame), frames.owner(frame), frames.rank(frame)), (7, 8, 9));
+    assert!(matches!(map.begin_load(3), BeginLoad::Resident));
+    assert!(!frames.take_referenced(&isolated), "nobody has read it yet");
+    assert!(map.read(3, PAGE - 100, &mut bytes) && bytes == [0x55; 100]);
+    assert!(frames.take_referenced(&isolated) && !frames.take_referenced(&isolated));
+
+    let pin = map.pin(3).unwrap().expect("resident");
+    assert!(pin.bytes() == [0x55; PAGE] && frames.is_pinned(&isolated) && frames.take_referenced(&isolated));
+    let isolated = frames.evict(isolated, 77).expect_err("it is pinned");
+    drop(pin);
+    let evicted = frames.evict(isolated, 77).expect("nobody has it");
+    evicted.copy_to(0, &mut bytes);
+    assert_eq!(bytes, [0x55; 100], "whoever evicts can still copy");
+    drop(evicted);
+    assert_eq!(map.state(3), PageState::Vacant { shadow: 77 });
+
+    let loading = begin(&map, 3);
+    assert_eq!((loading.shadow(), map.state(3)), (77, PageState::Loading));
+    assert!(matches!(map.begin_load(3), BeginLoad::Busy) && matches!(map.detach(3, 0), Detach::Loading));
+    loading.fail(LoadFailure(5));
+    assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "a failed load keeps the shadow");
+    drop(begin(&map, 3));
+    assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "so does an abandoned one");
+}
+
+#[test]
+fn past_the_end_there_is_nothing() {
+    let map = map(10);
+    for page in [10, 11, u64::MAX] {
+        assert_eq!(map.state(page), PageState::Vacant { shadow: 0 });
+        assert!(!map.read(page, 0, &mut [0; 8]) && map.pin(page).unwrap().is_none());
+        assert!(matches!(map.begin_load(page), BeginLoad::NoRoom) && matches!(map.detach(page, 0), Detach::Vacant));
+        assert_eq!(map.wait(page), Ok(()));
+    }
+}
+
+#[test]
+fn a_removed_page_is_its_removers_or_its_holders() {
+    let map = map(10);
+    let frames = Arc::clone(map.frames());
+    assert!(matches!(map.detach(0, 1), Detach::Vacant));
+
+    let frame = load(&map, 0, 1);
+    frames.put_back(frame).unwrap();
+    let pin = map.pin(0).unwrap();
+    assert!(matches!(map.detach(0, 1), Detach::Busy), "it is pinned");
+    drop(pin);
+    let Detach::Listed(owned) = map.detach(0, 1) else { panic!("it is listed") };
+    assert!(frames.isolate(owned.id()).is_none(), "the remover alone takes it off its list");
+    drop(owned);
+
+    let held = load(&map, 0, 2);
+    assert!(matches!(map.detach(0, 3), Detach::Orphaned));
+    assert_eq!(map.state(0), PageState::Vacant { shadow: 3 });
+    let held = frames.evict(held, 4).expect_err("there is no page to evict");
+    let free = frames.stats().free_frames;
+    drop(frames.put_back(held).expect_err("its page was removed"));
+    assert_eq!((frames.stats().free_frames, map.state(0)), (free + 1, PageState::Vacant { shadow: 3 }));
+}
+
+#[test]
+fn pages_in_memory_are_found_in_order() {
+    let map = map(5000);
+    let pages = [0, 1, 511, 512, 2000, 4999];
+    for page in pages.into_iter().rev() {
+        map.frames().put_back(load(&map, page, 1)).unwrap();
+    }
+    assert_eq!(map.pages_in_memory(0..map.pages()).collect::<Vec<_>>(), pages);
+    assert_eq!(map.pages_in_memory(1..2000).collect::<Vec<_>>(), [1, 511, 512]);
+    assert!(map.pages_in_memory(4999..u64::MAX).eq([4999]) && map.pages_in_memory(u64::MAX..u64::MAX).next().is_none());
+    let _loading = begin(&map, 600);
+    assert!(map.pages_in_memory(0..map.pages()).any(|page| page == 600), "pages that are being loaded count");
+}
+
+/// The story: a frame that went from an evictor straight to the next loader kept its generation, so a page that came
+/// back to it had the very word that a reader had seen before, with another page's bytes in between.
+#[test]
+#[should_panic(expected = "wasn't freed after its last page")]
+fn an_evicted_frame_takes_no_page_before_it_was_freed() {
+    let map = map(10);
+    let frame = load(&map, 0, 1);
+    let evicted = map.frames().evict(frame, 0).unwrap();
+    let _ = begin(&map, 1).publish(evicted, Labels::default(), false);
+}
+
+#[test]
+#[should_panic(expected = "another budget's")]
+fn a_page_takes_no_frame_of_another_budget() {
+    let (map, other) = (map(10), frames(1 << 20));
+    let _ = begin(&map, 0).publish(other.allocate().unwrap(), Labels::default(), false);
+}
+
+#[test]
+fn a_frame_is_retired_with_its_last_generation() {
+    let map = map(10);
+    let frames = Arc::clone(map.frames());
+    let last = frames.allocate().unwrap();
+    let id = last.id();
+    frames.table.set_last_generation(id);
+    last.fill(|bytes| bytes.copy_from(0, &[1; PAGE]));
+    let (frame, _) = begin(&map, 0).publish(last, Labels::default(), false);
+    let mut byte = [0];
+    assert!(map.read(0, 0, &mut byte) && byte == [1], "the last stay is one like any other");
+    drop(frames.evict(frame, 0).unwrap());
+    assert_eq!(frames.stats().retired_frames, 1);
+    frames.bytes(id).copy_to(0, &mut byte);
+    assert_eq!(byte, [0], "its memory went back to the system");
+    let rest: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+    assert_eq!(rest.len(), frames.stats().frames - 1, "all frames but one");
+    assert!(rest.iter().all(|frame| frame.id() != id), "a retired frame was given out");
+    drop(rest);
+    // An extent with a retired frame can be drained like any other, and comes back without it.
+    let extents = frames.extents();
+    for _ in 0..extents {
+        assert!(frames.begin_drain().expect("some have memory").finish());
+    }
+    assert_eq!(frames.extents(), 0);
+    let again: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+    assert!(again.iter().all(|frame| frame.id() != id) && !again.is_empty());
+}
+
+#[test]
+fn those_who_wait_are_told() {
+    let map = Arc::new(map(10));
+    for outcome in [Ok(()), Err(LoadFailure(5))] {
+        let loading = begin(&map, 0);
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let theirs = Arc::clone(&map);
+                sync::thread::spawn("waiter", move || theirs.wait(0)).unwrap()
+            })
+            .collect();
+        match outcome {
+            Ok(()) => {
+                let frame = loading.publish(map.frames().allocate().unwrap(), Labels::default(), false).0;
+                drop(map.frames().evict(frame, 0).unwrap());
+            }
+            Err(failure) => loading.fail(failure),
+        }
+        for waiter in waiters {
+            let told = waiter.join().unwrap();
+            assert!(told == outcome || told == Ok(()), "{told:?}"); // Ok too if it came after the end.
+        }
+    }
+}

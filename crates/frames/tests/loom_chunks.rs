@@ -1,0 +1,175 @@
+//! A part of a page map is given back while a page in it comes into memory, or leaves it.
+//!
+//! ```text
+//!   sweep                                loader, or evictor
+//!   the chunk has been idle twice
+//!                                        a page's word: vacant → loading
+//!   discard the chunk: the word is lost
+//! ```
+//! The chunk's state is one word for both: a sweep locks it by a compare-and-swap from *idle*, a loader counts itself in
+//! before it changes a page's word, and an evictor counts itself out after.
+#![cfg(pagefold_loom)]
+
+mod model;
+
+use frames::{BeginLoad, Detach, LoadFailure, PageState};
+use model::*;
+use sync::Arc;
+
+/// What has to be charged when `frames` frames and `chunks` chunks, each the only one of its segment, are in use.
+fn cost(frames: u64, chunks: u64, segments: u64) -> u64 {
+    frames * EXTENT + chunks * CHUNK + segments * SEGMENT
+}
+
+#[test]
+fn a_resident_pages_word_is_never_given_back() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        drop(evict(&frames, frame_of(&map, 0), 5));
+        let theirs = Arc::clone(&frames);
+        let sweeper = thread(move || {
+            theirs.sweep_maps(1);
+        });
+        load(&map, 1, 0xb);
+        sweeper.join().unwrap();
+        let mut bytes = [0; PAGE];
+        assert!(map.read(1, 0, &mut bytes) && bytes == contents(0xb), "the word is gone");
+        assert_eq!(frames.budget().used(), cost(1, 1, 1));
+        // The frame is still its word's: it can be evicted, and the chunk then given back.
+        drop(evict(&frames, frame_of(&map, 1), 6).expect("listed"));
+        frames.sweep_maps(2);
+        assert_eq!(frames.budget().used(), cost(1, 0, 1));
+    });
+}
+
+/// The shadow of the last eviction is written before the chunk counts as idle, so it goes with the chunk. Written
+/// after, it would lie in memory that nobody is charged for.
+#[test]
+fn the_last_shadow_goes_with_the_chunk() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let frame = frame_of(&map, 0);
+        let theirs = Arc::clone(&frames);
+        let sweeper = thread(move || {
+            theirs.sweep_maps(1);
+        });
+        drop(evict(&frames, frame, 5).expect("listed"));
+        sweeper.join().unwrap();
+        let shadow = match frames.budget().used() - cost(1, 0, 1) {
+            0 => 0,
+            CHUNK => 5,
+            other => panic!("{other} bytes are charged for a chunk of {CHUNK}"),
+        };
+        assert_eq!(map.state(0), PageState::Vacant { shadow });
+    });
+}
+
+#[test]
+fn two_loaders_charge_a_chunk_once() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        let theirs = Arc::clone(&map);
+        let other = thread(move || load(&theirs, 1, 0xb));
+        load(&map, 0, 0xa);
+        other.join().unwrap();
+        assert_eq!(frames.budget().used(), cost(2, 1, 1));
+        let mut bytes = [0; PAGE];
+        assert!(map.read(0, 0, &mut bytes) && bytes == contents(0xa));
+        assert!(map.read(1, 0, &mut bytes) && bytes == contents(0xb));
+    });
+}
+
+/// Two chunks, and room for one and a half: one of the loaders is refused when its chunk is charged, but not yet the
+/// state of that chunk, and what it charged is given back.
+#[test]
+fn a_refused_chunk_leaves_nothing_charged() {
+    sync::model(|| {
+        let frames = frames(1);
+        frames.set_budget(2 * CHUNK + SEGMENT);
+        let map = map(&frames, 4);
+        let theirs = Arc::clone(&map);
+        let begin = |map: &frames::PageMap, page| match map.begin_load(page) {
+            BeginLoad::Begun(loading) => loading.fail(LoadFailure(5)),
+            BeginLoad::NoRoom => {}
+            other => panic!("nobody else is at the page: {other:?}"),
+        };
+        let other = thread(move || begin(&theirs, 2));
+        begin(&map, 0);
+        other.join().unwrap();
+        assert_eq!(frames.budget().used(), CHUNK + SEGMENT);
+        drop(map);
+        assert_eq!(frames.budget().used(), 0);
+    });
+}
+
+/// The story: a sweep marked the chunk just when the map that it belonged to was dropped. The drop took the mark for
+/// somebody else's use of the chunk, so it stayed, charged and full of the old file's shadows, in a segment that the
+/// next file got.
+#[test]
+fn a_map_dropped_during_a_sweep_leaves_nothing() {
+    sync::model(|| {
+        let frames = frames(1);
+        let old = map(&frames, 2);
+        load(&old, 0, 0xa);
+        drop(evict(&frames, frame_of(&old, 0), 5).expect("listed"));
+        let theirs = Arc::clone(&frames);
+        let sweeper = thread(move || {
+            theirs.sweep_maps(1);
+        });
+        drop(old);
+        let new = map(&frames, PAGES);
+        assert_eq!(new.state(0), PageState::Vacant { shadow: 0 }, "another file's shadow");
+        load(&new, 0, 0xb);
+        sweeper.join().unwrap();
+        assert_eq!(frames.budget().used(), cost(1, 1, 1));
+    });
+}
+
+/// The story: an evictor had made the last page *vacant*, but not yet counted itself out of the chunk, when the map was
+/// dropped. The drop found the chunk in use, and left the whole range of words to nobody for ever.
+#[test]
+fn a_map_dropped_during_an_eviction_leaves_nothing() {
+    sync::model(|| {
+        let frames = frames(1);
+        let old = map(&frames, 2);
+        load(&old, 0, 0xa);
+        let frame = frame_of(&old, 0);
+        let theirs = Arc::clone(&frames);
+        let evictor = thread(move || drop(evict(&theirs, frame, 5)));
+        match old.detach(0, 0) {
+            Detach::Listed(frame) => drop(frame),
+            Detach::Vacant | Detach::Orphaned => {}
+            // The file's owner would wait for whoever has the page; the model ends here.
+            Detach::Busy => {
+                evictor.join().unwrap();
+                return;
+            }
+            Detach::Loading => panic!("nobody loads"),
+        }
+        drop(old);
+        evictor.join().unwrap();
+        assert_eq!(frames.budget().used(), cost(1, 0, 0));
+        let new = map(&frames, PAGES);
+        assert_eq!(new.state(0), PageState::Vacant { shadow: 0 });
+        assert_eq!(frames.stats().free_frames, 1);
+    });
+}
+
+/// Whoever lowers the limit gives back what is used beyond it: so a charge under way has to be seen, or refused.
+#[test]
+fn a_limit_lowered_during_a_charge_is_kept_or_the_charge_is_seen() {
+    sync::model(|| {
+        let frames = frames(1);
+        let theirs = Arc::clone(&frames);
+        let charger = thread(move || drop(theirs.allocate()));
+        frames.set_budget(0);
+        let seen = frames.budget().used();
+        charger.join().unwrap();
+        assert!(frames.budget().used() <= seen, "charged after the limit was lowered, and nobody knows");
+    });
+}

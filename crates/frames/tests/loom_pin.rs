@@ -1,0 +1,130 @@
+//! A page is pinned while its frame is being evicted, freed and given to another page.
+//!
+//! ```text
+//!   pinner of page 0                     others
+//!   a = word 0: resident(f, g)
+//!                                        freeze f; word 0 = vacant; f is freed, taken, filled for page 1; unfreeze f
+//!   count of f + 1: not frozen!
+//!   b = word 0: not the same stay, so the pin is taken back
+//! ```
+//! What the second look has to see is the eviction before the count that the pin was added to.
+#![cfg(pagefold_loom)]
+
+mod model;
+
+use frames::PageMap;
+use model::*;
+use sync::Arc;
+
+/// Pins `page`, and looks at its bytes twice: they are one of `marks`, and stay so.
+fn pin(map: &PageMap, page: u64, marks: &[u64]) -> bool {
+    let Some(pin) = map.pin(page).unwrap() else { return false };
+    let mut bytes = [[0; PAGE]; 2];
+    pin.copy_to(0, &mut bytes[0]);
+    pin.copy_to(0, &mut bytes[1]);
+    assert!(marks.iter().any(|&mark| bytes[0] == contents(mark)), "page {page} pinned as {bytes:x?}");
+    assert_eq!(bytes[0], bytes[1], "changed under the pin");
+    true
+}
+
+#[test]
+fn a_pin_holds_its_own_page() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let theirs = Arc::clone(&map);
+        let pinner = thread(move || {
+            pin(&theirs, 0, &[0xa]);
+        });
+        let frame = frame_of(&map, 0);
+        if let Some(evicted) = evict(&frames, frame, 0) {
+            drop(evicted);
+            load(&map, 1, 0xb);
+            assert!(pin(&map, 1, &[0xb]));
+        }
+        pinner.join().unwrap();
+        // No pin is left on the frame, whether it was taken or taken back.
+        assert!(evict(&frames, frame, 0).is_some());
+    });
+}
+
+/// The page itself comes back in the same frame: a pin that was added to the new stay is for the new stay's bytes.
+#[test]
+fn a_pin_of_a_page_that_came_back_holds_what_it_reads() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let theirs = Arc::clone(&map);
+        let pinner = thread(move || {
+            pin(&theirs, 0, &[0xa, 0xc]);
+        });
+        let frame = frame_of(&map, 0);
+        if let Some(evicted) = evict(&frames, frame, 0) {
+            drop(evicted);
+            load(&map, 0, 0xc);
+        }
+        pinner.join().unwrap();
+        assert!(evict(&frames, frame, 0).is_some());
+    });
+}
+
+/// The loader keeps a pin of the page that it publishes; an evictor that has the frame isolated at once can't get it.
+#[test]
+fn a_loaders_pin_is_there_before_the_page_can_be_evicted() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let theirs = Arc::clone(&map);
+        let evictor = thread(move || {
+            if let frames::PageState::Resident { frame } = theirs.state(0)
+                && let Some(evicted) = evict(theirs.frames(), frame, 0)
+            {
+                drop(evicted);
+                load(&theirs, 1, 0xb);
+            }
+        });
+        let frame = frames.allocate().unwrap();
+        let (isolated, pinned) = load_into(&map, 0, 0xa, frame, true).unwrap();
+        assert!(list(&frames, isolated));
+        let mut bytes = [0; PAGE];
+        pinned.as_ref().unwrap().copy_to(0, &mut bytes);
+        assert_eq!(bytes, contents(0xa));
+        drop(pinned);
+        evictor.join().unwrap();
+    });
+}
+
+/// Two pins and an evictor: one that is taken back never takes the other with it.
+///
+/// One of the two is the loader's, since two threads that wait for an evictor would keep loom going for ever.
+#[test]
+fn a_pin_outlasts_anothers_coming_and_going() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let frame = frames.allocate().unwrap();
+        let (isolated, first) = load_into(&map, 0, 0xa, frame, true).unwrap();
+        let frame = isolated.id();
+        assert!(list(&frames, isolated));
+        let theirs = Arc::clone(&map);
+        let pinner = thread(move || {
+            pin(&theirs, 0, &[0xa]);
+        });
+        let theirs = Arc::clone(&map);
+        let evictor = thread(move || {
+            if let Some(evicted) = evict(theirs.frames(), frame, 0) {
+                drop(evicted);
+                load(&theirs, 1, 0xb);
+            }
+        });
+        let mut bytes = [0; PAGE];
+        first.as_ref().unwrap().copy_to(0, &mut bytes);
+        assert_eq!(bytes, contents(0xa));
+        drop(first);
+        pinner.join().unwrap();
+        evictor.join().unwrap();
+        assert!(evict(&frames, frame, 0).is_some(), "no pin is left");
+    });
+}
