@@ -39,6 +39,7 @@ impl Config {
     }
 
     pub(crate) fn layout(&self) -> Layout {
+        assert!(self.page_size.is_power_of_two(), "a page of {} bytes", self.page_size);
         let memory_max = self.memory_max.max(self.memory);
         let page_shift = self.page_size.trailing_zeros();
         // Extents of a huge page, but at least 32 of them in the budget, and at least a page each.

@@ -8,7 +8,6 @@
 //! E1. At most one extent is being drained. Its frames are caught by whoever frees them: a free that read `draining`
 //!     too early puts the frame into a stock, where the last sift of the drain finds it.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sync::atomic::{AtomicUsize, Ordering};
@@ -16,30 +15,17 @@ use sync::lock::{Mutex, MutexGuard};
 
 use crate::frame_table::{FrameId, FrameTable};
 use crate::free_frames::Batch;
+use crate::population::{NodeRuns, Population};
 
 const NONE: usize = usize::MAX;
-
-/// Which extents have memory.
-#[derive(Debug)]
-struct Population {
-    with: BTreeSet<usize>,
-    /// For each NUMA node.
-    without: Vec<BTreeSet<usize>>,
-    /// Extents that had memory at some time: their part of the frame table still has.
-    ever: BTreeSet<usize>,
-    /// The extent drained last: the next drain goes on from there.
-    hand: usize,
-}
 
 /// All extents of the arena.
 #[derive(Debug)]
 pub(crate) struct Extents {
     population: Mutex<Population>,
     populated: AtomicUsize,
-    count: usize,
-    nodes: usize,
+    nodes: NodeRuns,
     shift: u32,
-    node_shift: u32,
     draining: AtomicUsize,
     caught: Mutex<Batch>,
     drain_turn: Mutex<()>,
@@ -49,17 +35,12 @@ impl Extents {
     /// `frames` frames in extents of 2^`shift`, a whole number of them; every 2^`node_shift` frames are the next one's
     /// of `nodes` nodes.
     pub(crate) fn new(frames: usize, shift: u32, node_shift: u32, nodes: usize) -> Self {
-        let mut without = vec![BTreeSet::new(); nodes];
-        for extent in 0..frames >> shift {
-            without[((extent << shift) >> node_shift) % nodes].insert(extent);
-        }
+        let nodes = NodeRuns { extents: frames >> shift, nodes, shift: node_shift - shift };
         Self {
-            population: Mutex::new(Population { with: BTreeSet::new(), without, ever: BTreeSet::new(), hand: 0 }),
+            population: Mutex::new(Population::new(nodes)),
             populated: AtomicUsize::new(0),
-            count: frames >> shift,
             nodes,
             shift,
-            node_shift,
             draining: AtomicUsize::new(NONE),
             caught: Mutex::default(),
             drain_turn: Mutex::new(()),
@@ -72,16 +53,16 @@ impl Extents {
 
     /// Extents, with memory or without.
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.nodes.extents
     }
 
     pub(crate) fn nodes(&self) -> usize {
-        self.nodes
+        self.nodes.nodes
     }
 
     /// The node that an extent's memory is to be on.
     pub(crate) fn node_of(&self, extent: usize) -> usize {
-        ((extent << self.shift) >> self.node_shift) % self.nodes
+        self.nodes.node_of(extent)
     }
 
     /// Extents that have memory.
@@ -97,17 +78,7 @@ impl Extents {
     /// Takes an extent into use if `charge`, told whether it is the extent's first time, allows it: one of `node`'s if
     /// there is one.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
-        let mut population = self.population.lock();
-        let nodes = population.without.len();
-        let (from, extent) = (0..nodes)
-            .map(|step| (node + step) % nodes)
-            .find_map(|node| Some((node, *population.without[node].first()?)))?;
-        if !charge(!population.ever.contains(&extent)) {
-            return None;
-        }
-        population.ever.insert(extent);
-        population.without[from].remove(&extent);
-        population.with.insert(extent);
+        let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
         Some(extent)
     }
@@ -115,13 +86,7 @@ impl Extents {
     /// Starts to drain the next extent that has memory. Waits for another drain to end.
     pub(crate) fn begin_drain(&self) -> Option<Drain<'_>> {
         let turn = self.drain_turn.lock();
-        let extent = {
-            let mut population = self.population.lock();
-            let after = population.with.range(population.hand + 1..).next().copied();
-            let extent = after.or_else(|| population.with.first().copied())?;
-            population.hand = extent;
-            extent
-        };
+        let extent = self.population.lock().next()?;
         // Release: with the locks of the stocks this makes E1 true. A free that doesn't see it yet is sifted later.
         self.draining.store(extent, Ordering::Release);
         Some(Drain { extents: self, extent, _turn: turn })
@@ -176,9 +141,7 @@ impl Drain<'_> {
         drop(caught);
         // Before anybody can populate the extent anew.
         give_back();
-        let mut population = self.extents.population.lock();
-        population.with.remove(&self.extent);
-        population.without[self.extents.node_of(self.extent)].insert(self.extent);
+        self.extents.population.lock().remove(self.extent);
         self.extents.populated.fetch_sub(1, Ordering::Relaxed);
         true
     }

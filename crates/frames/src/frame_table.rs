@@ -122,6 +122,29 @@ pub(crate) enum PinRefused {
     Saturated,
 }
 
+impl FrameRecord {
+    #[inline]
+    pub(crate) fn pin(&self) -> Result<(), PinRefused> {
+        // Acquire: see the module head.
+        let before = self.count.fetch_add(1, Ordering::Acquire);
+        if before < PINS_MAX { Ok(()) } else { Err(self.step_back(before)) }
+    }
+
+    #[cold]
+    fn step_back(&self, before: u32) -> PinRefused {
+        // Relaxed: nothing was read through the pin that wasn't one.
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        if before & FROZEN != 0 { PinRefused::Frozen } else { PinRefused::Saturated }
+    }
+
+    #[inline]
+    pub(crate) fn unpin(&self) {
+        // Release pairs with the Acquire of `freeze`.
+        let before = self.count.fetch_sub(1, Ordering::Release);
+        debug_assert!(before & !FROZEN != 0, "unpinned more often than pinned");
+    }
+}
+
 /// The records of all frames. Fields that only one party may use at a time are read and written `Relaxed`; how the
 /// party changes is said in the module head.
 #[derive(Debug)]
@@ -134,8 +157,14 @@ impl FrameTable {
         Self { records }
     }
 
+    /// All records.
+    #[cfg(not(pagefold_loom))]
+    pub(crate) fn records(&self) -> &[FrameRecord] {
+        &self.records
+    }
+
     #[inline]
-    fn record(&self, frame: FrameId) -> &FrameRecord {
+    pub(crate) fn record(&self, frame: FrameId) -> &FrameRecord {
         &self.records[frame.index()]
     }
 
@@ -146,26 +175,6 @@ impl FrameTable {
     }
 
     // ---- count
-
-    #[inline]
-    pub(crate) fn pin(&self, frame: FrameId) -> Result<(), PinRefused> {
-        let count = &self.record(frame).count;
-        // Acquire: see the module head.
-        let before = count.fetch_add(1, Ordering::Acquire);
-        if before < PINS_MAX {
-            return Ok(());
-        }
-        // Relaxed: nothing was read through the pin that wasn't one.
-        count.fetch_sub(1, Ordering::Relaxed);
-        Err(if before & FROZEN != 0 { PinRefused::Frozen } else { PinRefused::Saturated })
-    }
-
-    #[inline]
-    pub(crate) fn unpin(&self, frame: FrameId) {
-        // Release pairs with the Acquire of `freeze`.
-        let before = self.record(frame).count.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & !FROZEN != 0, "unpinned more often than pinned");
-    }
 
     /// Becomes the owner of a frame that nobody has pinned.
     pub(crate) fn freeze(&self, frame: FrameId) -> bool {

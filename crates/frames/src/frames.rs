@@ -8,7 +8,7 @@ use crate::config::{Config, Layout};
 use crate::error::ReserveError;
 use crate::extents::{Drain, Extents};
 use crate::fork_mark::ForkMark;
-use crate::frame_table::{FrameId, FrameTable};
+use crate::frame_table::{FrameId, FrameRecord, FrameTable};
 use crate::free_frames::{Batch, FreeFrames};
 use crate::numa::Nodes;
 use crate::page_map::vacate;
@@ -140,6 +140,9 @@ impl Frames {
     /// Takes memory for an extent into use, if the budget has room for it.
     fn populate(&self) -> Option<usize> {
         let rest = self.layout.map_reserve;
+        if self.budget.room() < self.layout.extent_cost(false) {
+            return None; // Most often: without asking for anybody's turn.
+        }
         let charge = |first_time| self.budget.try_charge_leaving(self.layout.extent_cost(first_time), rest);
         let node = self.free.node_here();
         let extent = self.extents.populate(node, charge)?;
@@ -186,16 +189,38 @@ impl Frames {
     }
 
     fn free(&self, frame: FrameId) {
-        if !self.table.next_generation(frame) {
-            self.retired.fetch_add(1, Ordering::Relaxed);
-            #[cfg(not(pagefold_loom))]
-            {
-                let start = frame.index() * self.words_per_frame;
-                self.bytes.discard(start..start + self.words_per_frame);
-            }
-        } else if !self.extents.catch(&self.table, frame) {
+        if self.end_stay(frame) {
             self.free.put(&self.table, frame);
         }
+    }
+
+    /// Ends a frame's stay. True if it is free now; false if it is retired, or caught by a drain.
+    fn end_stay(&self, frame: FrameId) -> bool {
+        if self.table.next_generation(frame) {
+            return !self.extents.catch(&self.table, frame);
+        }
+        self.retired.fetch_add(1, Ordering::Relaxed);
+        #[cfg(not(pagefold_loom))]
+        {
+            let start = frame.index() * self.words_per_frame;
+            self.bytes.discard(start..start + self.words_per_frame);
+        }
+        false
+    }
+
+    /// Frees owned frames, together. Says how many there were.
+    pub fn free_all<'a>(&'a self, owned: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
+        // Chained first, because a drain's lock comes before a stock's.
+        let mut batch = Batch::default();
+        let mut count = 0;
+        for frame in owned.into_iter().map(OwnedFrame::forget) {
+            count += 1;
+            if self.end_stay(frame) {
+                batch.push(&self.table, frame);
+            }
+        }
+        self.free.put_each(&self.table, batch);
+        count
     }
 
     // ---- giving memory back
@@ -396,13 +421,17 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
+    fn forget(self) -> FrameId {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+
     /// Hands the frame over to a page in `frames`.
     pub(crate) fn give_up(self, frames: &Frames) -> FrameId {
         assert!(self.fresh, "{:?} wasn't freed after its last page", self.id);
         assert!(std::ptr::eq(self.frames, frames), "{:?} is another budget's", self.id);
-        let id = self.id;
-        std::mem::forget(self);
-        id
+        self.forget()
     }
 }
 
@@ -433,13 +462,15 @@ impl IsolatedFrame {
 /// A resident frame whose page stays, unchanged, while this lives.
 #[derive(Debug)]
 pub struct PinnedFrame<'a> {
-    frames: &'a Frames,
-    id: FrameId,
+    record: &'a FrameRecord,
+    bytes: SharedBytes<'a>,
 }
 
 impl<'a> PinnedFrame<'a> {
-    pub(crate) fn new(frames: &'a Frames, id: FrameId) -> Self {
-        Self { frames, id }
+    /// A frame that was just pinned, and its bytes.
+    #[inline]
+    pub(crate) fn new(record: &'a FrameRecord, bytes: SharedBytes<'a>) -> Self {
+        Self { record, bytes }
     }
 
     /// The page's bytes.
@@ -449,19 +480,19 @@ impl<'a> PinnedFrame<'a> {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of `frame_table`); the Acquire
         // of the pin put the loader's writes before this.
-        unsafe { self.frames.bytes(self.id).as_slice() }
+        unsafe { self.bytes.as_slice() }
     }
 
     /// Copies from the page.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
-        self.frames.bytes(self.id).copy_to(offset, into);
+        self.bytes.copy_to(offset, into);
     }
 }
 
 impl Drop for PinnedFrame<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.frames.table.unpin(self.id);
+        self.record.unpin();
     }
 }
 

@@ -172,22 +172,30 @@ impl FreeFrames {
         self.put_batch(table, batch);
     }
 
+    /// Puts frames into this CPU's stock, taking its lock once for many.
+    pub(crate) fn put_each(&self, table: &FrameTable, mut frames: Batch) {
+        let here = self.nodes.here();
+        let mut stock = self.stocks.here().lock();
+        while let Some(frame) = frames.pop(table) {
+            let node = self.node_of(frame);
+            if node != here {
+                self.put_stray(table, node, frame);
+                continue;
+            }
+            stock.current.push(table, frame);
+            if stock.current.len >= self.batch_len {
+                let current = std::mem::take(&mut stock.current);
+                let full = std::mem::replace(&mut stock.spare, current);
+                self.put_batch(table, full);
+            }
+        }
+    }
+
     /// Puts a frame into this CPU's stock, and a batch that has become full into the depot.
     pub(crate) fn put(&self, table: &FrameTable, frame: FrameId) {
-        let node = self.node_of(frame);
-        if node != self.nodes.here() {
-            return self.put_stray(table, node, frame);
-        }
-        let full = {
-            let mut stock = self.stocks.here().lock();
-            stock.current.push(table, frame);
-            if stock.current.len < self.batch_len {
-                return;
-            }
-            let current = std::mem::take(&mut stock.current);
-            std::mem::replace(&mut stock.spare, current)
-        };
-        self.put_batch(table, full);
+        let mut one = Batch::default();
+        one.push(table, frame);
+        self.put_each(table, one);
     }
 
     fn put_stray(&self, table: &FrameTable, node: usize, frame: FrameId) {

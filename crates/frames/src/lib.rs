@@ -26,6 +26,7 @@ mod numa;
 mod page_map;
 mod page_word;
 mod page_words;
+mod population;
 mod prefetch;
 mod region;
 mod wait_table;

@@ -91,14 +91,38 @@ impl PageMap {
         let range = frames.words.allocate(pages)?;
         // A page's number fits: `allocate` found that many words.
         let pages = pages as usize;
-        let lookup = Lookup::new(&frames, range.start, pages);
-        Ok(Self { lookup, first: range.start, reserved: range.len(), pages, frames })
+        let lookup = Lookup::new(&frames, range.start);
+        let map = Self { lookup, first: range.start, reserved: range.len(), pages, frames };
+        map.set_len(u64::MAX);
+        Ok(map)
     }
 
     /// Pages that the map was made for.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages as u64
+    }
+
+    /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their pages by
+    /// [`pin`](Self::pin).
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.lookup.len()
+    }
+
+    /// Whether the object has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sets the object's length in bytes; at first it is all that the map has pages for, which is the most it can be.
+    /// Says what it is now.
+    pub fn set_len(&self, len: u64) -> u64 {
+        let len = len.min((self.pages as u64).saturating_mul(self.frames.page_size() as u64));
+        self.lookup.set_len(len);
+        len
     }
 
     /// The frames that the map's pages live in.
@@ -126,19 +150,31 @@ impl PageMap {
         }
     }
 
-    /// Copies bytes of a resident page from `offset` within it, without a lock, a pin or a shared write. False if the
-    /// page isn't in memory, or left it meanwhile, or the range leaves the page; `into` then holds nothing of use.
+    /// Copies the object's bytes from `start` on without a lock, a pin or a shared write. False if they aren't all
+    /// within one page, and that in memory from the beginning of the copy to its end; `into` then holds nothing of use.
     #[inline]
-    pub fn read(&self, page: u64, offset: usize, into: &mut [u8]) -> bool {
-        let Some(word) = self.lookup.word(&self.frames, page) else { return false };
-        if !self.lookup.within_page(offset, into.len()) {
-            return false;
-        }
+    pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
+        let Some((word, offset)) = self.lookup.locate(&self.frames, start, into.len()) else { return false };
         // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
-        let Some(frame) = before.frame() else { return false };
-        self.lookup.copy(&self.frames, frame, offset, into);
+        if !before.is_hot() {
+            return self.read_first(word, offset, into);
+        }
+        self.lookup.copy(&self.frames, before, offset, into);
         // Pairs with the fence in `OwnedFrame::fill`: see the module head.
+        fence(Ordering::Acquire);
+        word.load(Ordering::Relaxed) == before.bits()
+    }
+
+    /// As [`read`](Self::read), of a page that may not have been used since reclaim last looked: notes the use.
+    #[cold]
+    fn read_first(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
+        // Acquire, and the fence: as in `read`.
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        if before.frame().is_none() {
+            return false;
+        }
+        self.lookup.copy(&self.frames, before, offset, into);
         fence(Ordering::Acquire);
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(after) {
@@ -161,8 +197,11 @@ impl PageMap {
         let mut backoff = Backoff::new();
         loop {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
-            let Some(frame) = before.frame() else { return Ok(None) };
-            match self.frames.table.pin(frame) {
+            if before.frame().is_none() {
+                return Ok(None);
+            }
+            let (record, bytes) = self.lookup.frame(&self.frames, before);
+            match record.pin() {
                 Ok(()) => {}
                 // An evictor has the frame for a moment: the word will say what became of it.
                 Err(PinRefused::Frozen) => {
@@ -171,7 +210,7 @@ impl PageMap {
                 }
                 Err(PinRefused::Saturated) => return Err(TooManyPins),
             }
-            let pin = PinnedFrame::new(&self.frames, frame);
+            let pin = PinnedFrame::new(record, bytes);
             // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table` says why.
             let after = PageWord::from_bits(word.load(Ordering::Relaxed));
             if before.same_stay(after) {
@@ -348,7 +387,7 @@ impl<'a> Loading<'a> {
         frames.table.set_word(id, self.index as u64);
         frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
         frames.table.unfreeze(id, u32::from(pin));
-        let pin = pin.then(|| PinnedFrame::new(frames, id));
+        let pin = pin.then(|| PinnedFrame::new(frames.table.record(id), frames.bytes(id)));
         let resident = PageWord::resident(id, frames.table.generation(id));
         frames.waits.end_load(self.index, &frames.words.words[self.index], resident, Ok(()));
         (IsolatedFrame::new(id), pin)

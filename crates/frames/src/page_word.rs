@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | *vacant*: not in memory | 2–63: the shadow of the last eviction, 0 if there was none |
 //! | 1 | *loading*: somebody reads it | 2: `WAITED`, somebody sleeps until it is there |
-//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: free, for dirty · 4–33: frame · 34–63: the frame's generation |
+//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: free, for dirty · 12–41: frame · 4–11 and 42–63: its generation |
 //! | 3 | free, for a swap slot | |
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
@@ -38,12 +38,14 @@ const WAITED: u64 = 1 << 2;
 const REFERENCED: u64 = 1 << 2;
 
 const SHADOW_SHIFT: u32 = 2;
-const FRAME_SHIFT: u32 = 4;
+const FRAME_SHIFT: u32 = 12;
 /// Bits of a frame's number: 4 TiB of 4 KiB frames.
 pub(crate) const FRAME_BITS: u32 = 30;
-const GENERATION_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
+const GENERATION_LOW_SHIFT: u32 = 4;
+const GENERATION_LOW_BITS: u32 = FRAME_SHIFT - GENERATION_LOW_SHIFT;
+const GENERATION_HIGH_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
 /// Bits of a frame's generation.
-pub(crate) const GENERATION_BITS: u32 = 64 - GENERATION_SHIFT;
+pub(crate) const GENERATION_BITS: u32 = GENERATION_LOW_BITS + 64 - GENERATION_HIGH_SHIFT;
 
 const _: () = assert!(GENERATION_BITS == 30, "the words above are all there is");
 
@@ -90,7 +92,10 @@ impl PageWord {
 
     pub(crate) fn resident(frame: FrameId, generation: u32) -> Self {
         debug_assert!(generation >> GENERATION_BITS == 0 && frame.index() >> FRAME_BITS == 0);
-        Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | u64::from(generation) << GENERATION_SHIFT)
+        let low = u64::from(generation) & ((1 << GENERATION_LOW_BITS) - 1);
+        let high = u64::from(generation) >> GENERATION_LOW_BITS;
+        let generation = low << GENERATION_LOW_SHIFT | high << GENERATION_HIGH_SHIFT;
+        Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | generation)
     }
 
     /// The state with what belongs to it.
@@ -111,7 +116,27 @@ impl PageWord {
 
     #[inline]
     fn frame_bits(self) -> FrameId {
-        FrameId::new(((self.0 >> FRAME_SHIFT) & ((1 << FRAME_BITS) - 1)) as u32)
+        FrameId::new(self.frame_number() as u32)
+    }
+
+    /// The number of a resident page's frame.
+    #[inline]
+    pub(crate) fn frame_number(self) -> usize {
+        // Two shifts, rather than a mask that takes a register of its own.
+        (self.0 << (64 - GENERATION_HIGH_SHIFT) >> (64 - FRAME_BITS)) as usize
+    }
+
+    /// Whether the page is resident, and was used since reclaim last looked: a hit has nothing to note.
+    #[inline]
+    pub(crate) fn is_hot(self) -> bool {
+        self.0 & (TAG | REFERENCED) == RESIDENT | REFERENCED
+    }
+
+    /// Where the frame of a resident page lies in an arena of pages of 2^`page_shift` bytes.
+    #[cfg_attr(pagefold_loom, allow(dead_code, reason = "a model's arena is a vector"))]
+    #[inline]
+    pub(crate) fn frame_offset(self, page_shift: u32) -> usize {
+        self.frame_number() << page_shift
     }
 
     /// Whether two words speak of the same stay of a page in memory: equal but for the referenced bit.
@@ -163,6 +188,8 @@ mod tests {
                 assert_eq!(word.state(), PageState::Resident { frame: FrameId::new(frame) });
                 assert!(!word.is_referenced() && word.with_referenced(true).is_referenced());
                 assert!(word.same_stay(word.with_referenced(true)));
+                assert!(word.with_referenced(true).is_hot() && !word.is_hot());
+                assert_eq!(word.frame_offset(14), (frame as usize) << 14);
                 assert!(!word.same_stay(PageWord::resident(FrameId::new(frame), generation ^ 1)));
                 assert!(!word.same_stay(PageWord::resident(FrameId::new(frame ^ 1), generation)));
             }

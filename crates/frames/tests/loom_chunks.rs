@@ -35,7 +35,7 @@ fn a_resident_pages_word_is_never_given_back() {
         load(&map, 1, 0xb);
         sweeper.join().unwrap();
         let mut bytes = [0; PAGE];
-        assert!(map.read(1, 0, &mut bytes) && bytes == contents(0xb), "the word is gone");
+        assert!(map.read(1 * PAGE as u64, &mut bytes) && bytes == contents(0xb), "the word is gone");
         assert_eq!(frames.budget().used(), cost(1, 1, 1));
         // The frame is still its word's: it can be evicted, and the chunk then given back.
         drop(evict(&frames, frame_of(&map, 1), 6).expect("listed"));
@@ -79,8 +79,8 @@ fn two_loaders_charge_a_chunk_once() {
         other.join().unwrap();
         assert_eq!(frames.budget().used(), cost(2, 1, 1));
         let mut bytes = [0; PAGE];
-        assert!(map.read(0, 0, &mut bytes) && bytes == contents(0xa));
-        assert!(map.read(1, 0, &mut bytes) && bytes == contents(0xb));
+        assert!(map.read(0, &mut bytes) && bytes == contents(0xa));
+        assert!(map.read(1 * PAGE as u64, &mut bytes) && bytes == contents(0xb));
     });
 }
 

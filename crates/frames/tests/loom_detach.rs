@@ -131,7 +131,7 @@ fn a_removers_late_freeze_harms_no_other_page() {
             load(&map, 1, 0xb);
             remover.join().unwrap();
             let mut bytes = [0; PAGE];
-            assert!(map.read(1, 0, &mut bytes) && bytes == contents(0xb));
+            assert!(map.read(1 * PAGE as u64, &mut bytes) && bytes == contents(0xb));
             assert!(evict(&frames, frame, 1).is_some(), "the frame is neither frozen nor pinned");
         } else {
             remover.join().unwrap();
@@ -157,7 +157,7 @@ fn an_orphans_next_page_isnt_taken_for_its_last() {
         let theirs = Arc::clone(&map);
         let reader = thread(move || {
             let mut bytes = [0; PAGE];
-            assert!(!theirs.read(0, 0, &mut bytes) || bytes == contents(0xa), "page 0 read as {bytes:x?}");
+            assert!(!theirs.read(0, &mut bytes) || bytes == contents(0xa), "page 0 read as {bytes:x?}");
         });
         if let Err(orphan) = frames.put_back(isolated) {
             drop(orphan);

@@ -43,7 +43,7 @@ fn all_waiters_wake_when_the_page_is_there() {
             thread(move || {
                 let mut bytes = [0; PAGE];
                 assert!(wait(&theirs).is_none_or(|outcome| outcome.is_ok()));
-                assert!(theirs.read(0, 0, &mut bytes) && bytes == contents(0xa), "woken too early");
+                assert!(theirs.read(0, &mut bytes) && bytes == contents(0xa), "woken too early");
             })
         });
         list(&frames, loading.publish(frame, Labels::default(), false).0);

@@ -80,7 +80,7 @@ impl Manager {
 
     /// Frees frames whose pages are gone, and uncharges them. Says how many.
     pub(crate) fn release<'a>(&'a self, group: &GroupState, gone: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
-        let count = gone.into_iter().map(drop).count();
+        let count = self.frames.free_all(gone);
         if count > 0 {
             group.uncharge(count as u64);
         }

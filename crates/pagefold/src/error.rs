@@ -122,6 +122,9 @@ pub enum Error {
         /// The page's number.
         page: u64,
     },
+    /// The process has so many open files and groups that there is no place left to count their hits.
+    #[error("too many files and groups are open: close some")]
+    TooManyCounters,
     /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it: build another one.
     #[error("a Pagefold can't be used in a forked child process")]
     Forked,

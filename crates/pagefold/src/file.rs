@@ -60,7 +60,7 @@ impl File {
             return Err(Error::Forked);
         }
         let file = manager.open(path)?;
-        let hits = ThreadCounter::new();
+        let hits = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
         let handle = Handle { file, group: group.clone(), hits, advice: AtomicU8::new(Advice::Normal as u8) };
         let handle = Arc::new(handle);
         handle.file.manager.handles.add(&handle);
@@ -78,10 +78,7 @@ impl File {
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let handle = &*self.handle;
-        let file = &*handle.file;
-        let (page, within) = file.locate(offset);
-        let in_file = offset.checked_add(buf.len() as u64).is_some_and(|end| end <= file.len());
-        if in_file && file.map.read(page, within, buf) {
+        if handle.file.map.read(offset, buf) {
             handle.hits.add(1);
             return Ok(buf.len());
         }

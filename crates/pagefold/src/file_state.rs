@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use frames::{Detach, PageMap};
 use sync::Arc;
-use sync::atomic::{AtomicU64, Backoff, Ordering};
+use sync::atomic::Backoff;
 use sync::lock::Mutex;
 
 use crate::error::Error;
@@ -31,7 +31,6 @@ pub(crate) struct FileState {
     /// The number that frames carry.
     pub(crate) owner: u32,
     page_shift: u32,
-    len: AtomicU64,
     /// Held while the length changes.
     length_change: Mutex<()>,
 }
@@ -46,12 +45,13 @@ impl FileState {
         let page_shift = manager.frames.page_size().trailing_zeros();
         let pages = (len >> page_shift) + 1;
         let too_large = |_| Error::FileTooLarge { path: path.to_owned(), pages };
+        let counters = Arc::new(Counters::new()?);
         manager.charge_metadata(OPEN_FILE_BYTES)?;
         let map = PageMap::new(Arc::clone(&manager.frames), pages.saturating_mul(GROWTH).max(PAGES_MIN))
             .or_else(|_| PageMap::new(Arc::clone(&manager.frames), pages))
             .map_err(too_large)
             .inspect_err(|_| manager.frames.budget().uncharge(OPEN_FILE_BYTES))?;
-        let counters = Arc::new(Counters::default());
+        map.set_len(len);
         Ok(Self {
             owner: manager.files.enrol(&counters),
             manager: Arc::clone(manager),
@@ -60,7 +60,6 @@ impl FileState {
             map,
             counters,
             page_shift,
-            len: AtomicU64::new(len),
             length_change: Mutex::new(()),
         })
     }
@@ -68,19 +67,12 @@ impl FileState {
     /// The length in bytes, as far as is known.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
-        // Relaxed: a length that is out of date is found out by whoever reads past it.
-        self.len.load(Ordering::Relaxed)
+        self.map.len()
     }
 
     #[inline]
     pub(crate) fn page_shift(&self) -> u32 {
         self.page_shift
-    }
-
-    /// The page that a byte is in, and where within it.
-    #[inline]
-    pub(crate) fn locate(&self, offset: u64) -> (u64, usize) {
-        (offset >> self.page_shift, (offset & ((1 << self.page_shift) - 1)) as usize)
     }
 
     /// Asks the system for the length, which another process may have changed, and takes it over.
@@ -101,8 +93,7 @@ impl FileState {
                 return Ok(before); // Somebody has one pinned: the growth has to wait.
             }
         }
-        self.len.store(now, Ordering::Relaxed);
-        Ok(now)
+        Ok(self.map.set_len(now))
     }
 
     fn pages_within(&self, range: std::ops::RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {

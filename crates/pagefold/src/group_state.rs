@@ -10,6 +10,7 @@
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
 
+use crate::error::Error;
 use crate::group_lists::GroupLists;
 use crate::reserve::Shortage;
 use crate::shadow::{Level, Shadow};
@@ -35,8 +36,11 @@ pub(crate) struct GroupState {
 
 impl GroupState {
     /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages now.
-    pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Result<Self, Error> {
+        Ok(Self {
             id,
             name: name.to_owned(),
             max: AtomicU64::new(max.unwrap_or(budget)),
@@ -45,9 +49,9 @@ impl GroupState {
             peak: AtomicU64::new(0),
             lists: Mutex::default(),
             ageing_due: AtomicU64::new(0),
-            counters: Counters::default(),
+            counters: Counters::new()?,
             abandoned: AtomicBool::new(false),
-        }
+        })
     }
 
     pub(crate) fn max(&self) -> u64 {
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_the_limit() {
-        let group = GroupState::new(0, "a", Some(2), 100);
+        let group = GroupState::new(0, "a", Some(2), 100).unwrap();
         assert!(group.try_charge() && group.try_charge() && !group.try_charge());
         group.uncharge(1);
         assert!(group.try_charge());
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_page_rises_only_if_it_comes_back_soon() {
-        let group = GroupState::new(7, "a", None, 10);
+        let group = GroupState::new(7, "a", None, 10).unwrap();
         for _ in 0..10 {
             assert!(group.try_charge());
         }

@@ -25,7 +25,7 @@ impl GroupTable {
             slots.push(None);
             slots.len() - 1
         });
-        let group = Arc::new(GroupState::new(free as u32, name, max, budget));
+        let group = Arc::new(GroupState::new(free as u32, name, max, budget)?);
         slots[free] = Some(Arc::clone(&group));
         Ok(group)
     }

@@ -19,8 +19,8 @@ const ROOM_ATTEMPTS: u32 = 64;
 
 /// What is wanted of a page.
 enum Want<'b> {
-    /// Some of its bytes, from `offset` within it.
-    Copy { offset: usize, into: &'b mut [u8] },
+    /// Some of its bytes, from `at` in the file on.
+    Copy { at: u64, into: &'b mut [u8] },
     /// A pin.
     Pin,
     /// That it is in memory.
@@ -65,12 +65,12 @@ impl Handle {
 
     /// Reads bytes of one page.
     fn read_page(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
-        let (page, offset) = self.file.locate(at);
-        if self.file.map.read(page, offset, into) {
+        if self.file.map.read(at, into) {
             self.hits.add(1);
             return Ok(());
         }
-        self.fault(page, Want::Copy { offset, into }).map(|_| ())
+        let page = at >> self.file.page_shift();
+        self.fault(page, Want::Copy { at, into }).map(|_| ())
     }
 
     /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the file's last.
@@ -139,7 +139,7 @@ impl Handle {
             // Another thread has loaded it. It may be gone again already: then it is our turn.
             let mut pinned = None;
             let found = match &mut want {
-                Want::Copy { offset, into } => self.file.map.read(page, *offset, into),
+                Want::Copy { at, into } => self.file.map.read(*at, into),
                 Want::Pin => {
                     pinned = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))?;
                     pinned.is_some()
@@ -225,8 +225,8 @@ impl Handle {
             return Ok(got);
         }
         let got = frame.fill(|bytes| read_full(backing, start, bytes))?;
-        if let Want::Copy { offset, into } = want {
-            frame.copy_to(*offset, into);
+        if let Want::Copy { at, into } = want {
+            frame.copy_to((*at - start) as usize, into);
         }
         Ok(got)
     }

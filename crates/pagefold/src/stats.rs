@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use sync::ThreadCounter;
 use sync::atomic::{AtomicU64, Ordering};
 
+use crate::error::Error;
 use crate::size::Size;
 
 /// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread, so
 /// that misses share no line for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
     /// Hits of handles that are closed.
     pub(crate) hits: AtomicU64,
@@ -25,6 +26,24 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// All at zero.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let by_thread = || ThreadCounter::new().ok_or(Error::TooManyCounters);
+        Ok(Self {
+            hits: AtomicU64::new(0),
+            misses: by_thread()?,
+            bytes_in: by_thread()?,
+            refaults: by_thread()?,
+            waits: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            direct_reclaims: AtomicU64::new(0),
+        })
+    }
+
     /// Adds to one of the shared counters. Relaxed: a statistic.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);

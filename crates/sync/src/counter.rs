@@ -6,55 +6,42 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// Counters that have a place in the blocks. Those beyond share an ordinary atomic.
-const PLACES: usize = 4096;
+/// Counters that there can be at a time. Blocks are this long, but only the parts of them that are used take memory.
+#[cfg(not(pagefold_loom))]
+const PLACES: usize = 1 << 18;
 
-/// A block's numbers.
-type Block = [AtomicU64; PLACES];
+/// A block's numbers, one for each place.
+type Block = [AtomicU64];
 
 /// One counter.
 #[derive(Debug)]
 pub struct ThreadCounter {
+    /// Where it is in every block: below [`PLACES`].
     place: usize,
-    /// What was added by threads without a block, or to a counter without a place.
+    /// What was added by threads that were ending.
     shared: AtomicU64,
 }
 
-/// [`ThreadCounter::place`] of a counter that has none: past the end of every block.
-const NO_PLACE: usize = usize::MAX;
-
 impl ThreadCounter {
-    /// A counter at zero.
+    /// A counter at zero; `None` if there are a quarter of a million already.
     #[must_use]
-    pub fn new() -> Self {
-        Self { place: registry::take_place(), shared: AtomicU64::new(0) }
+    pub fn new() -> Option<Self> {
+        registry::take_place().map(|place| Self { place, shared: AtomicU64::new(0) })
     }
 
     /// Adds `n`.
     #[inline]
     pub fn add(&self, n: u64) {
-        match registry::with_block(|block| block.get(self.place).map(|number| bump(number, n))) {
-            Some(Some(())) => {}
-            _ => self.add_shared(n),
+        if !registry::with_block(|block| bump(at(block, self.place), n)) {
+            // Relaxed: a statistic.
+            self.shared.fetch_add(n, Ordering::Relaxed);
         }
-    }
-
-    #[cold]
-    fn add_shared(&self, n: u64) {
-        // Relaxed: a statistic.
-        self.shared.fetch_add(n, Ordering::Relaxed);
     }
 
     /// What all threads added so far.
     #[must_use]
     pub fn sum(&self) -> u64 {
         registry::sum(self.place) + self.shared.load(Ordering::Relaxed)
-    }
-}
-
-impl Default for ThreadCounter {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -65,6 +52,13 @@ impl Drop for ThreadCounter {
 }
 
 #[inline]
+fn at(block: &Block, place: usize) -> &AtomicU64 {
+    debug_assert!(place < block.len());
+    // SAFETY: places are below `PLACES`, which is the length of every block.
+    unsafe { block.get_unchecked(place) }
+}
+
+#[inline]
 fn bump(number: &AtomicU64, n: u64) {
     // Relaxed, and not one operation: only this thread writes it.
     number.store(number.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -72,8 +66,9 @@ fn bump(number: &AtomicU64, n: u64) {
 
 #[cfg(not(pagefold_loom))]
 mod registry {
-    use super::{AtomicU64, Block, NO_PLACE, Ordering, PLACES};
+    use super::{AtomicU64, Block, Ordering, PLACES, at};
     use crate::lock::Mutex;
+    use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
     use std::cell::Cell;
 
     struct Registry {
@@ -104,13 +99,11 @@ mod registry {
         }
     }
 
-    /// Calls `f` with the thread's block; `None` if the thread is ending.
+    /// Calls `f` with the thread's block. False if the thread is ending.
     #[inline]
-    pub(super) fn with_block<T>(f: impl FnOnce(&Block) -> T) -> Option<T> {
-        match MINE.get() {
-            Some(block) => Some(f(block)),
-            None => join().map(f),
-        }
+    pub(super) fn with_block(f: impl FnOnce(&Block)) -> bool {
+        let block = MINE.get().or_else(join);
+        block.map(f).is_some()
     }
 
     #[cold]
@@ -118,10 +111,7 @@ mod registry {
         RETURN.try_with(|_| ()).ok()?;
         let mut registry = REGISTRY.lock();
         let block = registry.idle.pop().unwrap_or_else(|| {
-            // Never freed: there are as many as threads were alive at once.
-            let numbers: Vec<AtomicU64> = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-            let block: Box<Block> = numbers.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("PLACES"));
-            let block = Box::leak(block);
+            let block = new_block();
             registry.blocks.push(block);
             block
         });
@@ -129,33 +119,43 @@ mod registry {
         Some(block)
     }
 
-    pub(super) fn take_place() -> usize {
+    /// A block of zeros, large enough that the system gives memory for a part of it only when that is written. Never
+    /// freed: there are as many as threads were alive at once.
+    fn new_block() -> &'static Block {
+        let layout = Layout::new::<[AtomicU64; PLACES]>();
+        // SAFETY: the layout isn't empty.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: the allocation is of this layout, zero is a value of an atomic, and nobody frees it.
+        unsafe { core::slice::from_raw_parts(start.cast(), PLACES) }
+    }
+
+    pub(super) fn take_place() -> Option<usize> {
         let mut registry = REGISTRY.lock();
         let fresh = registry.places.1;
-        registry.places.0.pop().unwrap_or_else(|| {
-            if fresh == PLACES {
-                return NO_PLACE;
-            }
-            registry.places.1 += 1;
-            fresh
+        registry.places.0.pop().or_else(|| {
+            registry.places.1 += usize::from(fresh < PLACES);
+            (fresh < PLACES).then_some(fresh)
         })
     }
 
     /// The counter is being dropped, so nobody adds to it.
     pub(super) fn give_place(place: usize) {
-        if place == NO_PLACE {
-            return;
-        }
         let mut registry = REGISTRY.lock();
-        for block in &registry.blocks {
-            block[place].store(0, Ordering::Relaxed);
+        for number in registry.blocks.iter().map(|block| at(block, place)) {
+            // Relaxed, and only where there is something: a place that was never used takes no memory.
+            if number.load(Ordering::Relaxed) != 0 {
+                number.store(0, Ordering::Relaxed);
+            }
         }
         registry.places.0.push(place);
     }
 
     pub(super) fn sum(place: usize) -> u64 {
         let registry = REGISTRY.lock();
-        let numbers = registry.blocks.iter().filter_map(|block| block.get(place));
+        let numbers = registry.blocks.iter().map(|block| at(block, place));
         numbers.map(|number| number.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 }
@@ -163,14 +163,14 @@ mod registry {
 /// A model's threads are few and short: they share.
 #[cfg(pagefold_loom)]
 mod registry {
-    use super::{Block, NO_PLACE};
+    use super::Block;
 
-    pub(super) fn with_block<T>(_: impl FnOnce(&Block) -> T) -> Option<T> {
-        None
+    pub(super) fn with_block(_: impl FnOnce(&Block)) -> bool {
+        false
     }
 
-    pub(super) fn take_place() -> usize {
-        NO_PLACE
+    pub(super) fn take_place() -> Option<usize> {
+        Some(0)
     }
 
     pub(super) fn give_place(_: usize) {}
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn no_count_is_lost_and_none_is_inherited() {
         for _ in 0..3 {
-            let counter = Arc::new(ThreadCounter::new());
+            let counter = Arc::new(ThreadCounter::new().unwrap());
             for _ in 0..3 {
                 let threads: Vec<_> = (0..4)
                     .map(|_| {
@@ -203,9 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn more_counters_than_places_still_count() {
-        let counters: Vec<_> = (0..PLACES + 10).map(|_| ThreadCounter::new()).collect();
-        counters.iter().for_each(|counter| counter.add(3));
-        assert!(counters.iter().all(|counter| counter.sum() == 3));
+    fn counters_are_many_but_not_without_end() {
+        let counters: Vec<_> = std::iter::from_fn(ThreadCounter::new).collect();
+        assert!(counters.len() > PLACES / 2);
+        counters[counters.len() - 1].add(3);
+        assert_eq!(counters[counters.len() - 1].sum(), 3);
+        assert_eq!(counters[counters.len() - 2].sum(), 0);
+        drop(counters);
+        assert!(ThreadCounter::new().is_some());
     }
 }

@@ -173,7 +173,7 @@ fn a_drain_dropped_unfinished_changes_nothing() {
     }
     for page in 0..100 {
         let mut byte = [0];
-        assert!(map.read(page, 0, &mut byte) && byte[0] == page as u8, "page {page} was given back in use");
+        assert!(map.read(page * PAGE as u64, &mut byte) && byte[0] == page as u8, "page {page} was given back in use");
     }
 }
 
@@ -315,7 +315,10 @@ fn maps_are_charged_exactly_whatever_happens() {
                 }
                 (0..60, Some((_, byte))) => {
                     let mut read = [0; 8];
-                    assert!(map.read(page, 16, &mut read) && read == [byte; 8], "seed {seed}, step {step}");
+                    assert!(
+                        map.read(page * PAGE as u64 + 16, &mut read) && read == [byte; 8],
+                        "seed {seed}, step {step}"
+                    );
                 }
                 (60..96, Some((frame, _))) => {
                     let shadow = random.below(1 << 40) + 1;
@@ -370,7 +373,7 @@ fn a_sweep_gives_back_what_was_idle_the_last_time_too() {
     assert_eq!(frames.stats().map_bytes, CHUNK_COST, "one has a page in memory");
     assert_eq!(frames.sweep_maps(usize::MAX), 0);
     let mut byte = [0];
-    assert!(map.read(3 * CHUNK, 0, &mut byte) && byte == [1]);
+    assert!(map.read(3 * CHUNK * PAGE as u64, &mut byte) && byte == [1]);
     assert!(evict(&frames, busy, 7));
 }
 
@@ -384,7 +387,7 @@ fn a_forked_child_has_no_pages_and_knows_it() {
     assert!(!frames.forked());
     let code = in_child(|| {
         let nothing = map.state(3) == PageState::Vacant { shadow: 0 }
-            && !map.read(3, 0, &mut [0; 8])
+            && !map.read(3 * PAGE as u64, &mut [0; 8])
             && matches!(map.pin(3), Ok(None))
             && matches!(map.detach(3, 0), Detach::Vacant)
             && map.pages_in_memory(0..map.pages()).next().is_none();
@@ -392,7 +395,7 @@ fn a_forked_child_has_no_pages_and_knows_it() {
     });
     assert_eq!(code, 0);
     let mut byte = [0];
-    assert!(map.read(3, 0, &mut byte) && byte == [1], "the parent's is untouched");
+    assert!(map.read(3 * PAGE as u64, &mut byte) && byte == [1], "the parent's is untouched");
 }
 
 /// The story: the states of chunks weren't there in the child at all, so that a map dropped there died of it.

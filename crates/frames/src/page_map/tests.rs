@@ -32,7 +32,7 @@ fn a_page_comes_is_used_and_goes() {
     let frames = Arc::clone(map.frames());
     assert_eq!(map.state(3), PageState::Vacant { shadow: 0 });
     let mut bytes = [0; 100];
-    assert!(!map.read(3, 0, &mut bytes) && map.pin(3).unwrap().is_none());
+    assert!(!map.read(3 * PAGE as u64, &mut bytes) && map.pin(3).unwrap().is_none());
 
     let isolated = load(&map, 3, 0x55);
     let frame = isolated.id();
@@ -40,7 +40,7 @@ fn a_page_comes_is_used_and_goes() {
     assert_eq!((frames.group(frame), frames.owner(frame), frames.rank(frame)), (7, 8, 9));
     assert!(matches!(map.begin_load(3), BeginLoad::Resident));
     assert!(!frames.take_referenced(&isolated), "nobody has read it yet");
-    assert!(map.read(3, PAGE - 100, &mut bytes) && bytes == [0x55; 100]);
+    assert!(map.read(3 * PAGE as u64 + (PAGE - 100) as u64, &mut bytes) && bytes == [0x55; 100]);
     assert!(frames.take_referenced(&isolated) && !frames.take_referenced(&isolated));
 
     let pin = map.pin(3).unwrap().expect("resident");
@@ -67,7 +67,7 @@ fn past_the_end_there_is_nothing() {
     let map = map(10);
     for page in [10, 11, u64::MAX] {
         assert_eq!(map.state(page), PageState::Vacant { shadow: 0 });
-        assert!(!map.read(page, 0, &mut [0; 8]) && map.pin(page).unwrap().is_none());
+        assert!(!map.read(page.saturating_mul(PAGE as u64), &mut [0; 8]) && map.pin(page).unwrap().is_none());
         assert!(matches!(map.begin_load(page), BeginLoad::NoRoom) && matches!(map.detach(page, 0), Detach::Vacant));
         assert_eq!(map.wait(page), Ok(()));
     }
@@ -139,7 +139,7 @@ fn a_frame_is_retired_with_its_last_generation() {
     last.fill(|bytes| bytes.copy_from(0, &[1; PAGE]));
     let (frame, _) = begin(&map, 0).publish(last, Labels::default(), false);
     let mut byte = [0];
-    assert!(map.read(0, 0, &mut byte) && byte == [1], "the last stay is one like any other");
+    assert!(map.read(0, &mut byte) && byte == [1], "the last stay is one like any other");
     drop(frames.evict(frame, 0).unwrap());
     assert_eq!(frames.stats().retired_frames, 1);
     frames.bytes(id).copy_to(0, &mut byte);

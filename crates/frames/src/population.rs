@@ -1,0 +1,98 @@
+//! Which extents have memory, kept in memory that grows with those that do, not with the address space.
+
+use std::collections::BTreeSet;
+
+/// Which NUMA node an extent belongs to: nodes take turns in runs of 2^`shift` extents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeRuns {
+    pub(crate) extents: usize,
+    pub(crate) nodes: usize,
+    pub(crate) shift: u32,
+}
+
+impl NodeRuns {
+    pub(crate) fn node_of(self, extent: usize) -> usize {
+        (extent >> self.shift) % self.nodes
+    }
+
+    /// The first extent of `node` that is `from` or comes after it.
+    fn next_of(self, node: usize, from: usize) -> Option<usize> {
+        let run = from >> self.shift;
+        let turns = (node + self.nodes - run % self.nodes) % self.nodes;
+        let extent = if turns == 0 { from } else { (run + turns) << self.shift };
+        (extent < self.extents).then_some(extent)
+    }
+}
+
+/// The extents with memory.
+#[derive(Debug)]
+pub(crate) struct Population {
+    nodes: NodeRuns,
+    with: BTreeSet<usize>,
+    /// For each node, the first extent that never had memory, if there is one, and those that had it and gave it back.
+    fresh: Vec<Option<usize>>,
+    returned: Vec<BTreeSet<usize>>,
+    /// The extent drained last: the next drain goes on from there.
+    hand: usize,
+}
+
+impl Population {
+    pub(crate) fn new(nodes: NodeRuns) -> Self {
+        let fresh = (0..nodes.nodes).map(|node| nodes.next_of(node, 0)).collect();
+        let returned = vec![BTreeSet::new(); nodes.nodes];
+        Self { nodes, with: BTreeSet::new(), fresh, returned, hand: 0 }
+    }
+
+    /// Gives an extent memory, one of `node`'s if there is one, if `charge`, told whether it is its first time, allows.
+    pub(crate) fn add(&mut self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
+        let count = self.nodes.nodes;
+        let (node, extent, first_time) = (0..count).map(|step| (node + step) % count).find_map(|node| {
+            let returned = self.returned[node].first().map(|&extent| (node, extent, false));
+            returned.or_else(|| self.fresh[node].map(|extent| (node, extent, true)))
+        })?;
+        if !charge(first_time) {
+            return None;
+        }
+        if first_time {
+            self.fresh[node] = self.nodes.next_of(node, extent + 1);
+        } else {
+            self.returned[node].remove(&extent);
+        }
+        self.with.insert(extent);
+        Some(extent)
+    }
+
+    /// Takes an extent's memory away.
+    pub(crate) fn remove(&mut self, extent: usize) {
+        self.with.remove(&extent);
+        self.returned[self.nodes.node_of(extent)].insert(extent);
+    }
+
+    /// The extent with memory that comes after the one that this said last.
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        let after = self.with.range(self.hand + 1..).next();
+        self.hand = *after.or_else(|| self.with.first())?;
+        Some(self.hand)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_extent_is_used_once_its_own_nodes_first() {
+        let nodes = NodeRuns { extents: 11, nodes: 3, shift: 1 };
+        let mut population = Population::new(nodes);
+        let mine: Vec<_> = (0..4).map_while(|_| population.add(1, |first_time| first_time)).collect();
+        assert_eq!(mine, [2, 3, 8, 9], "runs of two, every third");
+        let mut rest: Vec<_> = std::iter::from_fn(|| population.add(1, |_| true)).collect();
+        rest.sort_unstable();
+        assert_eq!(rest, [0, 1, 4, 5, 6, 7, 10]);
+        population.remove(8);
+        assert_eq!(population.add(0, |first_time| !first_time), Some(8), "another node's, and not its first time");
+        population.remove(3);
+        assert_eq!(population.add(1, |_| false), None);
+        assert_eq!((population.next(), population.next(), population.next()), (Some(1), Some(2), Some(4)));
+    }
+}
