@@ -94,6 +94,8 @@ pub(crate) struct FrameRecord {
     /// frames have links of their own.
     prev: AtomicU32,
     next: AtomicU32,
+    /// A frame that is met a few steps after this one on a walk from the cold end, or was: a hint for the CPU.
+    ahead: AtomicU32,
     /// Index of the page's word.
     word: AtomicU64,
     /// Whose page it is, in the policy's numbering.
@@ -312,6 +314,14 @@ impl FrameTable {
         let record = self.record(first);
         record.batch_len.store(len as u32, Ordering::Relaxed); // A batch has fewer frames than FRAME_BITS can count.
         record.batch_below.store(FrameId::to_link(below), Ordering::Relaxed);
+    }
+
+    pub(crate) fn ahead(&self, frame: FrameId) -> Option<FrameId> {
+        FrameId::from_link(self.record(frame).ahead.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
+        self.record(frame).ahead.store(FrameId::to_link(Some(ahead)), Ordering::Relaxed);
     }
 
     /// Asks the CPU to fetch a record that is about to be looked at.

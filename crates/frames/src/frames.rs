@@ -366,10 +366,18 @@ impl Frames {
         crate::prefetch::prefetch(word);
     }
 
-    /// Fetches a frame's record into the CPU's cache ahead of use.
+    /// Notes that a walk of a list from its cold end meets `ahead` a few steps after `frame`.
+    pub fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
+        self.table.set_ahead(frame, ahead);
+    }
+
+    /// Fetches the record of the frame noted by [`set_ahead`](Self::set_ahead) into the CPU's cache: following the
+    /// links alone, a walk would wait for memory at every step.
     #[inline]
-    pub fn prefetch(&self, frame: FrameId) {
-        self.table.prefetch(frame);
+    pub fn prefetch_ahead(&self, frame: FrameId) {
+        if let Some(ahead) = self.table.ahead(frame) {
+            self.table.prefetch(ahead);
+        }
     }
 }
 

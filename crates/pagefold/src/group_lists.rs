@@ -237,9 +237,7 @@ fn cut<const N: usize>(frames: &Frames, list: &mut LruList, wanted: usize, into:
         && into.len() < full
     {
         next = frames.prev(frame);
-        if let Some(next) = next {
-            frames.prefetch(next);
-        }
+        frames.prefetch_ahead(frame);
         if let Some(isolated) = frames.isolate(frame) {
             list.unlink(frames, frame);
             into.push(isolated);

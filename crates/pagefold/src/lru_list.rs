@@ -10,7 +10,13 @@ pub(crate) struct LruList {
     head: Option<FrameId>,
     tail: Option<FrameId>,
     len: usize,
+    /// The frames linked last, in a ring: each learns which frame comes so many steps after it.
+    recent: [Option<FrameId>; AHEAD],
+    turn: usize,
 }
+
+/// How far ahead a walk has records fetched: enough of them at a time to hide what memory takes.
+const AHEAD: usize = 8;
 
 impl LruList {
     pub(crate) fn len(&self) -> usize {
@@ -23,6 +29,10 @@ impl LruList {
 
     /// Links a frame at the hot end.
     pub(crate) fn push_head(&mut self, frames: &Frames, frame: FrameId) {
+        if let Some(earlier) = self.recent[self.turn].replace(frame) {
+            frames.set_ahead(earlier, frame);
+        }
+        self.turn = (self.turn + 1) % AHEAD;
         frames.set_prev(frame, None);
         frames.set_next(frame, self.head);
         match self.head {
