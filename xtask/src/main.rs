@@ -60,7 +60,12 @@ fn run(checks: Vec<Check>) -> ExitCode {
                 false
             }
         };
-        println!("== {}: {} in {:.0} s", check.name, if passed { "ok" } else { "FAILED" }, start.elapsed().as_secs_f64());
+        println!(
+            "== {}: {} in {:.0} s",
+            check.name,
+            if passed { "ok" } else { "FAILED" },
+            start.elapsed().as_secs_f64()
+        );
         if !passed {
             failed.push(check.name);
         }
@@ -109,9 +114,16 @@ fn long_checks() -> Vec<Check> {
         loom("loom models: io", "test --release -p pagefold-io --lib"),
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files"),
+        thread_sanitizer(
+            "ThreadSanitizer: the known race, built",
+            "test -p pagefold-frames --test known_race --no-run",
+        ),
         Check {
             must_fail: true,
-            ..thread_sanitizer("ThreadSanitizer sees the known race", "test -p pagefold-frames --test known_race -- --ignored")
+            ..thread_sanitizer(
+                "ThreadSanitizer sees the known race",
+                "test -p pagefold-frames --test known_race -- --ignored",
+            )
         },
         model,
         cargo("benchmarks in small", "run --release -p bench -- peers all --quick"),
@@ -128,6 +140,8 @@ fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
     let target = concat!("--target ", "x86_64-unknown-linux-gnu");
     let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
     let mut check = cargo_with(name, flags, "target-tsan", &format!("{test} {target} -- {rest}"));
-    check.command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", "halt_on_error=1");
+    let suppressions = root().join("crates/frames/tests/tsan.supp");
+    let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
+    check.command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", options);
     check
 }

@@ -138,7 +138,10 @@ impl World {
             match file.page(page) {
                 Ok(pin) => pins.push((page, pin)),
                 Err(Error::PastEnd { .. }) => assert!(page >= FILE_PAGES),
-                Err(error) => self.tolerate(&error, pins.len(), seen),
+                Err(error) => {
+                    self.tolerate(&error, pins.len(), seen);
+                    break;
+                }
             }
         }
         for (page, pin) in pins {

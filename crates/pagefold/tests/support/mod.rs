@@ -18,16 +18,17 @@ pub fn manager(pages: u64, backend: impl pagefold::io::Backend) -> Pagefold {
     Pagefold::builder().memory(pages * 4096 + (256 << 10)).backend(backend).build().unwrap()
 }
 
-/// The byte that the file of `seed` has at `offset`.
-pub fn byte(seed: u64, offset: u64) -> u8 {
-    generated_word(seed, offset & !7).to_le_bytes()[(offset & 7) as usize]
-}
-
 /// Fails unless `bytes` are the file's at `offset`.
 pub fn check(seed: u64, offset: u64, bytes: &[u8]) {
-    for (i, &actual) in bytes.iter().enumerate() {
-        let at = offset + i as u64;
-        assert_eq!(actual, byte(seed, at), "file {seed}, byte {at} (page {}): foreign bytes", at / 4096);
+    let mut at = offset;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let word = generated_word(seed, at & !7).to_le_bytes();
+        let expected = &word[(at & 7) as usize..];
+        let (now, later) = rest.split_at(expected.len().min(rest.len()));
+        assert_eq!(now, &expected[..now.len()], "file {seed}, byte {at} (page {}): foreign bytes", at / 4096);
+        at += now.len() as u64;
+        rest = later;
     }
 }
 
