@@ -106,7 +106,7 @@ fn short_checks() -> Vec<Check> {
 fn long_checks() -> Vec<Check> {
     let mut model = cargo("model test, 3,000 seeds", "test --release -p pagefold --test model -- --nocapture");
     model.command.env("PAGEFOLD_SEEDS", "3000");
-    let mut docs = cargo("documentation", "doc --workspace --no-deps");
+    let mut docs = cargo("documentation", "doc --workspace --no-deps --lib");
     docs.command.env("RUSTDOCFLAGS", "-D warnings");
     vec![
         docs,

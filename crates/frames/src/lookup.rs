@@ -87,6 +87,13 @@ mod real {
             there.then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
+        /// The word of `page`, if all of it is the object's.
+        #[inline]
+        pub(crate) fn whole_page<'a>(&'a self, _: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
+            // SAFETY: as in `locate`.
+            (page < self.len() >> self.page_shift).then(|| unsafe { self.words.add(page as usize).as_ref() })
+        }
+
         /// The record and the bytes of the frame that a resident word names.
         #[inline]
         pub(crate) fn frame<'a>(&'a self, _: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
@@ -143,6 +150,10 @@ mod model {
 
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
             self.locate(frames, page * self.page_size as u64, 1).map(|(word, _)| word)
+        }
+
+        pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
+            self.locate(frames, page * self.page_size as u64, self.page_size).map(|(word, _)| word)
         }
 
         pub(crate) fn frame<'a>(&self, frames: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {

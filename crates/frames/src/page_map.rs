@@ -186,6 +186,22 @@ impl PageMap {
         true
     }
 
+    /// As [`pin`](Self::pin), for the pages that are pinned most: in memory, used since reclaim last looked, and whole.
+    /// `None` also for others.
+    #[inline]
+    pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
+        let word = self.lookup.whole_page(&self.frames, page)?;
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        if !before.is_hot() {
+            return None;
+        }
+        let (record, bytes) = self.lookup.frame(&self.frames, before);
+        record.pin().ok()?;
+        let pin = PinnedFrame::new(record, bytes);
+        // Relaxed: as in `pin`.
+        (word.load(Ordering::Relaxed) == before.bits()).then_some(pin)
+    }
+
     /// Pins a resident page: its bytes stay where they are and as they are until the pin is dropped. `None` if the
     /// page isn't in memory.
     ///

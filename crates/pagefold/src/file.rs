@@ -104,16 +104,12 @@ impl File {
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page; otherwise as [`read_at`](Self::read_at).
-    #[inline]
+    #[inline(always)]
     pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
         let handle = &*self.handle;
-        let shift = handle.file.page_shift();
-        let len = handle.file.len();
-        if n < len >> shift
-            && let Ok(Some(frame)) = handle.file.map.pin(n)
-        {
+        if let Some(frame) = handle.file.map.pin_hot(n) {
             handle.hits.add(1);
-            return Ok(PinnedPage { frame, len: 1 << shift });
+            return Ok(PinnedPage { len: frame.bytes().len(), frame });
         }
         handle.pin_page(n)
     }
