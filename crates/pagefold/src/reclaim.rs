@@ -19,10 +19,8 @@ use crate::stats::Counters;
 
 /// Pages of main that one page from cold may challenge.
 const TRIES: usize = 3;
-/// Pages of main that are cut off for each challenger: most duels end with the first.
-const OPPONENTS_EACH: usize = 2;
 /// Most frames that a pass can have to put back: all that it cut off.
-const STAY_MAX: usize = (3 + OPPONENTS_EACH) * BATCH_MAX;
+const STAY_MAX: usize = (3 + TRIES) * BATCH_MAX;
 
 /// Most frames that a pass can evict: what it cut off cold and main, or main's loser of a duel.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
@@ -180,8 +178,8 @@ fn duel<'a>(
     sorting: &mut Sorting,
     orphans: &mut Orphans<'a>,
 ) {
-    let mut opponents = Batch::<{ OPPONENTS_EACH * BATCH_MAX }>::new();
-    group.lists.lock().cut_main(frames, OPPONENTS_EACH * challengers.len(), &mut opponents);
+    let mut opponents = Batch::<{ TRIES * BATCH_MAX }>::new();
+    group.lists.lock().cut_main(frames, TRIES * challengers.len(), &mut opponents);
     for opponent in &opponents {
         frames.prefetch_word(opponent);
     }

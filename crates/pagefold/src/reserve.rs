@@ -19,7 +19,7 @@ pub(crate) enum Shortage {
 
 /// The reserve's share of the limit, as a power of two. Small, because free frames serve nobody: each percent costs
 /// about 0.1 % of misses on a zipf trace.
-const SHARE_SHIFT: u32 = 9;
+const SHARE_SHIFT: u32 = 11;
 /// At least so many pages are worth keeping.
 const PAGES_MIN: u64 = 32;
 /// Smaller limits have no reserve: who needs a page reclaims it.
@@ -46,9 +46,9 @@ mod tests {
     #[test]
     fn shortages() {
         assert_eq!(Shortage::of(100, 0), Shortage::None, "too small for a reserve");
-        assert_eq!(Shortage::of(1 << 20, 2048), Shortage::None);
-        assert_eq!(Shortage::of(1 << 20, 2047), Shortage::Slight);
-        assert_eq!(Shortage::of(1 << 20, 1000), Shortage::Deep(3096));
+        assert_eq!(Shortage::of(1 << 22, 2048), Shortage::None);
+        assert_eq!(Shortage::of(1 << 22, 2047), Shortage::Slight);
+        assert_eq!(Shortage::of(1 << 22, 1000), Shortage::Deep(3096));
         assert_eq!(Shortage::of(1000, 15), Shortage::Deep(49));
     }
 }
