@@ -68,9 +68,9 @@ impl Config {
     }
 }
 
-/// Room that frames leave for page maps. It has to be larger than a chunk, so that what is drained from the frames to
+/// Room that frames leave for page maps. It has to be larger than a chunk and the states of a segment, so that what is drained from the frames to
 /// make room for one isn't taken by frames again.
-const MAP_RESERVE_MIN: u64 = 4 << 10;
+const MAP_RESERVE_MIN: u64 = 8 << 10;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
 
 /// The system's huge page: 2 MiB.

@@ -518,6 +518,12 @@ impl FrameDrain<'_> {
         self.frames.extents.frames_of(self.drain.extent()).map(|number| FrameId::new(number as u32))
     }
 
+    /// Whether a page in the extent is pinned, so that draining it would only cost the others their pages.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.frames().any(|frame| self.frames.table.is_pinned(frame))
+    }
+
     /// Gives the extent's memory back and uncharges it. False, and all is as before, if a frame of it is still in use.
     #[must_use]
     pub fn finish(self) -> bool {

@@ -53,15 +53,16 @@ mod real {
             }
         }
 
-        /// The object's length in bytes. Relaxed: who reads past an outdated length finds out.
+        /// The object's length in bytes. Acquire pairs with `set_len`: who sees an object that has grown also sees that
+        /// the page at its old end was taken out of memory.
         #[inline]
         pub(crate) fn len(&self) -> u64 {
-            self.len.load(Ordering::Relaxed)
+            self.len.load(Ordering::Acquire)
         }
 
         /// `len` is at most what the map has pages for (L3).
         pub(crate) fn set_len(&self, len: u64) {
-            self.len.store(len, Ordering::Relaxed);
+            self.len.store(len, Ordering::Release);
         }
 
         /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page of the object.

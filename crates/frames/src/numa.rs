@@ -10,6 +10,9 @@ pub(crate) struct Nodes {
     count: usize,
 }
 
+/// More imaginary nodes than any machine has real ones.
+const PRETEND_MAX: usize = 1024;
+
 impl Nodes {
     /// As the system lists them; a single node where it lists none.
     pub(crate) fn detect() -> Self {
@@ -32,7 +35,7 @@ impl Nodes {
 
     /// CPUs dealt out to `count` imaginary nodes, for tests on a machine with one.
     pub(crate) fn pretend(count: usize) -> Self {
-        let count = count.max(1);
+        let count = count.clamp(1, PRETEND_MAX);
         Self { of_cpu: (0..sync::cpu::count()).map(|cpu| cpu % count).collect(), count }
     }
 

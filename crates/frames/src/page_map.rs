@@ -72,7 +72,9 @@ pub enum BeginLoad<'a> {
 pub enum Detach<'a> {
     /// The page isn't in memory.
     Vacant,
-    /// Somebody has the page pinned, or is about to evict it.
+    /// Somebody has the page pinned.
+    Pinned,
+    /// Somebody is about to evict the page, and needs a few instructions more.
     Busy,
     /// Somebody is loading the page.
     Loading,
@@ -303,7 +305,7 @@ impl PageMap {
             return if now.is_loading() { Detach::Loading } else { Detach::Vacant };
         };
         if !self.frames.table.freeze(frame) {
-            return Detach::Busy;
+            return if self.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
         }
         // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
         // that still names it changes in nothing but the referenced bit.

@@ -4,31 +4,38 @@ use std::sync::atomic::Ordering;
 
 use sync::atomic::AtomicU64;
 use sync::lock::Mutex;
-use sync::{Arc, Weak};
+use sync::{Arc, ThreadCounter, Weak};
 
-use crate::file::Handle;
 use crate::file_state::FileState;
 use crate::group_state::GroupState;
 use crate::manager::Manager;
 use crate::stats::{FileStats, GroupStats, Stats};
 
+/// Where the hits of one open handle are counted. Apart from the handle, so that who adds them up doesn't keep the
+/// handle, its file and its group open.
+pub(crate) struct Hits {
+    pub(crate) counter: ThreadCounter,
+    pub(crate) group: u32,
+    pub(crate) file: u32,
+}
+
 /// Who counts hits: the open handles.
 #[derive(Default)]
 pub(crate) struct HandleTable {
-    open: Mutex<Vec<Weak<Handle>>>,
+    open: Mutex<Vec<Weak<Hits>>>,
 }
 
 impl HandleTable {
-    pub(crate) fn add(&self, handle: &Arc<Handle>) {
+    pub(crate) fn add(&self, handle: &Arc<Hits>) {
         let mut open = self.open.lock();
         open.retain(|handle| handle.strong_count() > 0);
         open.push(Arc::downgrade(handle));
     }
 
     /// Hits of the open handles that `of` tells. A handle that is just being closed may count nowhere for a moment.
-    fn hits(&self, of: impl Fn(&Handle) -> bool) -> u64 {
+    fn hits(&self, of: impl Fn(&Hits) -> bool) -> u64 {
         let open: Vec<_> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().filter(|handle| of(handle)).map(|handle| handle.hits.sum()).sum()
+        open.iter().filter(|handle| of(handle)).map(|handle| handle.counter.sum()).sum()
     }
 }
 
@@ -39,6 +46,10 @@ fn get(counter: &AtomicU64) -> u64 {
 
 impl Manager {
     pub(crate) fn stats(&self) -> Stats {
+        if self.frames.forked() {
+            return Stats::default(); // Locks may have been held at the fork.
+        }
+        self.groups.sweep();
         let budget = self.frames.budget();
         let frames = self.frames.stats();
         let page_bytes = self.frames.page_size() as u64;
@@ -59,6 +70,9 @@ impl Manager {
     }
 
     pub(crate) fn group_stats(&self, group: &GroupState) -> GroupStats {
+        if self.frames.forked() {
+            return GroupStats::default();
+        }
         let page_bytes = self.frames.page_size() as u64;
         let counters = &group.counters;
         GroupStats {
@@ -66,7 +80,7 @@ impl Manager {
             max_bytes: group.max() * page_bytes,
             charged_bytes: group.charged() * page_bytes,
             peak_bytes: group.peak() * page_bytes,
-            hits: get(&counters.hits) + self.handles.hits(|handle| handle.group.state().id == group.id),
+            hits: get(&counters.hits) + self.handles.hits(|handle| handle.group == group.id),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),
             bytes_in: counters.bytes_in.sum(),
@@ -78,11 +92,14 @@ impl Manager {
     }
 
     pub(crate) fn file_stats(&self, file: &FileState) -> FileStats {
+        if self.frames.forked() {
+            return FileStats::default();
+        }
         let counters = &file.counters;
         FileStats {
             path: file.path.clone(),
             len: file.len(),
-            hits: get(&counters.hits) + self.handles.hits(|handle| handle.file.owner == file.owner),
+            hits: get(&counters.hits) + self.handles.hits(|handle| handle.file == file.owner),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),
             bytes_in: counters.bytes_in.sum(),

@@ -66,7 +66,7 @@ impl Manager {
                 debug_assert!(false, "a page outlived its group");
                 continue;
             };
-            let mut orphans = Orphans::new();
+            let mut orphans = Orphans::default();
             let mut lists = group.lists.lock();
             lists.put_back(frames, first, &mut orphans);
             while let Some(frame) = rest.next_if(|next| group_of(next) == number) {
@@ -74,7 +74,7 @@ impl Manager {
             }
             lists.ripen(frames, &mut orphans);
             drop(lists);
-            self.release(&group, orphans);
+            group.uncharge(orphans.count);
         }
     }
 

@@ -106,8 +106,9 @@ pub enum Error {
         /// How many bytes it wants.
         wanted: u64,
     },
-    /// The file has more pages than there are page words for.
-    #[error("{} is too large: no address space is left for the map of its {pages} pages", path.display())]
+    /// The file has more pages than there are page words for; or it grew, while it was open, beyond what its page map
+    /// was made for: close it everywhere and open it again.
+    #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.
         path: PathBuf,

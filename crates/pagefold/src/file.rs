@@ -8,6 +8,7 @@ use frames::PinnedFrame;
 use sync::Arc;
 use sync::atomic::{AtomicU8, Ordering};
 
+use crate::census::Hits;
 use crate::error::Error;
 use crate::file_state::FileState;
 use crate::group::Group;
@@ -42,7 +43,7 @@ pub struct File {
 pub(crate) struct Handle {
     pub(crate) file: Arc<FileState>,
     pub(crate) group: Group,
-    pub(crate) hits: ThreadCounter,
+    pub(crate) hits: Arc<Hits>,
     advice: AtomicU8,
 }
 
@@ -60,11 +61,11 @@ impl File {
             return Err(Error::Forked);
         }
         let file = manager.open(path)?;
-        let hits = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
+        let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
+        let hits = Arc::new(Hits { counter, group: group.state().id, file: file.owner });
+        manager.handles.add(&hits);
         let handle = Handle { file, group: group.clone(), hits, advice: AtomicU8::new(Advice::Normal as u8) };
-        let handle = Arc::new(handle);
-        handle.file.manager.handles.add(&handle);
-        Ok(Self { handle })
+        Ok(Self { handle: Arc::new(handle) })
     }
 
     /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
@@ -79,7 +80,7 @@ impl File {
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let handle = &*self.handle;
         if handle.file.map.read(offset, buf) {
-            handle.hits.add(1);
+            handle.hits.counter.add(1);
             return Ok(buf.len());
         }
         handle.read_pages(buf, offset)
@@ -108,7 +109,7 @@ impl File {
     pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
         let handle = &*self.handle;
         if let Some(frame) = handle.file.map.pin_hot(n) {
-            handle.hits.add(1);
+            handle.hits.counter.add(1);
             return Ok(PinnedPage { len: frame.bytes().len(), frame });
         }
         handle.pin_page(n)
@@ -190,7 +191,10 @@ impl fmt::Debug for File {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let hits = self.hits.sum();
+        if self.file.manager.frames.forked() {
+            return;
+        }
+        let hits = self.hits.counter.sum();
         Counters::add(&self.file.counters.hits, hits);
         Counters::add(&self.group.state().counters.hits, hits);
     }

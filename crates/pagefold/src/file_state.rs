@@ -18,8 +18,8 @@ const OPEN_FILE_BYTES: u64 = 4 << 10;
 const GROWTH: u64 = 2;
 /// And every file to this many pages.
 const PAGES_MIN: u64 = 1 << 18;
-/// How often a page that is about to be evicted by somebody else is tried again before it counts as pinned.
-const DETACH_ATTEMPTS: u32 = 1000;
+/// How often a page is found pinned before it is believed.
+const PINNED_ATTEMPTS: u32 = 6;
 
 /// One file, by device and inode.
 pub(crate) struct FileState {
@@ -75,11 +75,11 @@ impl FileState {
         self.page_shift
     }
 
-    /// Asks the system for the length, which another process may have changed, and takes it over.
+    /// Asks the system for the length, which another process may have changed, takes it over and says what it is.
     ///
     /// # Errors
-    /// The system's.
-    pub(crate) fn refresh_len(&self) -> Result<u64, Error> {
+    /// The system's; [`Error::FileTooLarge`] if the file has a byte at `at`, but the page map no place for it.
+    pub(crate) fn refresh_len(&self, at: u64) -> Result<u64, Error> {
         let _turn = self.length_change.lock();
         let before = self.len();
         let actual = self.backing.len().map_err(|error| self.read_failed(before >> self.page_shift, error))?;
@@ -93,7 +93,11 @@ impl FileState {
                 return Ok(before); // Somebody has one pinned: the growth has to wait.
             }
         }
-        Ok(self.map.set_len(now))
+        self.map.set_len(now);
+        if (now..actual).contains(&at) {
+            return Err(Error::FileTooLarge { path: self.path.clone(), pages: actual >> self.page_shift });
+        }
+        Ok(now)
     }
 
     fn pages_within(&self, range: std::ops::RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
@@ -115,8 +119,11 @@ impl FileState {
                     }
                     return true;
                 }
-                Detach::Busy | Detach::Loading if backoff.turns() < DETACH_ATTEMPTS => backoff.wait(),
-                Detach::Busy | Detach::Loading => return false,
+                // Whoever has it frozen doesn't wait for anything.
+                Detach::Busy => backoff.wait(),
+                // It may be somebody who looks at the page and finds that it isn't the one he wanted.
+                Detach::Pinned if backoff.turns() < PINNED_ATTEMPTS => backoff.wait(),
+                Detach::Pinned | Detach::Loading => return false,
             }
         }
     }

@@ -46,7 +46,7 @@ impl GroupBuilder {
         let manager = self.pagefold.manager();
         let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
         manager.charge_metadata(GROUP_BYTES)?;
-        let budget = manager.frames.budget().max() / manager.frames.page_size() as u64;
+        let budget = || manager.frames.budget().max() / manager.frames.page_size() as u64;
         let state = manager
             .groups
             .add(&self.name, max, budget)
@@ -65,7 +65,7 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
 }
 
 /// A memory group. Clones are the same group; when the last one and all files opened through it are gone, so are its
-/// pages.
+/// pages, but for those that another group has pinned at that moment: they go when they are next reclaimed.
 #[derive(Clone, Debug)]
 pub struct Group {
     handle: Arc<Handle>,
@@ -115,6 +115,7 @@ impl Group {
     /// A limit that isn't a size, or too small for a few pages.
     pub fn set_max(&self, size: impl IntoSize) -> Result<(), Error> {
         let manager = self.pagefold().manager();
+        manager.refuse_child()?;
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
         manager.drain_entries();

@@ -109,8 +109,20 @@ pub(crate) struct GroupLists {
 /// Isolated frames on their way through reclaim.
 pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
 
-/// Frames whose page was removed while they were isolated: to be uncharged and dropped, without the lists' lock.
-pub(crate) type Orphans<'a> = Vec<OwnedFrame<'a>>;
+/// Frames whose page was removed while they were isolated. They are freed at once, which takes locks below the lists',
+/// and have to be uncharged.
+#[derive(Debug, Default)]
+#[must_use = "they are still charged"]
+pub(crate) struct Orphans {
+    pub(crate) count: u64,
+}
+
+impl Orphans {
+    fn free(&mut self, orphan: OwnedFrame<'_>) {
+        drop(orphan);
+        self.count += 1;
+    }
+}
 
 /// What reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
@@ -149,27 +161,30 @@ impl GroupLists {
     }
 
     /// Puts an isolated frame at the hot end of the list that its rank says.
-    pub(crate) fn put_back<'a>(&mut self, frames: &'a Frames, frame: IsolatedFrame, orphans: &mut Orphans<'a>) {
+    pub(crate) fn put_back(&mut self, frames: &Frames, frame: IsolatedFrame, orphans: &mut Orphans) {
         let id = frame.id();
         let list = self.list(Rank::of(frames, id));
         list.push_head(frames, id);
         if let Err(orphan) = frames.put_back(frame) {
             list.unlink(frames, id);
-            orphans.push(orphan);
+            orphans.free(orphan);
         }
     }
 
     /// Moves pages that are young no more on to cold, their references forgotten: all beyond the share of young.
-    pub(crate) fn ripen<'a>(&mut self, frames: &'a Frames, orphans: &mut Orphans<'a>) {
+    pub(crate) fn ripen(&mut self, frames: &Frames, orphans: &mut Orphans) {
         let young_max = Shares::of(self.len()).young;
         self.ripen_to(frames, young_max, orphans);
     }
 
-    fn ripen_to<'a>(&mut self, frames: &'a Frames, young_max: usize, orphans: &mut Orphans<'a>) {
-        let excess = self.young.len().saturating_sub(young_max);
+    fn ripen_to(&mut self, frames: &Frames, young_max: usize, orphans: &mut Orphans) {
         let mut ripe = Batch::<BATCH_MAX>::new();
-        for _ in 0..excess.div_ceil(BATCH_MAX) {
-            cut(frames, &mut self.young, excess.min(BATCH_MAX), &mut ripe);
+        loop {
+            let excess = self.young.len().saturating_sub(young_max);
+            cut(frames, &mut self.young, excess, &mut ripe);
+            if ripe.is_empty() {
+                break;
+            }
             for frame in ripe.drain(..) {
                 let _ = frames.take_referenced(&frame);
                 Rank { place: Place::Cold, ..Rank::of(frames, frame.id()) }.give(frames, &frame);
@@ -179,13 +194,7 @@ impl GroupLists {
     }
 
     /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age.
-    pub(crate) fn cut<'a>(
-        &mut self,
-        frames: &'a Frames,
-        wanted: usize,
-        ageing: usize,
-        orphans: &mut Orphans<'a>,
-    ) -> Cut {
+    pub(crate) fn cut(&mut self, frames: &Frames, wanted: usize, ageing: usize, orphans: &mut Orphans) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
         let shares = Shares::of(len);
@@ -217,13 +226,13 @@ impl GroupLists {
 
     /// Puts back at the cold end of main what [`cut_main`](Self::cut_main) took and nobody looked at; the page cut last
     /// goes first.
-    pub(crate) fn return_main<'a>(&mut self, frames: &'a Frames, frame: IsolatedFrame, orphans: &mut Orphans<'a>) {
+    pub(crate) fn return_main(&mut self, frames: &Frames, frame: IsolatedFrame, orphans: &mut Orphans) {
         let id = frame.id();
         let list = self.list(Rank::of(frames, id));
         list.push_tail(frames, id);
         if let Err(orphan) = frames.put_back(frame) {
             list.unlink(frames, id);
-            orphans.push(orphan);
+            orphans.free(orphan);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! A memory group: a tenant's limit, what is charged to it, its lists, its counters.
 //!
-//! - G1. A page is charged before its frame is taken, and uncharged before its frame is freed: `charged ≤ max` at
-//!   every moment, except after the limit was lowered.
+//! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed: `charged ≤ max` at every
+//!   moment, except after the limit was lowered.
 //! - G2. A page's group doesn't change while its frame is isolated; whoever isolates a frame may therefore lock the
 //!   group's lists without looking again.
 //!
 //! Lock order: the lists' lock is a leaf above the free frames' (`frames`); nobody holds two groups' lists.
 
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::lock::Mutex;
 
 use crate::error::Error;
@@ -16,14 +16,16 @@ use crate::reserve::Shortage;
 use crate::shadow::{Level, Shadow};
 use crate::stats::Counters;
 
+const UNLIMITED: u64 = 1 << 63;
+
 /// Everything about a group. Sizes are in pages.
 #[derive(Debug)]
 pub(crate) struct GroupState {
     pub(crate) id: u32,
     pub(crate) name: String,
+    /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so that a budget that
+    /// changes can't undo a limit that is being set.
     max: AtomicU64,
-    /// The limit is the whole budget, whatever that is.
-    unlimited: AtomicBool,
     charged: AtomicU64,
     peak: AtomicU64,
     pub(crate) lists: Mutex<GroupLists>,
@@ -43,8 +45,7 @@ impl GroupState {
         Ok(Self {
             id,
             name: name.to_owned(),
-            max: AtomicU64::new(max.unwrap_or(budget)),
-            unlimited: AtomicBool::new(max.is_none()),
+            max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
             charged: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             lists: Mutex::default(),
@@ -55,19 +56,19 @@ impl GroupState {
     }
 
     pub(crate) fn max(&self) -> u64 {
-        self.max.load(Ordering::Relaxed)
+        self.max.load(Ordering::Relaxed) & !UNLIMITED
     }
 
     pub(crate) fn set_max(&self, max: u64) {
-        self.unlimited.store(false, Ordering::Relaxed);
         self.max.store(max, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // Pairs with the one in `try_charge`.
     }
 
     /// The budget has `pages` pages now.
     pub(crate) fn budget_changed(&self, pages: u64) {
-        if self.unlimited.load(Ordering::Relaxed) {
-            self.max.store(pages, Ordering::Relaxed);
-        }
+        let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
+        let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) fn charged(&self) -> u64 {
@@ -84,13 +85,17 @@ impl GroupState {
         let before = self
             .charged
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |charged| (charged < max).then_some(charged + 1));
-        match before {
-            Ok(before) if before >= self.peak() => {
-                self.peak.fetch_max(before + 1, Ordering::Relaxed);
-                true
-            }
-            result => result.is_ok(),
+        let Ok(before) = before else { return false };
+        // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge.
+        fence(Ordering::SeqCst);
+        if before >= self.max() {
+            self.uncharge(1);
+            return false;
         }
+        if before >= self.peak() {
+            self.peak.fetch_max(before + 1, Ordering::Relaxed);
+        }
+        true
     }
 
     pub(crate) fn uncharge(&self, pages: u64) {

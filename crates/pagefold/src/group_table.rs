@@ -15,8 +15,14 @@ pub(crate) struct GroupTable {
 
 impl GroupTable {
     /// Adds a group with a limit in pages.
-    pub(crate) fn add(&self, name: &str, max: Option<u64>, budget: u64) -> Result<Arc<GroupState>, Error> {
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        max: Option<u64>,
+        budget: impl FnOnce() -> u64,
+    ) -> Result<Arc<GroupState>, Error> {
         let mut slots = self.slots.write();
+        forget(&mut slots);
         let taken = |group: &Arc<GroupState>| group.name == name && !group.abandoned.load(Ordering::Relaxed);
         if slots.iter().flatten().any(taken) {
             return Err(Error::GroupExists { group: name.to_owned() });
@@ -25,7 +31,7 @@ impl GroupTable {
             slots.push(None);
             slots.len() - 1
         });
-        let group = Arc::new(GroupState::new(free as u32, name, max, budget)?);
+        let group = Arc::new(GroupState::new(free as u32, name, max, budget())?);
         slots[free] = Some(Arc::clone(&group));
         Ok(group)
     }
@@ -46,10 +52,24 @@ impl GroupTable {
         slots.iter().flatten().max_by(|a, b| a.fullness().total_cmp(&b.fullness())).cloned()
     }
 
+    /// Whether `is` holds for any group.
+    pub(crate) fn any(&self, is: impl Fn(&GroupState) -> bool) -> bool {
+        self.slots.read().iter().flatten().any(|group| is(group))
+    }
+
+    /// One more than the highest number of a group.
+    pub(crate) fn len(&self) -> u32 {
+        self.slots.read().len() as u32
+    }
+
     /// Forgets abandoned groups that hold no page any more.
     pub(crate) fn sweep(&self) {
-        for slot in self.slots.write().iter_mut() {
-            slot.take_if(|group| group.abandoned.load(Ordering::Relaxed) && group.charged() == 0);
-        }
+        forget(&mut self.slots.write());
+    }
+}
+
+fn forget(slots: &mut [Option<Arc<GroupState>>]) {
+    for slot in slots {
+        slot.take_if(|group| group.abandoned.load(Ordering::Relaxed) && group.charged() == 0);
     }
 }

@@ -16,6 +16,8 @@ use crate::stats::Counters;
 
 /// How often a thread makes room for a part of the page map before it gives up: others may take the room.
 const ROOM_ATTEMPTS: u32 = 64;
+/// How often a page is loaded again because the file became shorter meanwhile: others may go on changing it.
+const SHORT_ATTEMPTS: u32 = 8;
 
 /// What is wanted of a page.
 enum Want<'b> {
@@ -27,6 +29,15 @@ enum Want<'b> {
     Presence,
 }
 
+/// What came of a load.
+enum Loaded<'a> {
+    /// The page is in memory, and pinned if that was wanted.
+    Page(Option<PinnedFrame<'a>>),
+    /// The file turned out to be shorter than was known. Its length was taken over, and the page isn't in memory: its
+    /// zeros would be taken for bytes of the file.
+    FileIsShorter,
+}
+
 impl Handle {
     /// The way of [`File::read_at`](crate::File::read_at) when one page in memory won't do.
     #[cold]
@@ -34,13 +45,12 @@ impl Handle {
         let mut done = 0;
         while done < buf.len() {
             let Some(at) = offset.checked_add(done as u64) else { break };
-            if at >= self.file.len() && at >= self.refreshed_len()? {
+            if at >= self.file.len() && at >= self.refreshed_len(at)? {
                 break;
             }
             let wanted = self.clip(at, buf.len() - done);
-            self.read_page(&mut buf[done..done + wanted], at)?;
-            // The load may have found out that the file has become shorter.
-            let there = self.clip(at, wanted);
+            // Fewer than wanted if the load found out that the file has become shorter.
+            let there = self.read_page(&mut buf[done..done + wanted], at)?;
             done += there;
             if there < wanted {
                 break;
@@ -49,11 +59,11 @@ impl Handle {
         Ok(done)
     }
 
-    fn refreshed_len(&self) -> Result<u64, Error> {
+    fn refreshed_len(&self, at: u64) -> Result<u64, Error> {
         if self.file.manager.frames.forked() {
             return Err(Error::Forked);
         }
-        self.file.refresh_len()
+        self.file.refresh_len(at)
     }
 
     /// How many of `wanted` bytes at `at` lie in the same page and in the file.
@@ -63,14 +73,14 @@ impl Handle {
         in_page.min(self.file.len().saturating_sub(at)).min(wanted as u64) as usize
     }
 
-    /// Reads bytes of one page.
-    fn read_page(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
+    /// Reads bytes of one page, and says how many of them the file has.
+    fn read_page(&self, into: &mut [u8], at: u64) -> Result<usize, Error> {
         if self.file.map.read(at, into) {
-            self.hits.add(1);
-            return Ok(());
+            self.hits.counter.add(1);
+            return Ok(into.len());
         }
         let page = at >> self.file.page_shift();
-        self.fault(page, Want::Copy { at, into }).map(|_| ())
+        self.fault(page, Want::Copy { at, into }).map(|(copied, _)| copied)
     }
 
     /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the file's last.
@@ -79,16 +89,16 @@ impl Handle {
         let shift = self.file.page_shift();
         let past_end = || self.past_end(page.saturating_mul(1 << shift), 1);
         let start = page.checked_mul(1 << shift).ok_or_else(past_end)?;
-        if start >= self.file.len() && start >= self.refreshed_len()? {
+        if start >= self.file.len() && start >= self.refreshed_len(start)? {
             return Err(past_end());
         }
         let pinned = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))?;
         let frame = match pinned {
             Some(frame) => {
-                self.hits.add(1);
+                self.hits.counter.add(1);
                 Some(frame)
             }
-            None => self.fault(page, Want::Pin)?,
+            None => self.fault(page, Want::Pin)?.1,
         };
         let len = self.clip(start, 1 << shift);
         // A file that became shorter while the page was read may not have it any more.
@@ -103,22 +113,37 @@ impl Handle {
         }
     }
 
-    /// Loads a page, or waits for whoever does, and takes from it what is wanted.
-    fn fault(&self, page: u64, mut want: Want<'_>) -> Result<Option<PinnedFrame<'_>>, Error> {
+    /// Loads a page, or waits for whoever does, and takes from it what is wanted. Says how many bytes were copied: fewer
+    /// than wanted, and no pin, if the file has become shorter.
+    fn fault(&self, page: u64, mut want: Want<'_>) -> Result<(usize, Option<PinnedFrame<'_>>), Error> {
         let manager = &*self.file.manager;
         if manager.frames.forked() {
             return Err(Error::Forked);
         }
-        let mut rooms_made = 0;
+        let (mut rooms_made, mut shortened) = (0, 0);
         let mut waited = false;
         loop {
+            // Somebody may have found out that the file has become shorter. A page past its end is never found.
+            let there = self.clip_want(page, &mut want);
+            if there == 0 {
+                return Ok((0, None));
+            }
             if self.file.map.state(page) == PageState::Loading {
                 waited = true;
                 self.wait(page)?;
             } else {
                 let frame = manager.take_frame(self.group.state())?;
                 match self.file.map.begin_load(page) {
-                    BeginLoad::Begun(loading) => return self.load(page, loading, frame, want),
+                    BeginLoad::Begun(loading) => {
+                        match self.load(page, loading, frame, &mut want)? {
+                            Loaded::Page(pin) => return Ok((there, pin)),
+                            Loaded::FileIsShorter if shortened < SHORT_ATTEMPTS => shortened += 1,
+                            Loaded::FileIsShorter => {
+                                return Err(self.file.read_failed(page, IoError::NoProgress));
+                            }
+                        }
+                        continue;
+                    }
                     BeginLoad::Resident => {}
                     BeginLoad::Busy => {
                         drop(frame);
@@ -148,8 +173,20 @@ impl Handle {
             };
             if found {
                 self.count_found(waited);
-                return Ok(pinned);
+                return Ok((there, pinned));
             }
+        }
+    }
+
+    /// Cuts what is wanted of a page down to what the file has of it, and says how much that is.
+    fn clip_want(&self, page: u64, want: &mut Want<'_>) -> usize {
+        match want {
+            Want::Copy { at, into } => {
+                let there = self.clip(*at, into.len());
+                *into = &mut std::mem::take(into)[..there];
+                there
+            }
+            Want::Pin | Want::Presence => self.clip(page << self.file.page_shift(), 1 << self.file.page_shift()),
         }
     }
 
@@ -159,7 +196,7 @@ impl Handle {
             Counters::add(&self.file.counters.waits, 1);
             Counters::add(&self.group.state().counters.waits, 1);
         } else {
-            self.hits.add(1);
+            self.hits.counter.add(1);
         }
     }
 
@@ -176,17 +213,18 @@ impl Handle {
         }
     }
 
+    /// Loads a page.
     fn load<'a>(
         &'a self,
         page: u64,
         loading: Loading<'a>,
         frame: ChargedFrame<'a>,
-        mut want: Want<'_>,
-    ) -> Result<Option<PinnedFrame<'a>>, Error> {
+        want: &mut Want<'_>,
+    ) -> Result<Loaded<'a>, Error> {
         let (file, group) = (&*self.file, self.group.state());
         let start = page << file.page_shift();
         let expected = self.clip(start, 1 << file.page_shift());
-        let read = self.read_into(&frame, start, &mut want);
+        let read = self.read_into(&frame, start, want);
         let got = match read {
             Ok(got) => got,
             Err(error) => {
@@ -196,6 +234,12 @@ impl Handle {
                 return Err(file.read_failed(page, error));
             }
         };
+        if got < expected {
+            drop(loading); // Who waits looks again.
+            drop(frame);
+            file.refresh_len(start)?;
+            return Ok(Loaded::FileIsShorter);
+        }
         let (level, refault) = group.welcome(loading.shadow());
         let level = if self.is_sequential() { Level::default() } else { level };
         file.counters.loaded(got, refault);
@@ -204,10 +248,7 @@ impl Handle {
         let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits() };
         let (isolated, pin) = loading.publish(frame.into_frame(), labels, pin);
         file.manager.enter(group, isolated);
-        if got < expected {
-            file.refresh_len()?;
-        }
-        Ok(pin)
+        Ok(Loaded::Page(pin))
     }
 
     /// Reads the page at `start` into `frame`, and what is wanted of it to where it is wanted.

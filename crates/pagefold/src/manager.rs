@@ -58,7 +58,8 @@ impl Manager {
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
         let mut failed = 0;
         loop {
-            let freed = if group.try_charge() {
+            let own_limit = !group.try_charge();
+            let freed = if !own_limit {
                 if let Some(frame) = self.frames.allocate() {
                     self.keep_reserves(group);
                     return Ok(ChargedFrame { frame, charge: Charge(group) });
@@ -75,7 +76,7 @@ impl Manager {
             }
             failed += 1;
             self.drain_entries();
-            let bound = if self.in_flight() { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
+            let bound = if self.in_flight(group, own_limit) { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
             if failed > bound {
                 return Err(self.limit_reached(group));
             }
@@ -90,9 +91,9 @@ impl Manager {
             return;
         }
         if shortages[0] != Shortage::None {
-            self.pass(group, HELP_BATCH);
+            self.pass(group, HELP_BATCH, false);
         } else if let Some(group) = self.groups.fullest() {
-            self.pass(&group, HELP_BATCH);
+            self.pass(&group, HELP_BATCH, false);
         }
         // Relaxed, both: a second helper would do no harm.
         self.helping.store(false, Ordering::Relaxed);
@@ -107,10 +108,11 @@ impl Manager {
         Shortage::of(limit, self.frames.available() as u64)
     }
 
-    /// Whether some pages are being loaded, or looked at by reclaim: those may become evictable without anybody's
-    /// help.
-    fn in_flight(&self) -> bool {
-        self.groups.all().iter().any(|group| group.charged() > group.lists.lock().len() as u64)
+    /// Whether pages are being loaded, or looked at by reclaim: those may become evictable without anybody's help.
+    /// Pages of `group`, if it is its own limit that was reached; of any group otherwise.
+    fn in_flight(&self, group: &GroupState, own_limit: bool) -> bool {
+        let some = |group: &GroupState| group.charged() > group.lists.lock().len() as u64;
+        if own_limit { some(group) } else { self.groups.any(some) }
     }
 
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
@@ -130,12 +132,20 @@ impl Manager {
         let maps_are_large = self.frames.stats().map_bytes > self.frames.budget().max() / MAPS_SHARE;
         let made = (maps_are_large && self.frames.sweep_maps(MAPS_BATCH) > 0)
             || self.drain_extent()
-            || self.frames.sweep_maps(MAPS_BATCH) > 0;
+            || self.frames.sweep_maps(MAPS_BATCH) > 0
+            // Parts of maps become idle as the coldest pages go. The next turn finds them, if this one doesn't.
+            || self.reclaim_any(MAPS_BATCH) > 0;
         if made { Ok(()) } else { Err(self.limit_reached(group)) }
+    }
+
+    /// Refuses a forked child.
+    pub(crate) fn refuse_child(&self) -> Result<(), Error> {
+        if self.frames.forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Charges metadata of ours to the budget.
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
+        self.refuse_child()?;
         let _turn = self.room_making.lock();
         while !self.frames.budget().try_charge(bytes) {
             if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 {
@@ -148,6 +158,7 @@ impl Manager {
 
     /// Lowers or raises the budget.
     pub(crate) fn resize(&self, size: Size) -> Result<(), Error> {
+        self.refuse_child()?;
         let _turn = self.room_making.lock();
         let budget = self.frames.budget();
         let before = budget.max();
@@ -156,20 +167,33 @@ impl Manager {
             if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 {
                 let used = Size(budget.used());
                 self.frames.set_budget(before);
+                self.tell_groups(before);
                 return Err(Error::BudgetBusy { size, used });
             }
         }
-        let pages = size.0 / self.frames.page_size() as u64;
-        for group in self.groups.all() {
-            group.budget_changed(pages);
-        }
+        self.tell_groups(size.0);
         Ok(())
+    }
+
+    /// Groups made before see it here; those made later read the budget under the table's lock.
+    fn tell_groups(&self, budget: u64) {
+        for group in self.groups.all() {
+            group.budget_changed(budget / self.frames.page_size() as u64);
+        }
     }
 
     /// Gives one extent of frames back to the system. False if every one has a page that can't be moved out now.
     fn drain_extent(&self) -> bool {
-        (0..self.frames.extents().min(EXTENTS_TRIED)).any(|_| {
+        let mut tried = 0;
+        (0..self.frames.extents()).any(|_| {
+            if tried == EXTENTS_TRIED {
+                return false;
+            }
             let Some(drain) = self.frames.begin_drain() else { return false };
+            if drain.is_pinned() {
+                return false; // Nothing would come of it but evictions.
+            }
+            tried += 1;
             for attempt in 0..DRAIN_ATTEMPTS {
                 if attempt > 0 {
                     sleep(Duration::from_micros(50));
@@ -196,9 +220,9 @@ impl Manager {
                 self.release(&group, [frame]);
             }
             Err(pinned) => {
-                let mut orphans = Orphans::new();
+                let mut orphans = Orphans::default();
                 group.lists.lock().put_back(&self.frames, pinned, &mut orphans);
-                self.release(&group, orphans);
+                group.uncharge(orphans.count);
             }
         }
     }

@@ -53,7 +53,9 @@ impl Manager {
         let (mut freed, mut looked_at) = (0, 0);
         let bound = 2 * group.lists.lock().len() + BATCH_MAX;
         while freed < wanted && looked_at < bound {
-            let pass = self.pass(group, wanted - freed);
+            // Pages that are used again and again while they are looked at have to go in the end.
+            let insist = looked_at > bound / 2;
+            let pass = self.pass(group, wanted - freed, insist);
             if pass.looked_at == 0 {
                 break;
             }
@@ -63,31 +65,32 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages, of the groups that use the largest share of their limits first.
+    /// Frees about `wanted` pages: of the group that uses the largest share of its limit, and if that has too few that
+    /// can go, of the others in turn.
     pub(crate) fn reclaim_any(&self, wanted: usize) -> usize {
-        let mut groups = self.groups.all();
-        groups.sort_by(|a, b| b.fullness().total_cmp(&a.fullness()));
-        let mut freed = 0;
-        for group in groups {
+        let fullest = self.groups.fullest();
+        let mut freed = fullest.as_ref().map_or(0, |group| self.reclaim_group(group, wanted));
+        for number in 0..self.groups.len() {
             if freed >= wanted {
                 break;
             }
-            freed += self.reclaim_group(&group, wanted - freed);
+            let other = self.groups.get(number).filter(|group| fullest.as_ref().is_none_or(|it| it.id != group.id));
+            freed += other.map_or(0, |group| self.reclaim_group(&group, wanted - freed));
         }
         freed
     }
 
-    /// One pass over a group's lists that frees up to `wanted` pages.
-    pub(crate) fn pass(&self, group: &GroupState, wanted: usize) -> Pass {
+    /// One pass over a group's lists that frees up to `wanted` pages; if it has to `insist`, it takes them as they come.
+    pub(crate) fn pass(&self, group: &GroupState, wanted: usize, insist: bool) -> Pass {
         let frames = &*self.frames;
-        let mut orphans = Orphans::new();
+        let mut orphans = Orphans::default();
         let mut sorting = Sorting::default();
         // Relaxed: a number of pages that may as well age a pass later.
         let ageing = group.ageing_due.swap(0, Ordering::Relaxed) as usize;
         let cut = group.lists.lock().cut(frames, wanted, ageing, &mut orphans);
         let looked_at = cut.cold.len() + cut.surplus.len();
 
-        let challengers = sort_cut(frames, cut, &mut sorting);
+        let challengers = sort_cut(frames, cut, insist, &mut sorting);
         if !challengers.is_empty() {
             duel(frames, group, challengers, &mut sorting, &mut orphans);
         }
@@ -98,7 +101,8 @@ impl Manager {
             lists.put_back(frames, frame, &mut orphans);
         }
         drop(lists);
-        Pass { freed: freed + self.release(group, orphans), looked_at }
+        group.uncharge(orphans.count);
+        Pass { freed: freed + orphans.count as usize, looked_at }
     }
 
     /// Evicts the victims; those that are pinned stay.
@@ -135,7 +139,7 @@ impl Manager {
 }
 
 /// Decides on what was cut off, but for the pages that have to fight for a place in main.
-fn sort_cut(frames: &Frames, cut: Cut, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
+fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
     for frame in cut.cold.iter().chain(&cut.surplus).chain(&cut.ageing) {
         frames.prefetch_word(frame);
     }
@@ -146,7 +150,7 @@ fn sort_cut(frames: &Frames, cut: Cut, sorting: &mut Sorting) -> Batch<BATCH_MAX
     }
     for frame in cut.surplus {
         let level = Rank::of(frames, frame.id()).level;
-        if frames.take_referenced(&frame) {
+        if frames.take_referenced(&frame) && !insist {
             sorting.stay(frames, frame, Rank::main(level.up()));
         } else {
             sorting.victims.push(frame);
@@ -157,7 +161,7 @@ fn sort_cut(frames: &Frames, cut: Cut, sorting: &mut Sorting) -> Batch<BATCH_MAX
     for frame in cut.cold {
         let level = Rank::of(frames, frame.id()).level;
         let level = if frames.take_referenced(&frame) { level.up() } else { level };
-        if level.index() == 0 {
+        if level.index() == 0 || insist {
             sorting.victims.push(frame);
         } else if main_room > 0 {
             main_room -= 1;
@@ -171,12 +175,12 @@ fn sort_cut(frames: &Frames, cut: Cut, sorting: &mut Sorting) -> Batch<BATCH_MAX
 }
 
 /// Each challenger meets pages from the cold end of main, until one is unused: the lower level of the two is evicted.
-fn duel<'a>(
-    frames: &'a Frames,
+fn duel(
+    frames: &Frames,
     group: &GroupState,
     challengers: Batch<BATCH_MAX>,
     sorting: &mut Sorting,
-    orphans: &mut Orphans<'a>,
+    orphans: &mut Orphans,
 ) {
     let mut opponents = Batch::<{ TRIES * BATCH_MAX }>::new();
     group.lists.lock().cut_main(frames, TRIES * challengers.len(), &mut opponents);

@@ -71,6 +71,9 @@ mod registry {
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
     use std::cell::Cell;
 
+    /// The registry's lock is held for microseconds.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+
     struct Registry {
         /// All blocks that were ever made.
         blocks: Vec<&'static Block>,
@@ -143,7 +146,8 @@ mod registry {
 
     /// The counter is being dropped, so nobody adds to it.
     pub(super) fn give_place(place: usize) {
-        let mut registry = REGISTRY.lock();
+        // A forked child may have inherited the lock taken, for good: rather lose a place.
+        let Some(mut registry) = REGISTRY.try_lock_for(PATIENCE) else { return };
         for number in registry.blocks.iter().map(|block| at(block, place)) {
             // Relaxed, and only where there is something: a place that was never used takes no memory.
             if number.load(Ordering::Relaxed) != 0 {
