@@ -2,10 +2,12 @@
 //!
 //! | tag (bits 0–1) | state | the other bits |
 //! |---|---|---|
-//! | 0 | *vacant*: not in memory | 2–63: the shadow of the last eviction, 0 if there was none |
-//! | 1 | *loading*: somebody reads it | 2: `WAITED`, somebody sleeps until it is there |
-//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: free, for dirty · 12–41: frame · 4–11 and 42–63: its generation |
+//! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
+//! | 1 | *loading*: somebody reads it | 3: `WAITED`, somebody sleeps until it is there |
+//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: free, for dirty · 4–33: the frame's generation · 34–63: frame |
 //! | 3 | free, for a swap slot | |
+//!
+//! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame is at the top, one shift away.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
 //! ```text
@@ -33,21 +35,19 @@ const LOADING: u64 = 1;
 const RESIDENT: u64 = 2;
 
 /// In a *loading* word: somebody is in the wait table for it.
-const WAITED: u64 = 1 << 2;
-/// In a *resident* word: a reader came by since reclaim last looked.
+const WAITED: u64 = 1 << 3;
+/// In a *resident* word, and in no other: a reader came by since reclaim last looked.
 const REFERENCED: u64 = 1 << 2;
 
-const SHADOW_SHIFT: u32 = 2;
-const FRAME_SHIFT: u32 = 12;
-/// Bits of a frame's number: 4 TiB of 4 KiB frames.
-pub(crate) const FRAME_BITS: u32 = 30;
-const GENERATION_LOW_SHIFT: u32 = 4;
-const GENERATION_LOW_BITS: u32 = FRAME_SHIFT - GENERATION_LOW_SHIFT;
-const GENERATION_HIGH_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
+const SHADOW_SHIFT: u32 = 3;
+const GENERATION_SHIFT: u32 = 4;
 /// Bits of a frame's generation.
-pub(crate) const GENERATION_BITS: u32 = GENERATION_LOW_BITS + 64 - GENERATION_HIGH_SHIFT;
+pub(crate) const GENERATION_BITS: u32 = 30;
+const FRAME_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
+/// Bits of a frame's number: 4 TiB of 4 KiB frames.
+pub(crate) const FRAME_BITS: u32 = 64 - FRAME_SHIFT;
 
-const _: () = assert!(GENERATION_BITS == 30, "the words above are all there is");
+const _: () = assert!(FRAME_BITS == 30, "the words above are all there is");
 
 /// What a page word says, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +92,7 @@ impl PageWord {
 
     pub(crate) fn resident(frame: FrameId, generation: u32) -> Self {
         debug_assert!(generation >> GENERATION_BITS == 0 && frame.index() >> FRAME_BITS == 0);
-        let low = u64::from(generation) & ((1 << GENERATION_LOW_BITS) - 1);
-        let high = u64::from(generation) >> GENERATION_LOW_BITS;
-        let generation = low << GENERATION_LOW_SHIFT | high << GENERATION_HIGH_SHIFT;
+        let generation = u64::from(generation) << GENERATION_SHIFT;
         Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | generation)
     }
 
@@ -122,14 +120,13 @@ impl PageWord {
     /// The number of a resident page's frame.
     #[inline]
     pub(crate) fn frame_number(self) -> usize {
-        // Two shifts, rather than a mask that takes a register of its own.
-        (self.0 << (64 - GENERATION_HIGH_SHIFT) >> (64 - FRAME_BITS)) as usize
+        (self.0 >> FRAME_SHIFT) as usize
     }
 
     /// Whether the page is resident, and was used since reclaim last looked: a hit has nothing to note.
     #[inline]
     pub(crate) fn is_hot(self) -> bool {
-        self.0 & (TAG | REFERENCED) == RESIDENT | REFERENCED
+        self.0 & REFERENCED != 0
     }
 
     /// Where the frame of a resident page lies in an arena of pages of 2^`page_shift` bytes.

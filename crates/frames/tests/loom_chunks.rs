@@ -145,7 +145,7 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
             Detach::Listed(frame) => drop(frame),
             Detach::Vacant | Detach::Orphaned => {}
             // The file's owner would wait for whoever has the page; the model ends here.
-            Detach::Busy => {
+            Detach::Busy | Detach::Pinned => {
                 evictor.join().unwrap();
                 return;
             }

@@ -24,7 +24,7 @@ fn reclaim(frames: &Frames, frame: FrameId) {
 fn remove(map: &PageMap) {
     match map.detach(0, 2) {
         Detach::Listed(frame) => drop(frame),
-        Detach::Vacant | Detach::Busy | Detach::Loading | Detach::Orphaned => {}
+        Detach::Vacant | Detach::Busy | Detach::Pinned | Detach::Loading | Detach::Orphaned => {}
     }
 }
 

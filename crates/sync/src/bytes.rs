@@ -198,15 +198,20 @@ mod wide {
             match len {
                 8 => word(from, to),
                 0..8 => bytes(from, to, len),
-                9.. if len < STRING_COPY_MIN => {
-                    // Whole words from the front; the last word overlaps the one before.
-                    let last = len - 8;
+                9..16 => {
+                    // The second word overlaps the first.
+                    word(from, to);
+                    word(from.add(len - 8), to.add(len - 8));
+                }
+                16.. if len < STRING_COPY_MIN => {
+                    // Pairs of words from the front; the last pair overlaps the one before.
+                    let last = len - 16;
                     let mut at = 0;
                     while at < last {
-                        word(from.add(at), to.add(at));
-                        at += 8;
+                        pair(from.add(at), to.add(at));
+                        at += 16;
                     }
-                    word(from.add(last), to.add(last));
+                    pair(from.add(last), to.add(last));
                 }
                 _ => string(from, to, len),
             }
@@ -222,6 +227,18 @@ mod wide {
         unsafe {
             asm!("mov {}, qword ptr [{}]", out(reg) word, in(reg) from, options(nostack, preserves_flags, readonly));
             to.cast::<u64>().write_unaligned(word);
+        }
+    }
+
+    /// # Safety
+    /// 16 bytes at both.
+    #[inline(always)]
+    unsafe fn pair(from: *const u8, to: *mut u8) {
+        let pair: core::arch::x86_64::__m128i;
+        // SAFETY: the caller's; see `word`.
+        unsafe {
+            asm!("movdqu {}, [{}]", out(xmm_reg) pair, in(reg) from, options(nostack, preserves_flags, readonly));
+            to.cast::<core::arch::x86_64::__m128i>().write_unaligned(pair);
         }
     }
 

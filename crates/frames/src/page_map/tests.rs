@@ -82,7 +82,7 @@ fn a_removed_page_is_its_removers_or_its_holders() {
     let frame = load(&map, 0, 1);
     frames.put_back(frame).unwrap();
     let pin = map.pin(0).unwrap();
-    assert!(matches!(map.detach(0, 1), Detach::Busy), "it is pinned");
+    assert!(matches!(map.detach(0, 1), Detach::Pinned), "it is pinned");
     drop(pin);
     let Detach::Listed(owned) = map.detach(0, 1) else { panic!("it is listed") };
     assert!(frames.isolate(owned.id()).is_none(), "the remover alone takes it off its list");

@@ -14,7 +14,7 @@ pub const SEGMENT: u64 = 4;
 /// The pages that all maps together can have.
 pub const PAGES: u64 = 8;
 /// What frames leave for page maps.
-const MAP_RESERVE: u64 = 4096;
+const MAP_RESERVE: u64 = 8192;
 
 /// An arena of `count` frames, none of them used yet, and a budget for all of it and for every page word.
 pub fn frames(count: usize) -> Arc<Frames> {
