@@ -9,7 +9,7 @@
 //! cargo run --release -p bench -- peers all        all of it
 //! ```
 //!
-//! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot FILE.svg` draws bars.
+//! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot FILE.svg` draws the headline figures.
 //! Everything is small and short with `--quick`.
 //!
 //! How it is done: [`accesses`] are decided beforehand and the same for all; a [`subject`] is a loop around one read,
@@ -24,6 +24,8 @@ mod instruction;
 mod machine;
 mod mapping;
 mod measure;
+mod metric;
+mod perfect_lfu;
 mod plot;
 mod random;
 mod record;
@@ -40,15 +42,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Parser;
 
-use crate::cli::{Cli, Command, Common, Output, Peers};
+use crate::cli::{Cli, Command, Common, Peers};
 use crate::experiments::{atomics, hit, miss, miss_rate, scan};
 use crate::record::{Record, Report};
 use crate::settings::{All, Usage};
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    match run(cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");
@@ -64,16 +65,36 @@ fn run(cli: Cli) -> Result<()> {
     }
 }
 
+const QUICK: &str = "--quick: shows that everything works; the figures mean nothing.";
+
 fn compare(peers: &Peers) -> Result<()> {
-    let (output, reports) = match peers {
-        Peers::Hit(args) if args.count => (&args.common.output, vec![atomics::run(&settings::atomics(args)?)?]),
-        Peers::Hit(args) => (&args.common.output, vec![hit::run(&settings::hit(args)?)?]),
-        Peers::Miss(args) => (&args.common.output, vec![miss::run(&settings::miss(args)?)?]),
-        Peers::MissRate(args) => (&args.common.output, vec![miss_rate::run(&settings::miss_rate(args)?)?]),
-        Peers::Scan(args) => (&args.common.output, vec![scan::run(&settings::scan(args)?)?]),
-        Peers::All(args) => (&args.common.output, all(&args.common)?),
-    };
-    print(&reports, output)
+    let common = peers.common();
+    // Before anything takes long: a measurement mustn't be lost to a mistyped path.
+    if let Some(path) = &common.output.plot {
+        plot::prepare(path)?;
+    }
+    if common.quick && common.output.json {
+        eprintln!("bench: {QUICK}");
+    } else if common.quick {
+        say(&format!("{QUICK}\n"))?;
+    }
+    let reports = measure(peers)?;
+    print(&reports, common.output.json)?;
+    match &common.output.plot {
+        Some(path) => plot::write(&reports, path, common.quick),
+        None => Ok(()),
+    }
+}
+
+fn measure(peers: &Peers) -> Result<Vec<Report>> {
+    Ok(match peers {
+        Peers::Hit(args) if args.count => vec![atomics::run(&settings::atomics(args)?)?],
+        Peers::Hit(args) => vec![hit::run(&settings::hit(args)?)?],
+        Peers::Miss(args) => vec![miss::run(&settings::miss(args)?)?],
+        Peers::MissRate(args) => vec![miss_rate::run(&settings::miss_rate(args)?)?],
+        Peers::Scan(args) => vec![scan::run(&settings::scan(args)?)?],
+        Peers::All(args) => all(&args.common)?,
+    })
 }
 
 fn all(common: &Common) -> Result<Vec<Report>> {
@@ -91,11 +112,8 @@ fn all(common: &Common) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
-fn print(reports: &[Report], output: &Output) -> Result<()> {
-    if let Some(path) = &output.plot {
-        plot::write(reports, path)?;
-    }
-    let text = if output.json {
+fn print(reports: &[Report], json: bool) -> Result<()> {
+    let text = if json {
         for note in reports.iter().flat_map(|report| &report.notes) {
             eprintln!("bench: {note}");
         }
@@ -104,6 +122,10 @@ fn print(reports: &[Report], output: &Output) -> Result<()> {
     } else {
         reports.iter().map(table::render).collect::<Vec<_>>().join("\n")
     };
+    say(&text)
+}
+
+fn say(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         // Whoever reads has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

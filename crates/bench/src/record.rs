@@ -39,6 +39,10 @@ pub(crate) struct Report {
     pub(crate) about: String,
     /// The metric of the overview and of the plot.
     pub(crate) headline: &'static str,
+    /// Repetitions of each figure; none if it was counted or computed once.
+    pub(crate) rounds: Option<u32>,
+    /// What words in the table mean, right below it.
+    pub(crate) legend: String,
     /// What a reader has to know about the figures, such as a subject that missed when it shouldn't.
     pub(crate) notes: Vec<String>,
     /// The figures.
@@ -49,7 +53,8 @@ pub(crate) struct Report {
 impl Report {
     /// An empty report of `experiment`, measured here.
     pub(crate) fn new(experiment: &'static str, headline: &'static str, about: String) -> Self {
-        Self { experiment, about, headline, notes: Vec::new(), records: Vec::new(), machine: Machine::here() }
+        let (legend, notes, records) = (String::new(), Vec::new(), Vec::new());
+        Self { experiment, about, headline, rounds: None, legend, notes, records, machine: Machine::here() }
     }
 
     /// Adds one figure.

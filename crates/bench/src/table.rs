@@ -2,15 +2,21 @@
 
 use std::fmt::Write;
 
+use crate::metric::words;
 use crate::record::{Record, Report};
 
-/// What a terminal or a log shows of a report: a block for each workload, then the headline metric of all of them.
+/// What a terminal or a log shows of a report: the headline metric of all workloads, then a
+/// block for each of them.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}: {}\n", report.experiment, report.about);
     if let Some(first) = report.records.first() {
         let _ = writeln!(text, "{}", first.machine);
     }
     let workloads = distinct(report.records.iter().map(workload_of));
+    if workloads.len() > 1 {
+        text += &overview(report, &workloads);
+        text += &legend(report);
+    }
     for workload in &workloads {
         let records: Vec<&Record> = report.records.iter().filter(|record| workload_of(record) == *workload).collect();
         let columns = distinct(records.iter().map(|record| record.metric.as_str()));
@@ -22,13 +28,17 @@ pub(crate) fn render(report: &Report) -> String {
         let _ = writeln!(text, "\n{workload}");
         text += &grid(&header, &distinct(records.iter().map(|record| label_of(record))), cell);
     }
-    if workloads.len() > 1 {
-        text += &overview(report, &workloads);
+    if workloads.len() == 1 {
+        text += &legend(report);
     }
     for note in &report.notes {
         let _ = writeln!(text, "note: {note}");
     }
     text
+}
+
+fn legend(report: &Report) -> String {
+    if report.legend.is_empty() { String::new() } else { format!("{}\n", report.legend) }
 }
 
 fn overview(report: &Report, workloads: &[&str]) -> String {
@@ -39,7 +49,8 @@ fn overview(report: &Report, workloads: &[&str]) -> String {
     };
     let rows = distinct(records.iter().map(|record| label_of(record)));
     let header: Vec<String> = workloads.iter().map(|&workload| workload.to_owned()).collect();
-    format!("\n{}\n{}", report.headline, grid(&header, &rows, cell))
+    let words = words(report.headline);
+    format!("\n{} ({}; {})\n{}", words.name, report.headline, words.better, grid(&header, &rows, cell))
 }
 
 /// The row of a record: another way of using a subject is a row of its own.
@@ -128,11 +139,13 @@ mod tests {
             report.add(subject, workload, "ratio", "x", Summary::exact(value));
         }
         report.add("pagefold", "page(n), 8 B", "ratio", "x", Summary { median: 1.5, min: 1.25, max: 2.0 });
+        report.legend = "8 B: few.".to_owned();
         report.notes.push("mind the gap".to_owned());
         let text = render(&report);
         assert!(text.starts_with("hit: About.\n"), "{text}");
         assert!(text.contains("pagefold page(n)  1.50 (1.25-2.00)\n"), "{text}");
         assert!(text.contains("moka              50.0  55.0\n"), "{text}");
+        assert!(text.contains("55.0\n  pagefold page(n)  1.50\n8 B: few.\n\n8 B\n"), "{text}");
         assert!(text.contains("zipf\n  array"), "{text}");
         assert!(text.ends_with("note: mind the gap\n"), "{text}");
     }

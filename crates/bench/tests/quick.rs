@@ -67,7 +67,7 @@ fn misses_are_compared_with_pread() {
 fn no_policy_beats_the_optimum() {
     let records = records(&["peers", "miss-rate"]);
     let best = value(&records, "static-optimum", "miss_ratio");
-    for subject in ["vmcache", "quick_cache", "foyer-s3fifo", "moka", "mutex-lru", "pagefold"] {
+    for subject in ["perfect-lfu", "vmcache", "quick_cache", "foyer-s3fifo", "moka", "mutex-lru", "pagefold"] {
         let ratio = value(&records, subject, "miss_ratio");
         assert!(ratio > best - 1.0 && ratio < 40.0, "{subject} missed {ratio} %, the optimum is {best} %");
     }
@@ -100,9 +100,11 @@ fn text_and_a_plot_name_the_subjects() {
     let directory = tempfile::tempdir().expect("a directory");
     let plot = directory.path().join("plot.svg");
     let path = plot.to_str().expect("a path in UTF-8");
-    let output = bench(&["peers", "scan", "--quick", "--rounds", "1", "--subjects", "mutex-lru", "--plot", path]);
+    let output = bench(&["peers", "scan", "--quick", "--rounds", "1", "--subjects", "mutex-lru,moka", "--plot", path]);
     assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("mutex-lru"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("--quick: shows that everything works; the figures mean nothing.\n"), "{text}");
+    assert!(text.contains("mutex-lru"));
     assert!(std::fs::read_to_string(&plot).expect("a plot").contains("mutex-lru"));
 }
 
@@ -112,6 +114,9 @@ fn mistakes_are_told_apart_from_failures() {
     assert_eq!(misplaced.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&misplaced.stderr).contains("dashmap has no place in miss"));
     assert_eq!(bench(&["peers", "hit", "--subjects", "nobody"]).status.code(), Some(2));
+    let unwritable = bench(&["peers", "scan", "--plot", "/nowhere/at/all.svg"]);
+    assert_eq!(unwritable.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&unwritable.stderr).contains("cannot write the plot to /nowhere/at/all.svg: No"));
     let failed = bench(&["peers", "hit", "--quick", "--file", "/nowhere/at/all"]);
     assert_eq!(failed.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&failed.stderr).contains("cannot create /nowhere/at/all"));

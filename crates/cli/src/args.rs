@@ -8,13 +8,12 @@ use clap_complete::Shell;
 
 use crate::choices::{BackendChoice, Groups};
 use crate::generate::Pattern;
-use crate::trace::THREADS_MAX;
 use crate::trace_line::Format;
-use crate::units::{parse_count, parse_duration, parse_positive_size};
+use crate::units::{parse_count, parse_duration, parse_positive_size, parse_seed, parse_threads};
 
 /// Files larger than memory, read through a page cache with a real budget, for many tenants at once.
 #[derive(Debug, Parser)]
-#[command(name = "pagefold", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "pagefold", version, max_term_width = 100, arg_required_else_help = true, propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -51,7 +50,7 @@ pub(crate) struct ReplayArgs {
     /// bytes, group and thread are any names. With a header the columns may come in any order, among others. Or a
     /// block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Empty
     /// lines and lines that begin with `#` are skipped. Each group named in the trace becomes a group, each thread a
-    /// thread; a trace that names no threads is replayed by one, in order.
+    /// thread; a trace that names no threads is replayed by one, in order, or dealt to --threads.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -61,6 +60,7 @@ pub(crate) struct ReplayArgs {
 
     /// What a block list counts in [default: the page size]
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, requires = "trace", help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) block_size: Option<u64>,
 
     /// Leave writes out of the trace; without this they are an error
@@ -83,29 +83,35 @@ pub(crate) struct ReplayArgs {
     /// Length of each generated read
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) read_size: u64,
 
     /// Size of the temporary file, or the part of FILE to use
     ///
     /// By default the temporary file is 1 GiB, or as long as the trace needs, and all of FILE is used.
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) size: Option<u64>,
 
     /// Stop each run after this time [default: 10s, or when the trace ends]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) time: Option<Duration>,
 
     /// Stop each run after so many operations, as in 5M
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) ops: Option<u64>,
 
     /// Seed of generated accesses and of the temporary file's content
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Accesses")]
+    #[arg(long, value_name = "N", value_parser = parse_seed, default_value = "1", help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) seed: u64,
 
     /// Memory budget; a list, as in 64MiB,128MiB,256MiB, gives one run each and a hit-rate curve
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_positive_size)]
     #[arg(default_value = "128MiB", help_heading = "Memory")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) memory: Vec<u64>,
 
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
@@ -114,15 +120,18 @@ pub(crate) struct ReplayArgs {
     /// add up to more than the budget; then the groups compete for it. Threads are dealt to the groups in turn, unless
     /// a trace names the group of each operation.
     #[arg(long, value_name = "GROUPS", help_heading = "Memory")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) groups: Option<Groups>,
 
     /// Number of threads [default: one for each group, or the trace's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX as i64))]
-    #[arg(help_heading = "Memory")]
+    ///
+    /// The operations of a trace are dealt to them in turn; a trace that names threads itself brings their number.
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_hyphen_values = true, help_heading = "Memory")]
     pub(crate) threads: Option<u16>,
 
     /// Page size, a power of two from 4KiB to 2MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB", help_heading = "Memory")]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) page_size: u64,
 
     /// How pages are read: posix, pool[:THREADS], direct, buffered, simulated
@@ -134,7 +143,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) pretouch: bool,
 
     /// Compare every byte read with what the file holds [default for a temporary file]
-    #[arg(long, overrides_with = "no_verify", help_heading = "Checks and output")]
+    #[arg(long, conflicts_with = "no_verify", help_heading = "Checks and output")]
     pub(crate) verify: bool,
 
     /// Compare nothing
@@ -185,14 +194,17 @@ Examples:
   A compressed trace, the result as JSON
       zstdcat day.csv.zst | pagefold replay data.bin --trace - --json
 
-Sizes are in bytes, or in KiB, MiB, GiB and TiB. Times are in seconds, or in ms, s, m and h.
+Sizes are in bytes, or in KiB, MiB, GiB and TiB; K and KB, M and MB and so on mean the same (1 MB is \
+1 MiB). Times are in seconds, or in ms, s, m and h.
 
 In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are the time that a read \
 took, hit or miss. `in` is what came from the backend; a refault is the return of a page that was evicted. `peak` is \
-the most memory that was charged at any moment. `CPU/op` of a group is the time of its threads, which \
+the most memory that was charged at any moment; a page is charged to the group that loads it, and other groups that read \
+it hit. `CPU/op` of a group is the time of its threads, which \
 includes choosing and checking; that of the total is all of the process.
 
 Ctrl-C stops the run, prints what was done so far and removes the temporary file; pressed again, it ends at once.
 
-Exit code: 0 done; 1 a file, a trace or a check failed; 2 the command line makes no sense; 130 Ctrl-C.
+Exit code: 0 done; 1 a file, a trace or a check failed; 2 the command line makes no sense; 130 Ctrl-C (SIGINT), \
+143 SIGTERM, 129 SIGHUP.
 ";

@@ -7,7 +7,7 @@
 //! | `generate`, `zipf` | made-up accesses |
 //! | `content`, `temp_file`, `target` | the file that is read |
 //! | `plan`, `accesses` | which thread reads what, for which group |
-//! | `run`, `worker`, `backend`, `process` | a run within one budget |
+//! | `run`, `worker`, `backend`, `process`, `machine` | a run within one budget |
 //! | `report`, `table`, `plot`, `live` | what the user sees |
 //! | `failure`, `signals` | how it ends |
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod content;
 mod failure;
 mod generate;
 mod live;
+mod machine;
 mod plan;
 mod plot;
 mod process;

@@ -124,8 +124,8 @@ fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Fa
             Ok(limits.iter().map(|(name, limit)| group(name.clone(), Some(*limit))).collect())
         }
         Some(Groups::Count(count)) if !named.is_empty() && named.len() != *count => Err(Failure::usage(format!(
-            "--groups {count}: the trace names {} groups; leave --groups out, or give each a limit (--groups {}=64MiB,…)",
-            named.len(),
+            "--groups {count}: the trace names {}; leave --groups out, or give each a limit (--groups {}=64MiB,…)",
+            units::plural(named.len() as u64, "group"),
             named[0]
         ))),
         _ if named.len() > GROUPS_MAX => {

@@ -1,5 +1,6 @@
 //! `pagefold replay`: from the arguments to the printed report.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use crate::choices::{BackendChoice, Groups};
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::live;
+use crate::machine;
 use crate::plan::Plan;
 use crate::plot;
 use crate::report::{Report, Workload};
@@ -18,6 +20,7 @@ use crate::signals;
 use crate::table;
 use crate::target::Target;
 use crate::trace::{Options, Trace};
+use crate::units;
 
 /// Size of the temporary file if nothing says otherwise.
 const SIZE_DEFAULT: u64 = 1 << 30;
@@ -28,12 +31,22 @@ const SIZE_DEFAULT: u64 = 1 << 30;
 /// Whatever kept it from being done, or ended it early; then what was done so far has been printed.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     check_arguments(args)?;
+    machine::check_budget(args.memory.iter().copied().max().unwrap_or(0), args.pretouch)?;
     signals::listen()?;
     let user_file = args.file.as_deref().map(|path| Target::user(path, args.size)).transpose()?;
     let trace = args.trace.as_deref().map(|path| load_trace(args, path)).transpose()?;
     let size = size(args, user_file.as_ref(), trace.as_ref())?;
     let (writes_skipped, trace_memory_bytes) =
         trace.as_ref().map_or((0, 0), |trace| (trace.writes_skipped, trace.memory_bytes()));
+    if let Some(trace) = trace.as_ref().filter(|trace| trace.first >= size) {
+        units::warn(&format!(
+            "nothing can be read: all {} of the trace begin past the end of the file ({}); the first byte that is asked \
+             for is {}",
+            units::plural(trace.requests, "operation"),
+            units::bytes(size),
+            trace.first,
+        ));
+    }
     let plan = Plan::new(args, trace, size)?;
     for &memory in &args.memory {
         run::check_sizes(&plan, memory, args.page_size)?;
@@ -75,6 +88,7 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
     if args.plot.is_some() && args.memory.len() < 2 {
         return Err(Failure::usage("--plot draws a curve: give it two budgets or more, as in --memory 64MiB,128MiB"));
     }
+    args.plot.as_deref().map_or(Ok(()), check_plot_name)?;
     if args.backend == BackendChoice::Simulated && args.file.is_some() {
         return Err(Failure::usage("--backend simulated has no files: leave FILE out"));
     }
@@ -86,8 +100,38 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
         if !directory.is_dir() || path.is_dir() {
             return Err(Failure::usage(format!("can't write {}: no such directory, or a directory", path.display())));
         }
+        try_to_write(path).with_context(|| format!("can't write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Fails if a file can't be written, before work is done for it. Leaves what is there as it is, and makes nothing.
+fn try_to_write(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => OpenOptions::new().write(true).open(path).map(drop),
+        // Pipes and terminals: opening may wait, or be noticed.
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let made = OpenOptions::new().write(true).create_new(true).open(path);
+            match made {
+                Ok(_) => std::fs::remove_file(path),
+                // A link that leads nowhere yet.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+    }
+}
+
+/// Fails if the name says that the picture is of another format than ours.
+fn check_plot_name(path: &Path) -> Result<(), Failure> {
+    match path.extension() {
+        Some(extension) if !extension.eq_ignore_ascii_case("svg") => {
+            let svg = path.with_extension("svg");
+            Err(Failure::usage(format!("plots are SVG: name the file {}", svg.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn group_count(groups: &Groups) -> usize {
@@ -104,8 +148,8 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
         block_bytes: args.block_size.unwrap_or(args.page_size),
         skip_writes: args.skip_writes,
         requests_max: args.ops.filter(|_| !args.looped),
-        threads,
-        threads_default: threads.unwrap_or(match &args.groups {
+        threads_given: threads.is_some(),
+        threads: threads.unwrap_or(match &args.groups {
             Some(Groups::Count(count)) => *count,
             _ => 1,
         }),
@@ -208,7 +252,7 @@ fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// [`print`] for what isn't a string.
+/// [`print()`] for what isn't a string.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -54,7 +54,7 @@ impl Setup<'_> {
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
         let pagefold = builder.build().map_err(refused)?;
         let groups = groups(&pagefold, self.plan)?;
-        let files = groups.iter().map(|group| group.open(self.target.path())).collect::<Result<Vec<_>, _>>();
+        let files = groups.iter().map(|group| group.open(self.target.open_path())).collect::<Result<Vec<_>, _>>();
         let files = Arc::new(files.map_err(refused)?);
         let checkers = (0..self.plan.threads()).map(|_| self.checker()).collect::<Result<Vec<_>, _>>()?;
 

@@ -116,33 +116,46 @@ fn footnotes(run: &RunReport, workload: &Workload) -> String {
     if let Some(rss) = run.peak_rss_bytes {
         let trace = match workload.trace_memory_bytes {
             0 => String::new(),
-            bytes => format!(" and the trace with {}", units::bytes(bytes)),
+            bytes => format!(", and the trace with {}", units::bytes(bytes)),
         };
         let metadata = units::bytes(run.metadata_bytes);
         notes.push(format!(
-            "Resident memory of the process: {} at most, with the program itself{trace}; {metadata} of the budget are page \
-             maps and other metadata.",
+            "Resident memory of the process: {} at most. What is above the budget is the program itself, the threads' \
+             stacks and counters{trace}; {metadata} of the budget are page maps and other metadata.",
             units::bytes(rss)
         ));
     }
     if workload.verified {
         notes.push(format!("Checked: all {} that were read.", units::bytes(total.bytes_read)));
     }
-    if total.past_end + total.cut > 0 {
-        notes.push(format!(
-            "Past end: {} began past the end of the file ({}) and had nothing to read; {} reached past it and read less.",
-            units::plural(total.past_end, "operation"),
-            units::bytes(workload.size_bytes),
-            total.cut,
-        ));
-    }
+    notes.extend(past_end(total, workload));
     if workload.writes_skipped > 0 {
-        notes.push(format!("Skipped: {} of the trace.", units::plural(workload.writes_skipped, "write")));
+        let were = if workload.writes_skipped == 1 { "was" } else { "were" };
+        let writes = units::plural(workload.writes_skipped, "write");
+        notes.push(format!("Skipped: {writes} of the trace {were} left out."));
     }
     if let Some(busy) = run.simulated_disk_busy_s {
         notes.push(format!("The simulated disk was busy for {busy:.2} s of its own time."));
     }
     notes.into_iter().map(|note| note + "\n").collect()
+}
+
+/// What there is to say about operations that reach beyond the file.
+fn past_end(total: &Row, workload: &Workload) -> Option<String> {
+    let size = units::bytes(workload.size_bytes);
+    let began = format!(
+        "{} began past the end of the file ({size}) and had nothing to read",
+        units::plural(total.past_end, "operation")
+    );
+    match (total.past_end, total.cut) {
+        (0, 0) => None,
+        (0, cut) => Some(format!(
+            "Past end: {} reached past the end of the file ({size}) and read less.",
+            units::plural(cut, "operation")
+        )),
+        (_, 0) => Some(format!("Past end: {began}.")),
+        (_, cut) => Some(format!("Past end: {began}; {cut} reached past it and read less.")),
+    }
 }
 
 /// All runs, one line each; nothing for a single one.
@@ -208,7 +221,12 @@ mod tests {
         assert!(!run(&figures, &asked).contains("Past end"));
         (figures.total.past_end, figures.total.cut, asked.writes_skipped) = (1, 2, 3);
         let text = run(&figures, &asked);
-        assert!(text.contains("Past end: 1 operation began") && text.contains("Skipped: 3 writes"), "{text}");
+        assert!(text.contains("Past end: 1 operation began") && text.contains("; 2 reached past it"), "{text}");
+        assert!(text.contains("Skipped: 3 writes of the trace were left out"), "{text}");
+        (figures.total.past_end, figures.total.cut, asked.writes_skipped) = (0, 1, 1);
+        let text = run(&figures, &asked);
+        assert!(text.contains("Past end: 1 operation reached past") && !text.contains(" 0 operations"), "{text}");
+        assert!(text.contains("1 write of the trace was left out"), "{text}");
     }
 
     #[test]

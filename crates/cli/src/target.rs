@@ -72,7 +72,15 @@ impl Target {
         self.size
     }
 
-    /// The file's name.
+    /// Where the file can be opened.
+    pub(crate) fn open_path(&self) -> &Path {
+        match &self.source {
+            Source::Temporary { file, .. } => file.open_path(),
+            _ => self.path(),
+        }
+    }
+
+    /// The file's name, for messages.
     pub(crate) fn path(&self) -> &Path {
         match &self.source {
             Source::User { path, .. } => path,
@@ -108,7 +116,7 @@ impl Target {
             Source::Temporary { file, .. } => (file.path(), self.size),
             Source::Simulated { .. } => return Ok(()),
         };
-        let now = file_len(path)?;
+        let now = file_len(self.open_path())?;
         if now < len {
             bail!("{} shrank while it was being read: from {len} to {now} bytes", path.display());
         }

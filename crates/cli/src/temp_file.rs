@@ -1,7 +1,11 @@
-//! A temporary file with checkable content, which goes away again whatever happens: when it is dropped, after a panic,
-//! on Ctrl-C. (After `kill -9` nothing can; the name tells whose it was.)
+//! A temporary file with checkable content, which goes away again whatever happens: it loses its name as soon as it is
+//! made, and is opened through `/proc` from then on. Where `/proc` doesn't let it be opened, it keeps the name until it is
+//! dropped, or Ctrl-C is pressed.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -26,6 +30,8 @@ const DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "."];
 #[derive(Debug)]
 pub(crate) struct TempFile {
     file: NamedTempFile,
+    /// Where it can be opened: in `/proc`, or by its name.
+    open_path: PathBuf,
 }
 
 impl TempFile {
@@ -46,7 +52,14 @@ impl TempFile {
         let file = tempfile::Builder::new().prefix("pagefold-").suffix(".data").tempfile_in(&directory);
         let file = file.with_context(|| format!("can't make a temporary file in {}", directory.display()))?;
         signals::set_temporary(Some(file.path()));
-        let mut temp = Self { file };
+        let open_path = match unlink(&file) {
+            Some(path) => {
+                signals::set_temporary(None);
+                path
+            }
+            None => file.path().to_path_buf(),
+        };
+        let mut temp = Self { file, open_path };
         temp.write(len, content, progress).map_err(|failure| match failure {
             Failed::Interrupted(failure) => failure,
             Failed::Io(error) if error.kind() == io::ErrorKind::StorageFull => no_room(&directory, len).into(),
@@ -57,7 +70,12 @@ impl TempFile {
         Ok(temp)
     }
 
-    /// Where it is.
+    /// Where it can be opened.
+    pub(crate) fn open_path(&self) -> &Path {
+        &self.open_path
+    }
+
+    /// The name that it has, or had, for messages.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
@@ -80,10 +98,22 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        // `NamedTempFile` deletes after this; until then a second Ctrl-C still may.
+        // Most often it has no name any more.
         let _ = std::fs::remove_file(self.file.path());
         signals::set_temporary(None);
     }
+}
+
+/// Takes the file's name away, if it can be opened without it. Says where.
+fn unlink(file: &NamedTempFile) -> Option<PathBuf> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_file().as_raw_fd()));
+    let (own, found) = (file.as_file().metadata().ok()?, File::open(&path).ok()?.metadata().ok()?);
+    let same = (own.dev(), own.ino()) == (found.dev(), found.ino());
+    if !same || std::fs::remove_file(file.path()).is_err() {
+        return None;
+    }
+    // Some network file systems may open nothing without a name; then the run fails and says so.
+    Some(path)
 }
 
 enum Failed {
@@ -136,7 +166,8 @@ mod tests {
         let mut last = 0;
         let temp = TempFile::create(Some(directory.path()), len, content, |done| last = done).unwrap();
         assert_eq!(last, len);
-        let bytes = std::fs::read(temp.path()).unwrap();
+        assert!(!temp.path().exists(), "it has no name while it is in use");
+        let bytes = std::fs::read(temp.open_path()).unwrap();
         assert_eq!(bytes.len() as u64, len);
         assert_eq!(content.check(0, &bytes), None);
         drop(temp);

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::failure::Failure;
 use crate::signals;
-use crate::trace_line::{Format, Line, LineParser, Op};
+use crate::trace_line::{Format, Line, LineParser, Op, looks_like_a_trace};
 use crate::trace_text::{Place, TraceText};
 
 /// More threads than this are taken for a mistake, here as for `--threads`.
@@ -69,10 +69,10 @@ pub(crate) struct Options {
     pub(crate) skip_writes: bool,
     /// Stop after so many requests.
     pub(crate) requests_max: Option<u64>,
-    /// The user's `--threads`: lines of more threads are folded into so many.
-    pub(crate) threads: Option<usize>,
+    /// The user said how many threads there are; then no line may name one.
+    pub(crate) threads_given: bool,
     /// How many threads the lines are dealt to that name none.
-    pub(crate) threads_default: usize,
+    pub(crate) threads: usize,
     /// The only groups that may occur, if the user named their limits.
     pub(crate) groups_allowed: Option<Vec<String>>,
 }
@@ -88,6 +88,8 @@ pub(crate) struct Trace {
     pub(crate) requests: u64,
     /// Writes left out.
     pub(crate) writes_skipped: u64,
+    /// The first byte of all requests.
+    pub(crate) first: u64,
     /// The first byte past all requests.
     pub(crate) end: u64,
 }
@@ -110,12 +112,24 @@ impl Trace {
         let mut loader = Loader::new(options);
         let mut parser = None;
         while let Some((line, place)) = text.next()? {
+            if parser.is_none() && options.format.is_none() && !looks_like_a_trace(line) {
+                return Err(anyhow!(
+                    "{place}: neither CSV, op,offset,length[,group[,thread]], nor a block list, start count …; is this a \
+                     trace? --format csv or --format blocks says what is wrong with the line"
+                )
+                .into());
+            }
             let parser = parser.get_or_insert_with(|| LineParser::new(options.format, line, options.block_bytes));
             if place.number.is_multiple_of(LINES_PER_TICK) {
                 signals::check()?;
                 progress(place.bytes);
             }
             if let Some(line) = parser.parse(line).with_context(|| place.to_string())? {
+                if let Some(thread) = line.thread.filter(|_| options.threads_given) {
+                    return Err(Failure::usage(format!(
+                        "--threads: the trace names threads itself (`{thread}` at {place}); leave --threads out"
+                    )));
+                }
                 loader.add(&line, &place)?;
             }
             if options.requests_max == Some(loader.trace.requests) {
@@ -172,6 +186,7 @@ impl<'a> Loader<'a> {
             bail!("{place}: length {} is beyond what a trace can hold, or it names more than 65536 groups", line.len);
         };
         let worker = self.worker(line.thread, place)?;
+        self.trace.first = if self.trace.requests == 0 { line.offset } else { self.trace.first.min(line.offset) };
         self.trace.end = self.trace.end.max(end);
         self.trace.requests += 1;
         let stream = &mut self.trace.streams[worker];
@@ -199,18 +214,17 @@ impl<'a> Loader<'a> {
 
     /// The stream that a line goes to; it exists afterwards.
     fn worker(&mut self, name: Option<&str>, place: &Place<'_>) -> anyhow::Result<usize> {
-        let workers_max = self.options.threads.unwrap_or(THREADS_MAX);
         let worker = match name {
-            None => (self.trace.requests % self.options.threads_default.max(1) as u64) as usize,
+            None => (self.trace.requests % self.options.threads.max(1) as u64) as usize,
             Some(name) => match self.thread_numbers.get(name) {
-                Some(&number) => number % workers_max,
+                Some(&number) => number,
                 None => {
                     let number = self.thread_numbers.len();
-                    if self.options.threads.is_none() && number >= THREADS_MAX {
-                        bail!("{place}: more than {THREADS_MAX} threads; --threads N folds them into N");
+                    if number >= THREADS_MAX {
+                        bail!("{place}: more than {THREADS_MAX} threads");
                     }
                     self.thread_numbers.insert(name.to_owned(), number);
-                    number % workers_max
+                    number
                 }
             },
         };
@@ -224,6 +238,7 @@ impl<'a> Loader<'a> {
         self.trace.streams.iter_mut().for_each(Vec::shrink_to_fit);
         match (self.trace.requests, self.trace.writes_skipped) {
             (0, 0) => bail!("{name}: the trace has no requests"),
+            (0, 1) => bail!("{name}: the trace has no reads; 1 write was skipped"),
             (0, writes) => bail!("{name}: the trace has no reads; {writes} writes were skipped"),
             _ => Ok(self.trace),
         }
@@ -240,8 +255,8 @@ mod tests {
             block_bytes: 4096,
             skip_writes: false,
             requests_max: None,
-            threads: None,
-            threads_default: 1,
+            threads_given: false,
+            threads: 1,
             groups_allowed: None,
         }
     }
@@ -265,14 +280,24 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_folded_and_dealt() {
-        let folded = Options { threads: Some(2), ..options() };
-        let trace = load("r,0,1,,a\nr,1,1,,b\nr,2,1,,c\nr,3,1,,a\n", &folded).unwrap();
-        assert_eq!(requests(&trace, 0), [(0, 1, 0), (2, 1, 0), (3, 1, 0)]);
-        let dealt = Options { threads_default: 2, ..options() };
+    fn lines_are_dealt_to_threads_unless_they_name_some() {
+        let dealt = Options { threads_given: true, threads: 2, ..options() };
+        let error = load("r,0,1\nr,1,1,,b\n", &dealt).unwrap_err();
+        assert_eq!(error, "--threads: the trace names threads itself (`b` at t:2); leave --threads out");
         let trace = load("0 1\n1 1\n2 1\n", &dealt).unwrap();
         assert_eq!(requests(&trace, 0), [(0, 4096, 0), (8192, 4096, 0)]);
         assert!(trace.groups.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_trace_is_told_both_formats() {
+        for text in ["hello world", "one;two;three", "a,b,c", "lorem, ipsum"] {
+            let error = load(text, &options()).unwrap_err();
+            for part in ["t:1: neither CSV, op,offset,length", "block list, start count", "--format"] {
+                assert!(error.contains(part), "{text}: {error}");
+            }
+        }
+        assert_eq!(load("r,7,1\nr,5,1\n", &options()).unwrap().first, 5);
     }
 
     #[test]

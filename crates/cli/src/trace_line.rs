@@ -84,6 +84,17 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'_>> {
     Ok(Line { op: Op::Read, op_text: "r", offset: bytes(start)?, len: bytes(count)?, group: None, thread: None })
 }
 
+/// Whether a trace's first line has anything of either format; the parser then says what is wrong with the rest.
+pub(crate) fn looks_like_a_trace(line: &str) -> bool {
+    if !line.contains(',') {
+        return line.split_ascii_whitespace().next().is_some_and(|field| field.parse::<i128>().is_ok());
+    }
+    let mut values = fields(line);
+    let op = values.next().is_some_and(|op| parse_op(op).is_ok());
+    let offset = parse_bytes("offset", values.next()).is_ok();
+    op || offset || !matches!(Columns::from_header(line), Ok(None))
+}
+
 /// Where a CSV line has what.
 #[derive(Debug)]
 pub(crate) struct Columns {

@@ -1,6 +1,9 @@
 //! Numbers as people read and write them.
 
+use std::io::Write;
 use std::time::Duration;
+
+use crate::trace::THREADS_MAX;
 
 /// Three significant digits of `value`, which is at least 1 unless it is the smallest unit.
 fn digits(value: f64) -> String {
@@ -66,6 +69,12 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Says on standard error what the user should know.
+pub(crate) fn warn(message: &str) {
+    // Nobody is left to be told if this fails.
+    let _ = writeln!(std::io::stderr(), "warning: {message}");
+}
+
 /// A size such as `128MiB`, `64k` or `4096`.
 ///
 /// # Errors
@@ -83,6 +92,26 @@ pub(crate) fn parse_positive_size(text: &str) -> Result<u64, String> {
         0 => Err("must be more than 0 bytes".to_owned()),
         size => Ok(size),
     }
+}
+
+/// A number of threads.
+///
+/// # Errors
+/// A message that says what is wrong with the text.
+pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
+    let number: i128 = text.trim().parse().map_err(|_| format!("`{text}` isn't a number of threads"))?;
+    match u16::try_from(number) {
+        Ok(threads) if (1..=THREADS_MAX).contains(&usize::from(threads)) => Ok(threads),
+        _ => Err(format!("`{text}` isn't a number of threads from 1 to {THREADS_MAX}")),
+    }
+}
+
+/// A seed: any number of 64 bits.
+///
+/// # Errors
+/// A message that says what is wrong with the text.
+pub(crate) fn parse_seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` isn't a whole number from 0 to {}", u64::MAX))
 }
 
 /// A length of time such as `10s`, `500ms`, `2m`, `1h`; a plain number is seconds.

@@ -35,6 +35,8 @@ const REFERENCES: [Reference; 2] =
 /// Runs it.
 pub(crate) fn run(settings: &Settings) -> Result<Report> {
     let mut report = Report::new("hit", "cpu_ratio_ordinary", about(settings));
+    report.rounds = Some(settings.rounds);
+    report.legend = legend(&settings.operations);
     let kinds = interleave::with_references(&settings.kinds, &REFERENCES);
     let mixes = mixes(settings);
     let bar = progress("hit", mixes.len() * settings.rounds as usize * kinds.len());
@@ -90,10 +92,24 @@ fn mixes(settings: &Settings) -> Vec<(Operation, Distribution, usize)> {
     mixes
 }
 
+/// What the names of the reads mean.
+fn legend(operations: &[Operation]) -> String {
+    let meaning = |operation: &Operation| match operation {
+        Operation::First8 => {
+            "first 8 B: the start of each page, all in few cache sets, so that each access misses the caches (the \
+             published tables' way)"
+        }
+        Operation::Read8 => "8 B: at varying places",
+        Operation::Chained8 => "chained: each access waits for the bytes of the last",
+        Operation::Read100 => "100 B: at varying places",
+        Operation::Read4096 => "4 KiB: the whole page",
+    };
+    format!("Reads: {}.", operations.iter().map(meaning).collect::<Vec<_>>().join("; "))
+}
+
 fn about(settings: &Settings) -> String {
     format!(
-        "{} resident pages of 4 KiB: find the page, copy bytes out, release it. Chained: the next access \
-         waits for the bytes of the last. Times per operation; ratios to the same \
+        "{} resident pages of 4 KiB: find the page, copy bytes out, release it. Times per operation; ratios to the same \
          copy from a raw array in ordinary and in huge pages, taken within each of {} rounds. Median (min-max).",
         settings.pages, settings.rounds
     )

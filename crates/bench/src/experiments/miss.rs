@@ -39,6 +39,7 @@ pub(crate) fn possible() -> Vec<Kind> {
 /// Runs it.
 pub(crate) fn run(settings: &Settings) -> Result<Report> {
     let mut report = Report::new("miss", "cpu_ratio_pread", about(settings));
+    report.rounds = Some(settings.rounds);
     let kinds = interleave::with_references(&settings.kinds, &REFERENCES);
     let bar = progress("miss", settings.threads.len() * settings.rounds as usize * kinds.len());
     bar.set_message("writing the file");
@@ -70,6 +71,10 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
         }
     }
     bar.finish_and_clear();
+    if settings.kinds.contains(&Kind::Pagefold) {
+        let note = "pagefold's budget includes its metadata, the others' count pages only";
+        report.notes.push(note.to_owned());
+    }
     Ok(report)
 }
 

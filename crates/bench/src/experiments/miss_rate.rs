@@ -8,6 +8,7 @@ use super::{percent, progress};
 use crate::accesses::{Distribution, Popularity};
 use crate::contents::Contents;
 use crate::data_file::DataFile;
+use crate::perfect_lfu::PerfectLfu;
 use crate::record::Report;
 use crate::subject::Operation;
 use crate::subjects::{Kind, Plan};
@@ -32,14 +33,20 @@ const WORKLOAD: &str = "zipf 0.99, a quarter fits";
 /// Runs it.
 pub(crate) fn run(settings: &Settings) -> Result<Report> {
     let mut report = Report::new("miss-rate", "miss_ratio", about(settings));
+    report.rounds = Some(settings.rounds);
     let bar = progress("miss-rate", settings.rounds as usize * settings.kinds.len());
     let data = DataFile::new(settings.file.as_deref(), settings.pages, Contents::Zeros)?;
     let popularity = Popularity::new(Distribution::Zipf(EXPONENT), settings.pages);
     let plan = Plan { data: &data, scanned: None, budget_pages: settings.pages / 4 };
     let mut ratios = vec![Vec::new(); settings.kinds.len()];
+    let mut perfect = Vec::new();
     for round in 0..settings.rounds {
         let sequence = popularity.accesses(2 * settings.ops, u64::from(round));
         let (warm_up, counted) = sequence.split_at(settings.ops);
+        bar.set_message("perfect-lfu");
+        let mut lfu = PerfectLfu::new(settings.pages, plan.budget_pages);
+        lfu.misses(warm_up);
+        perfect.push(percent(lfu.misses(counted), settings.ops as u64));
         for (kind, ratios) in settings.kinds.iter().zip(&mut ratios) {
             let name = kind.name();
             bar.set_message(name.clone());
@@ -54,6 +61,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     bar.finish_and_clear();
     let best = 100.0 * best_miss_ratio(settings.pages, EXPONENT, plan.budget_pages);
     report.add("static-optimum", WORKLOAD, "miss_ratio", "%", Summary::exact(best));
+    report.add("perfect-lfu", WORKLOAD, "miss_ratio", "%", Summary::of(perfect));
     for (kind, ratios) in settings.kinds.iter().zip(ratios) {
         report.add(&kind.subject(), WORKLOAD, "miss_ratio", "%", Summary::of(ratios));
     }
@@ -63,7 +71,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
 fn about(settings: &Settings) -> String {
     format!(
         "Zipf 0.99 over {} pages with a quarter of them in the budget, {} accesses to warm up and as many counted, by one \
-         thread, in {} rounds with different accesses. The optimum always holds the most popular pages that fit.",
+         thread, in {} rounds with different accesses. The optimum always holds the most popular pages that fit. \
+         perfect-lfu, simulated, has exact counts of all accesses so far and keeps the pages with the highest ones: how \
+         far one gets without knowing the future.",
         settings.pages, settings.ops, settings.rounds
     )
 }

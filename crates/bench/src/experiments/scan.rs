@@ -35,6 +35,7 @@ const STRIDE: usize = 64;
 /// Runs it.
 pub(crate) fn run(settings: &Settings) -> Result<Report> {
     let mut report = Report::new("scan", "hot_hit_ratio", about(settings));
+    report.rounds = Some(settings.rounds);
     let bar = progress("scan", settings.rounds as usize * settings.kinds.len());
     let hot_pages = settings.budget_pages / 2;
     let hot = DataFile::new(settings.file.as_deref(), hot_pages, Contents::Zeros)?;

@@ -28,6 +28,7 @@ fn arguments_that_make_no_sense() {
         ("--memory 0", "more than 0 bytes"),
         ("--memory 64MiB,", "--memory"),
         ("--memory 99999999999TiB", "isn't a size"),
+        ("--memory 100TiB --pretouch", "a budget of 100 TiB can't be touched: this "),
         ("--page-size 3000", "page size"),
         ("--page-size 64MiB", "page size"),
         ("--size 10furlongs", "isn't a size"),
@@ -35,8 +36,17 @@ fn arguments_that_make_no_sense() {
         ("--time 10parsecs", "unknown unit `parsecs`"),
         ("--time=-1s", "--time"),
         ("--ops many", "whole number"),
-        ("--threads 0", "0 is not in 1..="),
-        ("--threads 100000", "is not in 1..="),
+        ("--threads 0", "`0` isn't a number of threads from 1 to"),
+        ("--threads 100000", "`100000` isn't a number of threads from 1 to"),
+        ("--threads -1", "`-1` isn't a number of threads from 1 to"),
+        ("--threads abc", "`abc` isn't a number of threads"),
+        ("--seed -1", "`-1` isn't a whole number"),
+        ("--memory -5MiB", "`-5MiB` isn't a size"),
+        ("--size -1", "`-1` isn't a size"),
+        ("--ops -1", "whole number"),
+        ("--groups -1", "`-1` is neither"),
+        ("--verify --no-verify", "cannot be used with"),
+        ("--memory 1MiB,2MiB --plot x.png", "plots are SVG: name the file x.svg"),
         ("--groups 0", "must be from 1 to"),
         ("--groups a=64MiB,a=1MiB", "named twice"),
         ("--groups a=lots", "limit of `a`"),
@@ -70,6 +80,20 @@ fn arguments_that_make_no_sense() {
 }
 
 #[test]
+fn output_that_can_not_be_written_is_noticed_before_the_run() {
+    let place = Place::new();
+    // Not even root makes files there.
+    for more in ["--prometheus /proc/metrics", "--memory 512KiB,1MiB --plot /proc/x.svg"] {
+        let done = place.run(&format!("replay --size 1MiB --time 60s {more}"), &[]);
+        assert_fails(&done, FAILURE, "can't write /proc/");
+        assert_eq!(done.out, "");
+    }
+    let done = place.run("replay gone.bin --prometheus metrics", &[]);
+    assert_fails(&done, FAILURE, "gone.bin");
+    assert!(!place.path("metrics").exists(), "no empty file is left behind");
+}
+
+#[test]
 fn a_budget_too_small_for_its_threads() {
     let place = Place::new();
     let done = place.run("replay --size 1MiB --memory 256KiB --threads 64 --groups 1", &[]);
@@ -92,6 +116,7 @@ fn trace_lines_that_do_not_parse() {
         ("write.csv", "r,0,1\n\nw,0,1\n", "write.csv:3: op `w`: this version reads only"),
         ("blocks.lis", "1 1 0 0\n1\n", "blocks.lis:2: no count"),
         ("huge.lis", "9223372036854775807 1\n", "huge.lis:1: block"),
+        ("prose.txt", "It was a dark\n", "prose.txt:1: neither CSV, op,offset"),
         ("packed.gz", "\u{1f}", "packed.gz:1: not text"),
         ("empty.csv", "", "no requests"),
     ] {
@@ -111,6 +136,8 @@ fn a_trace_with_a_group_that_has_no_limit() {
     let trace = place.file("t.csv", "r,0,1,a\nr,0,1,b\n");
     assert_fails(&place.run("replay --groups a=1MiB --trace", &[&trace]), FAILURE, "t.csv:2: group `b` has no limit");
     assert_fails(&place.run("replay --groups 3 --trace", &[&trace]), USAGE, "the trace names 2 groups");
+    let trace = place.file("threads.csv", "r,0,1,a,x\n");
+    assert_fails(&place.run("replay --threads 3 --trace", &[&trace]), USAGE, "(`x` at ");
 }
 
 #[test]
@@ -174,7 +201,7 @@ fn wrong_bytes_are_noticed() {
     let child = place.command(line, &[]).spawn().unwrap();
     let start = std::time::Instant::now();
     let path = loop {
-        match place.temporary_files().pop() {
+        match place.temporary_file_of(&child) {
             Some(path) if path.metadata().is_ok_and(|metadata| metadata.len() == 1 << 20) => break path,
             _ => assert!(start.elapsed() < Duration::from_secs(20), "no temporary file"),
         }

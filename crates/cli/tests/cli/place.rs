@@ -1,7 +1,7 @@
 //! Running the command, and looking at what it leaves behind.
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -43,7 +43,14 @@ impl Place {
         Done::from(self.command(line, more).output().unwrap())
     }
 
-    /// Temporary files of the command that are there now.
+    /// The temporary file that a running command has open, without a name as it is.
+    pub(crate) fn temporary_file_of(&self, child: &Child) -> Option<PathBuf> {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id())).ok()?;
+        let there = |path: &PathBuf| path.read_link().is_ok_and(|target| target.starts_with(self.path("tmp")));
+        descriptors.filter_map(|entry| Some(entry.ok()?.path())).find(there)
+    }
+
+    /// Files that commands have left behind.
     pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }

@@ -135,6 +135,31 @@ fn what_lies_past_the_end_is_counted_and_not_read() {
 }
 
 #[test]
+fn a_trace_that_lies_past_the_end_is_warned_of() {
+    let place = Place::new();
+    let data = place.file("data.bin", vec![1; 10_000]);
+    let trace = place.file("t.csv", "r,10000,1\nr,1TiB,4096\n");
+    let done = place.run("replay --memory 1MiB --trace", &[&trace, &data]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.starts_with("warning: nothing can be read: all 2 operations of the trace"), "{done:?}");
+}
+
+#[test]
+fn a_trace_is_dealt_to_threads() {
+    let place = Place::new();
+    let trace = place.file("t.lis", "0 1\n1 1\n2 1\n3 1\n4 1\n");
+    let report = place.run("replay --memory 1MiB --threads 3 --json --trace", &[&trace]).json();
+    assert_eq!((&report["workload"]["threads"], &report["runs"][0]["total"]["ops"]), (&3.into(), &5.into()));
+}
+
+#[test]
+fn a_budget_beyond_the_machine_is_warned_of() {
+    let place = Place::new();
+    let done = place.run("replay --size 1MiB --memory 16TiB --groups 1 --ops 10 --backend simulated", &[]);
+    assert!(done.err.starts_with("warning: a budget of 16 TiB can't be filled: this "), "{done:?}");
+}
+
+#[test]
 fn traces_start_over_when_asked_to() {
     let place = Place::new();
     let trace = place.file("t.lis", "0 1\n1 1\n");
@@ -168,10 +193,10 @@ fn time_ends_a_run() {
 }
 
 /// Waits until the command has a temporary file of so many bytes.
-fn wait_for_temporary_file(place: &Place, len: u64) {
+fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) {
     let start = Instant::now();
-    let there = |path: &std::path::PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
-    while !place.temporary_files().iter().any(there) {
+    let there = |path: std::path::PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
+    while !place.temporary_file_of(child).is_some_and(there) {
         assert!(start.elapsed() < Duration::from_secs(20), "no temporary file");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -186,7 +211,7 @@ fn ctrl_c_prints_what_was_done_and_cleans_up() {
     let place = Place::new();
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let child = place.command("replay --size 4MiB --memory 1MiB,2MiB --time 60s", &[]).spawn().unwrap();
-        wait_for_temporary_file(&place, 4 << 20);
+        wait_for_temporary_file(&place, &child, 4 << 20);
         std::thread::sleep(Duration::from_millis(300));
         let start = Instant::now();
         signal(&child, sent);
@@ -203,11 +228,23 @@ fn ctrl_c_prints_what_was_done_and_cleans_up() {
 fn ctrl_c_while_the_file_is_made_cleans_up() {
     let place = Place::new();
     let child = place.command("replay --size 8GiB", &[]).spawn().unwrap();
-    wait_for_temporary_file(&place, 1);
+    wait_for_temporary_file(&place, &child, 1);
     signal(&child, Signal::INT);
     let done = Done::from(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.out.as_str()), (Some(130), ""), "{done:?}");
     assert!(place.temporary_files().is_empty());
+}
+
+#[test]
+fn kill_leaves_nothing_behind() {
+    let place = Place::new();
+    for size in ["4MiB", "8GiB"] {
+        let mut child = place.command("replay --time 60s --size", &[size]).spawn().unwrap();
+        wait_for_temporary_file(&place, &child, 4 << 20);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(place.temporary_files().is_empty(), "{size}");
+    }
 }
 
 #[test]
@@ -222,6 +259,9 @@ fn help_has_examples_and_completions_exist_for_each_shell() {
         assert!(done.out.contains("replay") && done.out.contains("memory"), "{shell}");
     }
     assert_eq!(place.run("completions", &["cmd"]).code, Some(2));
-    assert_eq!(place.run("--version", &[]).code, Some(0));
+    assert!(help.out.contains("143 SIGTERM") && help.out.contains("MB"), "{}", help.out);
+    for line in ["--version", "replay --version"] {
+        assert_eq!(place.run(line, &[]).code, Some(0), "{line}");
+    }
     assert_eq!(place.run("", &[]).code, Some(2));
 }
