@@ -1,0 +1,43 @@
+#![doc = include_str!("../README.md")]
+
+mod access;
+mod atomic;
+mod costs;
+pub mod cpu;
+mod directory;
+mod error;
+mod ledger;
+mod local;
+pub mod lock;
+mod machine;
+mod preset;
+pub mod profile;
+mod random;
+mod report;
+mod shape;
+mod state;
+mod task;
+pub mod thread;
+mod ticks;
+pub mod time;
+mod wait;
+pub mod work;
+mod world;
+
+#[doc = include_str!("../docs/model.md")]
+pub mod model {}
+
+pub use atomic::{
+    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
+    AtomicU64, AtomicUsize, Ordering, compiler_fence, fence, spin_hint,
+};
+pub use costs::{Cost, Costs};
+pub use error::{Cause, Failure, Position, SetupError};
+pub use local::LocalKey;
+pub use lock::{Condvar, Mutex, OnceCell, RwLock};
+pub use machine::{Efficiency, Machine, Run};
+pub use preset::{PRESETS, Preset, Sourced};
+pub use random::Random;
+pub use report::{LineShare, LockShare, Report, Shares, WorkShare};
+pub use shape::{CPUS_MAX, Shape};
+pub use time::Instant;

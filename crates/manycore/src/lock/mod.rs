@@ -1,0 +1,137 @@
+//! Locks in virtual time, with parking_lot's interface: no poisoning.
+//!
+//! They are made of the machine's own atomics and of queues at an address (a futex, in other words): first they try,
+//! then spin for `lock_spin`, then park. Nothing but the machine's directory decides who gets a free lock, so barging
+//! and convoys are seen as they are.
+//!
+//! Outside of a machine the same words are taken by compare-and-swap, and who finds one taken lets others run: right,
+//! but slow; enough for setting things up.
+
+mod condvar;
+mod mutex;
+mod once;
+mod rwlock;
+
+pub use condvar::{Condvar, WaitTimeoutResult};
+pub use mutex::{Mutex, MutexGuard};
+pub use once::OnceCell;
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::ledger::At;
+use crate::task::Doing;
+use crate::world::{self, World};
+
+/// What the profile calls a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Label {
+    /// By its name.
+    Name(&'static str),
+    /// By the source line where it was made.
+    Place(At),
+}
+
+impl Label {
+    /// What tells this label from others, quickly.
+    fn key(self) -> usize {
+        match self {
+            Self::Name(name) => name.as_ptr().addr(),
+            Self::Place(at) => std::ptr::from_ref(at).addr(),
+        }
+    }
+
+    /// The number under which the lock at `address` is profiled.
+    fn subject(self, world: &World, kind: &'static str, address: usize) -> u32 {
+        let mut state = world.state.borrow_mut();
+        if let Some(&(key, subject)) = state.locks.get(&address)
+            && key == self.key()
+        {
+            return subject;
+        }
+        let subject = match self {
+            Self::Name(name) => state.ledger.subject(kind, name),
+            Self::Place(at) => state.ledger.subject(kind, &at.to_string()),
+        };
+        state.locks.insert(address, (self.key(), subject));
+        subject
+    }
+}
+
+/// While it lives, the thread's events are profiled under a lock.
+struct Under<'a> {
+    world: &'a World,
+    before: u32,
+}
+
+impl<'a> Under<'a> {
+    fn lock(world: &'a World, subject: u32) -> Self {
+        let before = std::mem::replace(&mut world.state.borrow_mut().current().subject, subject);
+        Self { world, before }
+    }
+}
+
+impl Drop for Under<'_> {
+    fn drop(&mut self) {
+        self.world.state.borrow_mut().current().subject = self.before;
+    }
+}
+
+/// Waits for the word at `address`: calls `take` until it succeeds, spinning for a while, then parked. `park` is called
+/// at the last moment, and says whether the word still has to be waited for, after having marked it as waited for.
+#[track_caller]
+fn wait_for(label: Label, kind: &'static str, address: usize, take: impl Fn(bool) -> bool, park: impl Fn() -> bool) {
+    let Some(world) = world::current() else {
+        while !take(false) {
+            std::thread::yield_now();
+        }
+        return;
+    };
+    let subject = label.subject(world, kind, address);
+    let _under = Under::lock(world, subject);
+    if take(false) {
+        world.state.borrow_mut().ledger.subjects[subject as usize].taken += 1;
+        return;
+    }
+    let deadline = {
+        let mut state = world.state.borrow_mut();
+        let subject = &mut state.ledger.subjects[subject as usize];
+        subject.taken += 1;
+        subject.contended += 1;
+        state.clock() + state.times.lock_spin
+    };
+    let mut parked = false;
+    loop {
+        while !parked && world.state.borrow().clock() < deadline {
+            crate::atomic::spin_until(world, deadline);
+            if take(false) {
+                return;
+            }
+        }
+        // `park` looks at the word and marks it in one access, and no other thread runs between that and `block_at`:
+        // whoever frees the word afterwards sees the mark, and finds this thread in the queue.
+        if park() {
+            world.state.borrow_mut().block_at(address, Doing::Locking(subject), None);
+            world.wait();
+            parked = true;
+        }
+        if take(parked) {
+            return;
+        }
+    }
+}
+
+/// Gives the word at `address` back: `give` says how many threads that [`wait_for`] it are to be woken.
+#[track_caller]
+fn give_back(label: Label, kind: &'static str, address: usize, give: impl FnOnce() -> usize) {
+    let Some(world) = world::current() else {
+        give();
+        return;
+    };
+    let subject = label.subject(world, kind, address);
+    let _under = Under::lock(world, subject);
+    match give() {
+        0 => {}
+        count => {
+            world.state.borrow_mut().wake_at(address, count);
+        }
+    }
+}

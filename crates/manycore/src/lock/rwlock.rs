@@ -1,0 +1,226 @@
+//! A lock that many may share for reading. Its count of readers is one word: a line that bounces, as in other such
+//! locks. Writers that wait keep new readers out.
+
+use super::{Label, give_back, wait_for};
+use crate::atomic::{AtomicU32, Ordering};
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+
+/// Somebody writes.
+const WRITER: u32 = 1 << 31;
+/// Somebody may be parked, a writer among them: no new readers.
+const WANTED: u32 = 1 << 30;
+/// Readers.
+const READERS: u32 = WANTED - 1;
+
+const KIND: &str = "rwlock";
+
+/// See `parking_lot::RwLock`.
+pub struct RwLock<T: ?Sized> {
+    state: AtomicU32,
+    label: Label,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one writer or by several readers, so it has to be `Send` for the first.
+unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
+// SAFETY: as above, and `Sync` for the second.
+unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
+
+/// The right to read the value of a [`RwLock`], until dropped.
+#[must_use]
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    lock: &'a RwLock<T>,
+    _here: PhantomData<*const ()>,
+}
+
+/// The right to change the value of a [`RwLock`], until dropped.
+#[must_use]
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    lock: &'a RwLock<T>,
+    _here: PhantomData<*const ()>,
+}
+
+// SAFETY: sharing the guard shares the value.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
+
+impl<T> RwLock<T> {
+    /// A free lock over `value`, which the profile calls by the source line of this call.
+    #[track_caller]
+    pub const fn new(value: T) -> Self {
+        Self { state: AtomicU32::new(0), label: Label::Place(Location::caller()), value: UnsafeCell::new(value) }
+    }
+
+    /// A free lock over `value`, with a name for the profile.
+    pub const fn named(name: &'static str, value: T) -> Self {
+        Self { state: AtomicU32::new(0), label: Label::Name(name), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(&self.state).addr()
+    }
+
+    /// Waits for a share of the lock.
+    #[track_caller]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        wait_for(self.label, KIND, self.address(), |_| self.take_share(), || self.want(WRITER | WANTED));
+        RwLockReadGuard { lock: self, _here: PhantomData }
+    }
+
+    /// Waits for the whole lock.
+    #[track_caller]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        wait_for(self.label, KIND, self.address(), |_| self.take_all(), || self.want(WRITER | READERS));
+        RwLockWriteGuard { lock: self, _here: PhantomData }
+    }
+
+    /// Takes a share of the lock if nobody writes or waits to.
+    #[track_caller]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.take_share().then(|| RwLockReadGuard { lock: self, _here: PhantomData })
+    }
+
+    /// Takes the whole lock if it is free.
+    #[track_caller]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.take_all().then(|| RwLockWriteGuard { lock: self, _here: PhantomData })
+    }
+
+    /// The value, which nobody else can be using.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    #[track_caller]
+    fn take_share(&self) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & (WRITER | WANTED) == 0 {
+            // Acquire pairs with the Release of the last writer in `release`.
+            match self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => state = other,
+            }
+        }
+        false
+    }
+
+    #[track_caller]
+    fn take_all(&self) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & (WRITER | READERS) == 0 {
+            // The mark stays: others may be parked as well. Acquire pairs with the Release in `release`.
+            match self.state.compare_exchange_weak(state, state | WRITER, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => state = other,
+            }
+        }
+        false
+    }
+
+    /// Marks the lock as wanted; false if nothing of `obstacle` is in the way any more.
+    #[track_caller]
+    fn want(&self, obstacle: u32) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & obstacle != 0 {
+            // A stale mark, with neither writer nor readers, would keep readers out for ever: nobody would remove it.
+            if state & (WRITER | READERS) == 0 {
+                return false;
+            }
+            // Relaxed: nothing is read on its strength.
+            match self.state.compare_exchange_weak(state, state | WANTED, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => state = other,
+            }
+        }
+        false
+    }
+
+    /// Gives back `held`; the last one out wakes everybody who waits.
+    #[track_caller]
+    fn release(&self, held: u32) {
+        give_back(self.label, KIND, self.address(), || {
+            // Release pairs with the Acquire in `take_share` and `take_all`.
+            let left = self.state.fetch_sub(held, Ordering::Release) - held;
+            // Whoever took the lock since then leaves the mark, and wakes in our place.
+            let wakes = left == WANTED
+                && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            if wakes { usize::MAX } else { 0 }
+        });
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
+    #[track_caller]
+    fn drop(&mut self) {
+        self.lock.release(1);
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
+    #[track_caller]
+    fn drop(&mut self) {
+        self.lock.release(WRITER);
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: while there are readers nobody writes.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's owner has the whole lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    #[track_caller]
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").finish_non_exhaustive()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
