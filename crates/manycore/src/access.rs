@@ -12,7 +12,7 @@
 //! copy of a clean line.
 
 use crate::directory::{CoreSet, LineId, NOBODY};
-use crate::ledger::{At, Spent};
+use crate::ledger::Spent;
 use crate::state::State;
 use crate::ticks::Ticks;
 
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 impl State {
     /// Charges the running CPU for an access, after which it holds the line as it needs it.
     #[inline]
-    pub(crate) fn touch(&mut self, kind: Kind, address: usize, at: At) -> LineId {
+    pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> LineId {
         let id = self.directory.find(address);
         let cpu = &self.cpus[self.cpu];
         let (now, core) = (cpu.clock, cpu.core);
@@ -73,9 +73,12 @@ impl State {
         if task.subject != 0 {
             subject = task.subject;
         }
-        let region = task.region;
+        let (at, region) = (task.at, task.region);
         let site = self.ledger.site(at, region);
         self.ledger.count(site, subject, transfers, shared_write);
+        if self.goes_free() {
+            return id;
+        }
         if wait != 0 {
             self.spend(site, subject, Spent::Waiting, wait);
         }
@@ -120,13 +123,31 @@ impl State {
         }
     }
 
+    /// The site and the subject of the running thread's event.
+    pub(crate) fn place(&mut self) -> (u32, u32) {
+        let task = self.current();
+        let (at, region, subject) = (task.at, task.region, task.subject);
+        (self.ledger.site(at, region), subject)
+    }
+
     /// Charges the running CPU for work that touches no line.
-    pub(crate) fn work_at(&mut self, at: At, ticks: Ticks) {
-        let (region, subject) = (self.current().region, self.current().subject);
-        let site = self.ledger.site(at, region);
+    pub(crate) fn work(&mut self, ticks: Ticks) {
+        let (site, subject) = self.place();
         self.ledger.count(site, subject, 0, 0);
         let ticks = self.beside_sibling(ticks);
         self.spend(site, subject, Spent::Working, ticks);
+    }
+
+    /// Whether the running thread's event costs nothing, because it is part of waiting on a machine where that is free.
+    #[inline]
+    fn goes_free(&mut self) -> bool {
+        if self.setup.contention {
+            return false;
+        }
+        let task = self.current();
+        let free = task.free || task.free_events > 0;
+        task.free_events = task.free_events.saturating_sub(1);
+        free
     }
 
     /// A time that varies by the machine's jitter.

@@ -16,10 +16,9 @@ pub use core::sync::atomic::{Ordering, compiler_fence};
 #[track_caller]
 fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     let Some(world) = world::current() else { return op().0 };
-    let at = here();
-    world.arrive(at);
+    world.arrive(here());
     let mut state = world.state.borrow_mut();
-    let line = state.touch(kind, address, at);
+    let line = state.touch(kind, address);
     let (result, changed) = op();
     if changed {
         state.changed(line);
@@ -31,7 +30,10 @@ fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
 fn fails_at_random() -> bool {
     world::current().is_some_and(|world| {
         let mut state = world.state.borrow_mut();
-        state.setup.order == crate::state::Order::Random && state.random.below(16) == 0
+        let fails = state.setup.order == crate::state::Order::Random && state.random.below(16) == 0;
+        // A spin that follows would wait for a change that has nothing to do with this failure.
+        state.current().watched_over |= fails;
+        fails
     })
 }
 
@@ -235,11 +237,10 @@ impl<T> Default for AtomicPtr<T> {
 pub fn fence(order: Ordering) {
     let Some(world) = world::current() else { return real::fence(order) };
     if order == Ordering::SeqCst {
-        let at = here();
-        world.arrive(at);
+        world.arrive(here());
         let mut state = world.state.borrow_mut();
         let cost = state.times.fence;
-        state.work_at(at, cost);
+        state.work(cost);
     }
 }
 
@@ -254,12 +255,11 @@ pub fn spin_hint() {
 
 #[track_caller]
 fn spin_in(world: &world::World, deadline: Option<crate::ticks::Ticks>) {
-    let at = here();
-    world.arrive(at);
+    world.arrive(here());
     let suspended = {
         let mut state = world.state.borrow_mut();
         let cost = state.times.pause;
-        state.spin(at, cost, deadline)
+        state.spin(cost, deadline)
     };
     if suspended {
         world.wait();

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+pub mod allocator;
 mod atomic;
 mod costs;
 pub mod cpu;
@@ -10,6 +11,8 @@ mod ledger;
 mod local;
 pub mod lock;
 mod machine;
+#[cfg(feature = "plot")]
+pub mod plot;
 mod preset;
 pub mod profile;
 mod random;
@@ -27,6 +30,7 @@ mod world;
 #[doc = include_str!("../docs/model.md")]
 pub mod model {}
 
+pub use allocator::Allocator;
 pub use atomic::{
     AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
     AtomicU64, AtomicUsize, Ordering, compiler_fence, fence, spin_hint,

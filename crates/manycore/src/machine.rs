@@ -175,7 +175,8 @@ impl Machine {
             world.state.borrow_mut().failure = Some(Cause::NoStack { message: error.to_string() });
         }
         world.drive()?;
-        let report = Report::of(&world.state.borrow());
+        let mut state = world.state.borrow_mut();
+        let report = state.report.take().unwrap_or_else(|| Report::of(&state));
         let value = slot.borrow_mut().take().expect("main has returned");
         Ok(Run { value, report })
     }
@@ -198,8 +199,10 @@ impl Machine {
                     scope.spawn(Some(task), move || {
                         thread::start_together(tasks, offset);
                         body(task);
+                        thread::stop_together(tasks);
                     });
                 }
+                thread::wait_until_stopped(tasks);
             });
         })?;
         Ok(run.report)

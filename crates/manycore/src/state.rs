@@ -13,6 +13,7 @@ use crate::directory::Directory;
 use crate::error::Cause;
 use crate::ledger::{At, Ledger, Spent, Table};
 use crate::random::Random;
+use crate::report::Report;
 use crate::shape::Shape;
 use crate::task::{Cpu, Doing, Task, TaskId};
 use crate::ticks::{Ticks, Times};
@@ -75,6 +76,10 @@ pub(crate) struct State {
     pub(crate) events: u64,
     /// Threads that wait for others to start with them, and by how much later each starts.
     pub(crate) gate: Vec<(TaskId, Ticks)>,
+    /// How many of those are done, who waits for all of them, and what there was to report then.
+    pub(crate) stopped: usize,
+    pub(crate) stop_waiter: Option<TaskId>,
+    pub(crate) report: Option<Report>,
     /// When counting began.
     pub(crate) origin: Ticks,
     /// In random order: the time, which all CPUs share, and the event at which priorities change next.
@@ -110,6 +115,9 @@ impl State {
             timers: BinaryHeap::new(),
             events: 0,
             gate: Vec::new(),
+            stopped: 0,
+            stop_waiter: None,
+            report: None,
             origin: 0,
             now: 0,
             change_at: change_every,
@@ -148,8 +156,7 @@ impl State {
 
     /// Spends time in the operating system, at the running thread's last event.
     pub(crate) fn spend_system(&mut self, ticks: Ticks) {
-        let (at, region) = (self.current().at, self.current().region);
-        let site = self.ledger.site(at, region);
+        let (site, _) = self.place();
         self.spend(site, 0, Spent::System, ticks);
     }
 
@@ -157,7 +164,8 @@ impl State {
     /// suspends itself, and asks again.
     #[inline]
     pub(crate) fn may_go_on(&mut self, at: At) -> bool {
-        self.current().at = at;
+        let task = self.current();
+        task.at = task.caller.unwrap_or(at);
         let cpu = &self.cpus[self.cpu];
         let my_turn = match self.setup.order {
             Order::Measured => (cpu.clock << 8 | self.cpu as u64) < self.limit && cpu.clock < cpu.preempt_at,

@@ -57,8 +57,14 @@ pub(crate) struct Task {
     pub(crate) at: At,
     /// The region of the profile that it is in.
     pub(crate) region: u32,
+    /// Where it called what it is in, if that is one of this crate's locks.
+    pub(crate) caller: Option<At>,
     /// The lock that it is taking or giving back, in the profile.
     pub(crate) subject: u32,
+    /// Without contention: it waits for a lock, and nothing that it does for that costs.
+    pub(crate) free: bool,
+    /// Without contention: so many of its next events cost nothing.
+    pub(crate) free_events: u8,
     /// Lines read since the last spin hint, with their versions.
     pub(crate) watched: Vec<(LineId, u32)>,
     /// It read too many lines to watch them all.
@@ -89,7 +95,10 @@ impl Task {
             pinned,
             at,
             region: 0,
+            caller: None,
             subject: 0,
+            free: false,
+            free_events: 0,
             watched: Vec::with_capacity(WATCHED_MAX),
             watched_over: false,
             watched_time: false,

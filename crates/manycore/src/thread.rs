@@ -1,5 +1,6 @@
 //! Threads in virtual time.
 
+use crate::report::Report;
 use crate::task::{Doing, TaskId, here};
 use crate::ticks::{NS, Ticks};
 use crate::time::{Duration, ticks_of};
@@ -256,13 +257,12 @@ fn park_until(timeout: Option<Duration>) {
 #[track_caller]
 pub fn yield_now() {
     let Some(world) = world::current() else { return std::thread::yield_now() };
-    let at = here();
-    world.arrive(at);
+    world.arrive(here());
     let wait = {
         let mut state = world.state.borrow_mut();
         let cost = state.times.yield_call;
         if state.cpus[state.cpu].queue.is_empty() {
-            state.spin(at, cost, None)
+            state.spin(cost, None)
         } else {
             state.spend_system(cost);
             state.step_back();
@@ -324,4 +324,38 @@ pub(crate) fn start_together(count: usize, offset_ns: u64) {
     }
     drop(state);
     world.wait();
+}
+
+/// The thread, one of `count` that started together, is done; the last one's end is the end of what is measured.
+#[track_caller]
+pub(crate) fn stop_together(count: usize) {
+    let world = world::expect("stopping virtual threads");
+    world.arrive(here());
+    let mut state = world.state.borrow_mut();
+    state.stopped += 1;
+    if state.stopped == count {
+        state.report = Some(Report::of(&state));
+        if let Some(waiter) = state.stop_waiter.take() {
+            state.wake(waiter);
+        }
+    }
+}
+
+/// Waits until `count` threads have stopped, out of their way.
+#[track_caller]
+pub(crate) fn wait_until_stopped(count: usize) {
+    let world = world::expect("waiting for virtual threads");
+    world.arrive(here());
+    let blocked = {
+        let mut state = world.state.borrow_mut();
+        let blocked = state.stopped < count;
+        if blocked {
+            state.stop_waiter = Some(state.task);
+            state.block(Doing::Waiting, None);
+        }
+        blocked
+    };
+    if blocked {
+        world.wait();
+    }
 }

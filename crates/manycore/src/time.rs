@@ -22,11 +22,10 @@ impl Instant {
     #[track_caller]
     pub fn now() -> Self {
         let Some(world) = world::current() else { return Self(since_start()) };
-        let at = here();
-        world.arrive(at);
+        world.arrive(here());
         let mut state = world.state.borrow_mut();
         let cost = state.times.clock_read;
-        state.work_at(at, cost);
+        state.work(cost);
         state.current().watched_time = true;
         Self(Duration::from_nanos(state.clock() / NS))
     }

@@ -1,6 +1,6 @@
 //! Waiting and waking: spins, queues at an address (what a futex is to locks), parking, joining, sleeping.
 
-use crate::ledger::{At, Spent};
+use crate::ledger::Spent;
 use crate::state::State;
 use crate::task::{Doing, TaskId};
 use crate::ticks::{NS, Ticks};
@@ -8,15 +8,17 @@ use crate::ticks::{NS, Ticks};
 /// How soon a spin that also reads the clock looks again, if nothing changes.
 const CLOCK_POLL: Ticks = 1_000 * NS;
 
+/// Without contention, a spinning thread's next look is free: it has looked, and paid, before. That many accesses are
+/// taken for the look.
+const LOOK_EVENTS: u8 = 1;
+
 impl State {
     /// A spin hint of the running thread. True if it is to suspend until a line that it watches changes, or until
     /// `deadline`.
-    pub(crate) fn spin(&mut self, at: At, cost: Ticks, deadline: Option<Ticks>) -> bool {
-        let region = self.current().region;
-        let site = self.ledger.site(at, region);
+    pub(crate) fn spin(&mut self, cost: Ticks, deadline: Option<Ticks>) -> bool {
+        let (site, _) = self.place();
         let subject = self.spun_on(self.task);
         self.ledger.count(site, subject, 0, 0);
-        self.spend(site, subject, Spent::Waiting, cost);
         self.step_back();
         let watched = std::mem::take(&mut self.current().watched);
         let news = watched.iter().any(|&(line, version)| self.directory.line(line).version != version);
@@ -27,6 +29,11 @@ impl State {
             }
         }
         self.current().watched = watched;
+        if self.setup.contention || !(park || news) {
+            self.spend(site, subject, Spent::Waiting, cost);
+        } else {
+            self.current().free_events = LOOK_EVENTS;
+        }
         if !park {
             self.current().watch_nothing();
             return false;

@@ -2,8 +2,8 @@
 //!
 //! Outside of a machine all of it is free: the caller does the work itself, the machine only has to know about it.
 
-use crate::ledger::{At, Spent};
-use crate::state::State;
+use crate::ledger::Spent;
+use crate::state::{Order, State};
 use crate::task::{Doing, here};
 use crate::ticks::{NS, Ticks};
 use crate::time::{Duration, Instant, ticks_of};
@@ -37,13 +37,15 @@ pub fn named(name: &'static str, ns: u64) {
     let at = here();
     let mut left = ticks_of(Duration::from_nanos(ns));
     world.state.borrow_mut().ledger.work(name).count += 1;
+    // In random order one event is one choice: more would drown the choices that matter.
+    let most = if world.state.borrow().setup.order == Order::Random { left } else { PART };
     while left != 0 {
-        let part = left.min(PART);
+        let part = left.min(most);
         left -= part;
         world.arrive(at);
         let mut state = world.state.borrow_mut();
         let part = state.jittered(part);
-        state.work_for(name, at, part);
+        state.work_for(name, part);
     }
 }
 
@@ -99,28 +101,27 @@ fn memory(name: &'static str, bytes: usize, times: impl Fn(&State, u64) -> (Tick
         world.arrive(at);
         let mut state = world.state.borrow_mut();
         let (core, bus) = times(&state, chunk as u64);
-        state.move_memory(name, at, core, bus);
+        state.move_memory(name, core, bus);
     }
 }
 
 impl State {
-    fn work_for(&mut self, name: &'static str, at: At, ticks: Ticks) {
+    fn work_for(&mut self, name: &'static str, ticks: Ticks) {
         let before = self.clock();
-        self.work_at(at, ticks);
+        self.work(ticks);
         let spent = self.clock() - before;
         self.ledger.work(name).time += spent;
     }
 
     /// Keeps the core busy for `core`, and the socket's memory for `bus`; done when both are.
-    fn move_memory(&mut self, name: &'static str, at: At, core: Ticks, bus: Ticks) {
+    fn move_memory(&mut self, name: &'static str, core: Ticks, bus: Ticks) {
         let now = self.clock();
         let socket = usize::from(self.cpus[self.cpu].socket);
         let start = now.max(self.memory_free[socket]);
         self.memory_free[socket] = start + bus;
-        self.work_for(name, at, core);
+        self.work_for(name, core);
         let waited = (start + bus).saturating_sub(self.clock());
-        let (region, subject) = (self.current().region, self.current().subject);
-        let site = self.ledger.site(at, region);
+        let (site, subject) = self.place();
         self.spend(site, subject, Spent::Waiting, waited);
         self.ledger.work(name).waited += waited;
     }

@@ -14,6 +14,7 @@
 //! - W5. While a thread unwinds from a panic, its coroutine isn't switched away from: the host thread's panic count would
 //!   be taken for the next coroutine's. If it has to wait for another thread meanwhile, the run ends.
 
+use crate::allocator::FreeBlocks;
 use crate::error::{Cause, Failure, Position};
 use crate::ledger::At;
 use crate::local::Locals;
@@ -42,6 +43,8 @@ pub(crate) struct World {
     fibers: RefCell<Vec<Option<Fiber>>>,
     /// Each thread's own values.
     pub(crate) locals: RefCell<Vec<Locals>>,
+    /// Memory that virtual threads freed.
+    pub(crate) free_blocks: RefCell<FreeBlocks>,
     stack_bytes: usize,
 }
 
@@ -68,6 +71,7 @@ pub(crate) fn expect<'a>(what: &str) -> &'a World {
 impl World {
     pub(crate) fn new(setup: Setup, stack_bytes: usize) -> Self {
         Self {
+            free_blocks: RefCell::new(FreeBlocks::new(setup.shape.cpus())),
             state: RefCell::new(State::new(setup)),
             fibers: RefCell::default(),
             locals: RefCell::default(),

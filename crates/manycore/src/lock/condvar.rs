@@ -76,7 +76,7 @@ impl Condvar {
         world.arrive(here());
         // In the queue before the lock is free: no notification is lost.
         world.state.borrow_mut().enqueue(self.address());
-        lock.release();
+        lock.release(here());
         let timed_out = {
             let mut state = world.state.borrow_mut();
             if state.was_notified() {

@@ -18,7 +18,7 @@ pub use once::OnceCell;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ledger::At;
-use crate::task::Doing;
+use crate::task::{Doing, here};
 use crate::world::{self, World};
 
 /// What the profile calls a lock.
@@ -59,19 +59,31 @@ impl Label {
 /// While it lives, the thread's events are profiled under a lock.
 struct Under<'a> {
     world: &'a World,
-    before: u32,
+    before: (u32, bool, Option<At>),
 }
 
 impl<'a> Under<'a> {
-    fn lock(world: &'a World, subject: u32) -> Self {
-        let before = std::mem::replace(&mut world.state.borrow_mut().current().subject, subject);
+    fn lock(world: &'a World, subject: u32, at: At) -> Self {
+        let mut state = world.state.borrow_mut();
+        let task = state.current();
+        let before = (task.subject, task.free, task.caller);
+        task.subject = subject;
+        task.caller = task.caller.or(Some(at));
         Self { world, before }
+    }
+
+    /// The lock isn't free: on a machine without contention, it costs nothing to wait for it.
+    fn wait(&self) {
+        self.world.state.borrow_mut().current().free = true;
     }
 }
 
 impl Drop for Under<'_> {
     fn drop(&mut self) {
-        self.world.state.borrow_mut().current().subject = self.before;
+        let mut state = self.world.state.borrow_mut();
+        let task = state.current();
+        (task.subject, task.free, task.caller) = self.before;
+        task.free_events = 0;
     }
 }
 
@@ -86,11 +98,12 @@ fn wait_for(label: Label, kind: &'static str, address: usize, take: impl Fn(bool
         return;
     };
     let subject = label.subject(world, kind, address);
-    let _under = Under::lock(world, subject);
+    let under = Under::lock(world, subject, here());
     if take(false) {
         world.state.borrow_mut().ledger.subjects[subject as usize].taken += 1;
         return;
     }
+    under.wait();
     let deadline = {
         let mut state = world.state.borrow_mut();
         let subject = &mut state.ledger.subjects[subject as usize];
@@ -120,14 +133,14 @@ fn wait_for(label: Label, kind: &'static str, address: usize, take: impl Fn(bool
 }
 
 /// Gives the word at `address` back: `give` says how many threads that [`wait_for`] it are to be woken.
-#[track_caller]
-fn give_back(label: Label, kind: &'static str, address: usize, give: impl FnOnce() -> usize) {
+/// Counted where the lock was taken: what drops a guard has no place in the source.
+fn give_back(label: Label, kind: &'static str, address: usize, at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();
         return;
     };
     let subject = label.subject(world, kind, address);
-    let _under = Under::lock(world, subject);
+    let _under = Under::lock(world, subject, at);
     match give() {
         0 => {}
         count => {

@@ -2,6 +2,8 @@
 
 use super::{Label, give_back, wait_for};
 use crate::atomic::{AtomicU8, Ordering};
+use crate::ledger::At;
+use crate::task::here;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -31,6 +33,8 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
+    /// Where the lock was taken.
+    at: At,
     /// Not `Send`: a lock is given back by who took it.
     _here: std::marker::PhantomData<*const ()>,
 }
@@ -71,7 +75,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.take(false).then(|| self.guard())
+        if self.take(false) { Some(self.guard()) } else { None }
     }
 
     /// Whether somebody has the lock.
@@ -85,8 +89,9 @@ impl<T: ?Sized> Mutex<T> {
         self.value.get_mut()
     }
 
+    #[track_caller]
     fn guard(&self) -> MutexGuard<'_, T> {
-        MutexGuard { lock: self, _here: std::marker::PhantomData }
+        MutexGuard { lock: self, at: here(), _here: std::marker::PhantomData }
     }
 
     /// One that was parked can't know whether others still are, so it takes the lock as wanted.
@@ -107,9 +112,8 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    #[track_caller]
-    pub(super) fn release(&self) {
-        give_back(self.label, KIND, self.address(), || {
+    pub(super) fn release(&self, at: At) {
+        give_back(self.label, KIND, self.address(), at, || {
             // Release pairs with the Acquire in `take`.
             usize::from(self.state.swap(FREE, Ordering::Release) == WANTED)
         });
@@ -136,16 +140,15 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
                 self.0.retake();
             }
         }
-        guard.lock.release();
+        guard.lock.release(guard.at);
         let _retake = Retake(guard.lock);
         f()
     }
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    #[track_caller]
     fn drop(&mut self) {
-        self.lock.release();
+        self.lock.release(self.at);
     }
 }
 

@@ -3,6 +3,8 @@
 
 use super::{Label, give_back, wait_for};
 use crate::atomic::{AtomicU32, Ordering};
+use crate::ledger::At;
+use crate::task::here;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -34,6 +36,7 @@ unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 #[must_use]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
+    at: At,
     _here: PhantomData<*const ()>,
 }
 
@@ -41,6 +44,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 #[must_use]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
+    at: At,
     _here: PhantomData<*const ()>,
 }
 
@@ -76,26 +80,26 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         wait_for(self.label, KIND, self.address(), |_| self.take_share(), || self.want(WRITER | WANTED));
-        RwLockReadGuard { lock: self, _here: PhantomData }
+        RwLockReadGuard { lock: self, at: here(), _here: PhantomData }
     }
 
     /// Waits for the whole lock.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         wait_for(self.label, KIND, self.address(), |_| self.take_all(), || self.want(WRITER | READERS));
-        RwLockWriteGuard { lock: self, _here: PhantomData }
+        RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }
     }
 
     /// Takes a share of the lock if nobody writes or waits to.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        self.take_share().then(|| RwLockReadGuard { lock: self, _here: PhantomData })
+        if self.take_share() { Some(RwLockReadGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
     }
 
     /// Takes the whole lock if it is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        self.take_all().then(|| RwLockWriteGuard { lock: self, _here: PhantomData })
+        if self.take_all() { Some(RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
     }
 
     /// The value, which nobody else can be using.
@@ -148,9 +152,8 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Gives back `held`; the last one out wakes everybody who waits.
-    #[track_caller]
-    fn release(&self, held: u32) {
-        give_back(self.label, KIND, self.address(), || {
+    fn release(&self, held: u32, at: At) {
+        give_back(self.label, KIND, self.address(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
             // Whoever took the lock since then leaves the mark, and wakes in our place.
@@ -162,16 +165,14 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
-    #[track_caller]
     fn drop(&mut self) {
-        self.lock.release(1);
+        self.lock.release(1, self.at);
     }
 }
 
 impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
-    #[track_caller]
     fn drop(&mut self) {
-        self.lock.release(WRITER);
+        self.lock.release(WRITER, self.at);
     }
 }
 
