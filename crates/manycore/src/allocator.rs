@@ -36,13 +36,13 @@ pub struct Allocator;
 
 /// Free blocks, by CPU and size.
 pub(crate) struct FreeBlocks {
-    /// For each CPU, for each number of lines, the addresses of free blocks.
+    /// For each CPU, for each number of lines, the addresses of free blocks; no lists yet for a CPU that freed nothing.
     lists: Vec<Vec<Vec<*mut u8>>>,
 }
 
 impl FreeBlocks {
     pub(crate) fn new(cpus: usize) -> Self {
-        Self { lists: (0..cpus).map(|_| vec![Vec::new(); KEPT_MAX / LINE + 1]).collect() }
+        Self { lists: vec![Vec::new(); cpus] }
     }
 }
 
@@ -108,14 +108,18 @@ impl world::World {
     /// A free block of that many lines, from the running CPU's list.
     fn take_block(&self, lines: usize) -> Option<*mut u8> {
         let cpu = self.state.try_borrow().ok()?.cpu;
-        self.free_blocks.try_borrow_mut().ok()?.lists[cpu][lines].pop()
+        self.free_blocks.try_borrow_mut().ok()?.lists[cpu].get_mut(lines)?.pop()
     }
 
     /// Puts a block on the running CPU's list. False if it is full, or the machine's own.
-    fn keep_block(&self, lines: usize, block: *mut u8) -> bool {
+    fn keep_block(&self, lines_wide: usize, block: *mut u8) -> bool {
         let Ok(cpu) = self.state.try_borrow().map(|state| state.cpu) else { return false };
         let Ok(mut blocks) = self.free_blocks.try_borrow_mut() else { return false };
-        let list = &mut blocks.lists[cpu][lines];
+        let lists = &mut blocks.lists[cpu];
+        if lists.is_empty() {
+            lists.resize(KEPT_MAX / LINE + 1, Vec::new());
+        }
+        let list = &mut lists[lines_wide];
         let kept = list.len() < LIST_MAX;
         if kept {
             list.push(block);

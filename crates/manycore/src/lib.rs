@@ -23,6 +23,7 @@ mod task;
 pub mod thread;
 mod ticks;
 pub mod time;
+mod together;
 mod wait;
 pub mod work;
 mod world;

@@ -10,7 +10,7 @@ use crate::state::{Order, Setup};
 use crate::thread;
 use crate::time::{Duration, Instant};
 use crate::world::{Body, World};
-use crate::{profile, task};
+use crate::{profile, task, together, work};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -197,12 +197,12 @@ impl Machine {
                 for (task, &offset) in offsets.iter().enumerate() {
                     let body = &body;
                     scope.spawn(Some(task), move || {
-                        thread::start_together(tasks, offset);
+                        together::start(tasks, offset);
                         body(task);
-                        thread::stop_together(tasks);
+                        together::stop(tasks);
                     });
                 }
-                thread::wait_until_stopped(tasks);
+                together::wait_until_stopped(tasks);
             });
         })?;
         Ok(run.report)
@@ -223,9 +223,14 @@ impl Machine {
     ) -> Result<Report, Box<Failure>> {
         self.run_tasks(tasks, |task| {
             let end = Instant::now_free() + time;
-            while Instant::now_free() < end {
+            let mut now = Instant::now_free();
+            while now < end {
                 operation(task);
                 profile::operations(1);
+                if Instant::now_free() == now {
+                    work::cpu(1); // An operation that costs nothing would never end.
+                }
+                now = Instant::now_free();
             }
         })
     }
@@ -246,10 +251,7 @@ impl Machine {
     ///
     /// # Errors
     /// The first run's that fails.
-    pub fn efficiency(
-        &self,
-        run: impl Fn(&Self) -> Result<Report, Box<Failure>>,
-    ) -> Result<Efficiency, Box<Failure>> {
+    pub fn efficiency(&self, run: impl Fn(&Self) -> Result<Report, Box<Failure>>) -> Result<Efficiency, Box<Failure>> {
         Ok(Efficiency { with: run(self)?, without: run(&self.clone().without_contention())? })
     }
 

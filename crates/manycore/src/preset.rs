@@ -39,7 +39,11 @@ const SKYLAKE_SERVER: &[Sourced] = &[
     cost("line_hit", 1.6, "Intel optimization manual: 4 to 5 cycles, at about 2.7 GHz"),
     cost("rmw", 6.5, "Fog, instruction tables: locked operations take 18 to 20 cycles on Skylake"),
     cost("fence", 12.0, "Fog, instruction tables: MFENCE about 33 cycles"),
-    cost("transfer_socket", 50.0, "Velten et al., ICPE 2022: modified lines in the same Cascade Lake socket, about 50 ns"),
+    cost(
+        "transfer_socket",
+        50.0,
+        "Velten et al., ICPE 2022: modified lines in the same Cascade Lake socket, about 50 ns",
+    ),
     cost("transfer_machine", 120.0, "Velten et al., ICPE 2022: modified lines in the other socket, 110 to 135 ns"),
     cost("first_touch", 85.0, "Intel Memory Latency Checker on this family: 80 to 90 ns local"),
     cost("pause", 50.0, "Intel optimization manual: PAUSE takes about 140 cycles from Skylake on"),
@@ -56,8 +60,16 @@ pub const PRESETS: &[Preset] = &[
             cost("line_hit", 1.5, "Intel optimization manual: 4 to 5 cycles, at about 2.8 GHz with all cores busy"),
             cost("rmw", 6.5, "Fog, instruction tables: locked operations take about 19 cycles on Broadwell"),
             cost("fence", 12.0, "Fog, instruction tables: MFENCE about 33 cycles"),
-            cost("transfer_socket", 42.0, "McCalpin, Intel forum: E5-2660 v4, modified line in the same socket, 40.3 to 42.3 ns"),
-            cost("transfer_machine", 108.0, "Intel Memory Latency Checker on the v4 family: 100 to 120 ns, modified line in the other socket"),
+            cost(
+                "transfer_socket",
+                42.0,
+                "McCalpin, Intel forum: E5-2660 v4, modified line in the same socket, 40.3 to 42.3 ns",
+            ),
+            cost(
+                "transfer_machine",
+                108.0,
+                "Intel Memory Latency Checker on the v4 family: 100 to 120 ns, modified line in the other socket",
+            ),
             cost("first_touch", 85.0, "Intel Memory Latency Checker on the v4 family: 80 to 90 ns local"),
             cost("pause", 4.0, "Fog, instruction tables: PAUSE about 9 cycles before Skylake"),
             cost("memory_bandwidth", 60.0, "four channels of DDR4-2400 give 76.8 GB/s; about 80 % is sustained"),
@@ -85,7 +97,11 @@ pub const PRESETS: &[Preset] = &[
             cost("fence", 15.0, "assumed: about 20 cycles"),
             cost("residual", 2.0, "assumed: an in-order CPU at half the clock"),
             cost("transfer_socket", 200.0, "assumed: local memory latency and a snoop of the node's bus"),
-            cost("transfer_machine", 500.0, "assumed: three-hop directory miss; SGI: 145 ns local memory, 50 ns per router, up to 5"),
+            cost(
+                "transfer_machine",
+                500.0,
+                "assumed: three-hop directory miss; SGI: 145 ns local memory, 50 ns per router, up to 5",
+            ),
             cost("read_port", 20.0, "assumed: one 128-byte line at the node's 6.4 GB/s bus"),
             cost("first_touch", 145.0, "SGI: local memory latency of the Altix 3000"),
             cost("pause", 4.0, "assumed: hint@pause is a few cycles"),
@@ -113,7 +129,8 @@ impl Preset {
     /// The whole cost table.
     #[must_use]
     pub fn table(&self) -> Costs {
-        let costs = self.costs.iter().try_fold(Costs::default(), |costs, sourced| costs.with(sourced.cost, sourced.value));
+        let costs =
+            self.costs.iter().try_fold(Costs::default(), |costs, sourced| costs.with(sourced.cost, sourced.value));
         costs.expect("presets name known costs")
     }
 

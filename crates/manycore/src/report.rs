@@ -160,7 +160,8 @@ impl Report {
         let elapsed = state.end() - state.origin;
         let percent = Percent(cpu_time);
         let all = elapsed * state.cpus.len() as Ticks;
-        let per_operation = |count: u64| if ledger.operations == 0 { 0.0 } else { count as f64 / ledger.operations as f64 };
+        let per_operation =
+            |count: u64| if ledger.operations == 0 { 0.0 } else { count as f64 / ledger.operations as f64 };
         let setup = &state.setup;
         let preset = crate::PRESETS.iter().find(|preset| preset.shape == setup.shape && preset.table() == setup.costs);
         Self {
@@ -297,7 +298,10 @@ impl fmt::Display for Report {
             let Shares { waiting, transferring, working, system } = line.shares;
             let dot = if line.region.is_empty() { "" } else { "." };
             let LineShare { line, region, shared_writes, .. } = line;
-            writeln!(f, "{waiting:9.2}{transferring:9.2}{working:9.2}{system:9.2}{shared_writes:15}  {line}{dot}{region}")?;
+            writeln!(
+                f,
+                "{waiting:9.2}{transferring:9.2}{working:9.2}{system:9.2}{shared_writes:15}  {line}{dot}{region}"
+            )?;
         }
         if !self.works.is_empty() {
             writeln!(f, "\nby named work:\n  % of CPU       count          bytes     waited ms  name")?;

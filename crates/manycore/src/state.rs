@@ -310,15 +310,15 @@ impl State {
         task.doing = Doing::Running;
         task.waits += 1;
         let last = usize::from(task.cpu);
-        let cpu = if self.cpus[last].task.is_none() || task.pinned { last } else { self.idle_near(last).unwrap_or(last) };
+        let cpu =
+            if self.cpus[last].task.is_none() || task.pinned { last } else { self.idle_near(last).unwrap_or(last) };
         self.run_on(cpu, id, time);
     }
 
     fn idle_near(&self, cpu: usize) -> Option<usize> {
         let socket = self.cpus[cpu].socket;
-        let idle = |same: bool| {
-            self.cpus.iter().position(|other| other.task.is_none() && (other.socket == socket) == same)
-        };
+        let idle =
+            |same: bool| self.cpus.iter().position(|other| other.task.is_none() && (other.socket == socket) == same);
         idle(true).or_else(|| idle(false))
     }
 

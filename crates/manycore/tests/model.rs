@@ -152,7 +152,11 @@ fn siblings_slow_each_other_down_unless_one_spins() {
                 flag.0.store(1, Relaxed);
             } else if Some(task) == other {
                 match spin {
-                    true => while flag.0.load(Relaxed) == 0 { spin_hint() },
+                    true => {
+                        while flag.0.load(Relaxed) == 0 {
+                            spin_hint()
+                        }
+                    }
                     false => work::cpu(3_000_000),
                 }
             }

@@ -211,7 +211,12 @@ fn a_preempted_holder_of_a_spinlock_stops_everybody() {
         machine(4).measure(tasks, Duration::from_millis(60), held).unwrap()
     };
     let (four, eight) = (run(4), run(8));
-    assert!(four.operations_per_s > 1.5 * eight.operations_per_s, "{} {}", four.operations_per_s, eight.operations_per_s);
+    assert!(
+        four.operations_per_s > 1.5 * eight.operations_per_s,
+        "{} {}",
+        four.operations_per_s,
+        eight.operations_per_s
+    );
 }
 
 #[test]
@@ -345,7 +350,14 @@ fn spinning_for_ever_is_a_deadlock() {
 
 #[test]
 fn endless_loops_hit_the_limit() {
-    let failure = machine(1).events_max(1_000).run(|| while cpu::count() == 1 { work::cpu(1) }).unwrap_err();
+    let failure = machine(1)
+        .events_max(1_000)
+        .run(|| {
+            while cpu::count() == 1 {
+                work::cpu(1)
+            }
+        })
+        .unwrap_err();
     assert_eq!(failure.cause, Cause::TooManyEvents { limit: 1_000 });
 }
 

@@ -157,8 +157,8 @@ impl<T: ?Sized> RwLock<T> {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
             // Whoever took the lock since then leaves the mark, and wakes in our place.
-            let wakes = left == WANTED
-                && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            let wakes =
+                left == WANTED && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if wakes { usize::MAX } else { 0 }
         });
     }
