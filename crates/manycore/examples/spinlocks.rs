@@ -1,83 +1,71 @@
 //! Three spinlocks on 1 to 88 CPUs: `cargo run --release -p manycore --example spinlocks [--features plot -- FILE.svg]`.
 
-use manycore::time::Duration;
-use manycore::{AtomicBool, AtomicUsize, Machine, Ordering::*, spin_hint, work};
+use manycore::{AtomicUsize, Machine, Ordering::*, spin_hint, time::Duration, work};
 
-/// A word on a line of its own.
+/// Words on a line of their own.
+#[derive(Default)]
 #[repr(align(64))]
-#[derive(Default)]
-struct Line<T>(T);
+struct Line(AtomicUsize, AtomicUsize);
 
-/// The lock's words, enough for each of the three kinds.
-#[derive(Default)]
-struct Lock {
-    next: Line<AtomicUsize>,
-    owner: Line<AtomicUsize>,
-    queue: Vec<Line<(AtomicUsize, AtomicBool)>>,
-}
+/// What the locks need: a word to take, a counter of tickets, and a node for each task, which are numbered from 1.
+type Lock = (Line, Line, Vec<Line>);
 
-fn test_and_set(lock: &Lock, _: usize, critical: impl Fn()) {
-    while lock.owner.0.swap(1, Acquire) == 1 {
+fn test_and_set((word, ..): &Lock, _: usize, critical: &dyn Fn()) {
+    while word.0.swap(1, Acquire) == 1 {
         spin_hint();
     }
     critical();
-    lock.owner.0.store(0, Release);
+    word.0.store(0, Release);
 }
 
-fn ticket(lock: &Lock, _: usize, critical: impl Fn()) {
-    let mine = lock.next.0.fetch_add(1, Relaxed);
-    while lock.owner.0.load(Acquire) != mine {
+fn ticket((serving, next, _): &Lock, _: usize, critical: &dyn Fn()) {
+    let mine = next.0.fetch_add(1, Relaxed);
+    while serving.0.load(Acquire) != mine {
         spin_hint();
     }
     critical();
-    lock.owner.0.store(mine + 1, Release);
+    serving.0.store(mine + 1, Release);
 }
 
-/// Mellor-Crummey and Scott's queue; node 0 is nobody, task i has node i + 1.
-fn queue(lock: &Lock, task: usize, critical: impl Fn()) {
-    let (me, node) = (task + 1, &lock.queue[task + 1].0);
-    node.0.store(0, Relaxed);
-    node.1.store(true, Relaxed);
-    let before = lock.owner.0.swap(me, AcqRel);
+/// Mellor-Crummey and Scott's: everybody spins on a line of its own.
+fn queue((last, _, nodes): &Lock, me: usize, critical: &dyn Fn()) {
+    let Line(waits, successor) = &nodes[me];
+    waits.store(1, Relaxed);
+    successor.store(0, Relaxed);
+    let before = last.0.swap(me, AcqRel);
     if before != 0 {
-        lock.queue[before].0.0.store(me, Release);
-        while node.1.load(Acquire) {
+        nodes[before].1.store(me, Release);
+        while waits.load(Acquire) == 1 {
             spin_hint();
         }
     }
     critical();
-    if node.0.load(Acquire) == 0 && lock.owner.0.compare_exchange(me, 0, AcqRel, Acquire).is_ok() {
-        return;
+    if successor.load(Acquire) != 0 || last.0.compare_exchange(me, 0, Release, Relaxed).is_err() {
+        while successor.load(Acquire) == 0 {
+            spin_hint();
+        }
+        nodes[successor.load(Relaxed)].0.store(0, Release);
     }
-    while node.0.load(Acquire) == 0 {
-        spin_hint();
-    }
-    lock.queue[node.0.load(Relaxed)].0.1.store(false, Release);
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::preset("xeon-e5-2699v4")?;
-    let all_cpus = [1, 2, 4, 8, 16, 22, 33, 44, 66, 88];
-    let mut curves = vec![("test-and-set", vec![]), ("ticket", vec![]), ("queue", vec![])];
-    println!("million operations/s\nCPUs  test-and-set   ticket    queue");
-    for cpus in all_cpus {
-        print!("{cpus:4}");
-        for (name, curve) in &mut curves {
-            let lock = Lock { queue: (0..=cpus).map(|_| Line::default()).collect(), ..Lock::default() };
-            let shared = Line(AtomicUsize::new(0));
-            let critical = || shared.0.store(shared.0.load(Relaxed) + 1, Relaxed);
+    let locks: [(&str, fn(&Lock, usize, &dyn Fn())); 3] =
+        [("test-and-set", test_and_set), ("ticket", ticket), ("queue", queue)];
+    let mut curves = vec![];
+    for (name, enter) in locks {
+        let mut curve = vec![];
+        for cpus in [1, 2, 4, 8, 16, 22, 33, 44, 66, 88] {
+            let lock = (Line::default(), Line::default(), (0..=cpus).map(|_| Line::default()).collect());
+            let shared = Line::default();
             let report = machine.measure(cpus, Duration::from_millis(1), |task| {
-                match *name {
-                    "test-and-set" => test_and_set(&lock, task, critical),
-                    "ticket" => ticket(&lock, task, critical),
-                    _ => queue(&lock, task, critical),
-                }
+                enter(&lock, task + 1, &|| shared.0.store(shared.0.load(Relaxed) + 1, Relaxed));
                 work::cpu(500);
             })?;
-            print!("{:>14.2}", report.operations_per_s / 1e6);
+            println!("{name:12} {cpus:3} CPUs {:6.2} M/s", report.operations_per_s / 1e6);
             curve.push((cpus, report.operations_per_s / 1e6));
         }
-        println!();
+        curves.push((name, curve));
     }
     #[cfg(feature = "plot")]
     if let Some(file) = std::env::args().nth(1) {

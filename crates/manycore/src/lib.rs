@@ -17,6 +17,7 @@ mod preset;
 pub mod profile;
 mod random;
 mod report;
+mod schedule;
 mod shape;
 mod state;
 mod task;

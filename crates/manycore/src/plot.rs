@@ -46,7 +46,8 @@ pub fn curves(title: &str, unit: &str, curves: &[Curve<'_>]) -> Result<String, P
             let series = chart.draw_series(line)?.label(*name);
             series.legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         }
-        chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
+        let labels = &mut chart.configure_series_labels();
+        labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE).border_style(BLACK).draw()?;
         Ok(())
     })?;
     Ok(svg)

@@ -154,7 +154,7 @@ fn siblings_slow_each_other_down_unless_one_spins() {
                 match spin {
                     true => {
                         while flag.0.load(Relaxed) == 0 {
-                            spin_hint()
+                            spin_hint();
                         }
                     }
                     false => work::cpu(3_000_000),

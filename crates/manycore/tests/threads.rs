@@ -53,6 +53,31 @@ fn a_writer_is_alone() {
 }
 
 #[test]
+fn readers_and_writers_keep_each_other_out() {
+    let (lock, readers, writers) = (RwLock::new(()), AtomicUsize::new(0), AtomicUsize::new(0));
+    machine(8)
+        .run_tasks(8, |task| {
+            for i in 0..50 {
+                if (task + i) % 4 == 0 {
+                    let _guard = lock.write();
+                    assert_eq!((writers.fetch_add(1, Relaxed), readers.load(Relaxed)), (0, 0));
+                    work::cpu(500);
+                    assert_eq!(readers.load(Relaxed), 0);
+                    writers.fetch_sub(1, Relaxed);
+                } else {
+                    let _guard = lock.read();
+                    readers.fetch_add(1, Relaxed);
+                    work::cpu(500);
+                    assert_eq!(writers.load(Relaxed), 0);
+                    readers.fetch_sub(1, Relaxed);
+                }
+                work::cpu(100);
+            }
+        })
+        .unwrap();
+}
+
+#[test]
 fn readers_share() {
     let lock = RwLock::new(());
     let report = machine(8)
@@ -354,7 +379,7 @@ fn endless_loops_hit_the_limit() {
         .events_max(1_000)
         .run(|| {
             while cpu::count() == 1 {
-                work::cpu(1)
+                work::cpu(1);
             }
         })
         .unwrap_err();
