@@ -9,6 +9,7 @@ struct Line(AtomicUsize, AtomicUsize);
 
 /// What the locks need: a word to take, a counter of tickets, and a node for each task, which are numbered from 1.
 type Lock = (Line, Line, Vec<Line>);
+type Enter = fn(&Lock, usize, &dyn Fn());
 
 fn test_and_set((word, ..): &Lock, _: usize, critical: &dyn Fn()) {
     while word.0.swap(1, Acquire) == 1 {
@@ -50,8 +51,7 @@ fn queue((last, _, nodes): &Lock, me: usize, critical: &dyn Fn()) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::preset("xeon-e5-2699v4")?;
-    let locks: [(&str, fn(&Lock, usize, &dyn Fn())); 3] =
-        [("test-and-set", test_and_set), ("ticket", ticket), ("queue", queue)];
+    let locks: [(&str, Enter); 3] = [("test-and-set", test_and_set), ("ticket", ticket), ("queue", queue)];
     let mut curves = vec![];
     for (name, enter) in locks {
         let mut curve = vec![];

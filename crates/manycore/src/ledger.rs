@@ -55,6 +55,15 @@ pub(crate) struct Subject {
     pub(crate) parked: Ticks,
 }
 
+/// A subject within a region.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) subject: u32,
+    pub(crate) region: u32,
+    /// Waiting and transferring.
+    pub(crate) lost: Ticks,
+}
+
 /// Work with a name.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -106,6 +115,8 @@ pub(crate) struct Ledger {
     last: (usize, u32, u32),
     /// Subject 0 is none.
     pub(crate) subjects: Vec<Subject>,
+    pub(crate) chains: Vec<Chain>,
+    chain_of: Table<(u32, u32), u32>,
     pub(crate) works: Vec<Work>,
     /// Region 0 is outside of any.
     pub(crate) regions: Vec<String>,
@@ -122,6 +133,8 @@ impl Ledger {
             site_of: Table::default(),
             last: (0, 0, 0),
             subjects: vec![Subject::new(String::new(), "")],
+            chains: Vec::new(),
+            chain_of: Table::default(),
             works: Vec::new(),
             regions: vec![String::new()],
             total: Sums::default(),
@@ -137,6 +150,7 @@ impl Ledger {
         for subject in &mut self.subjects {
             *subject = Subject::new(std::mem::take(&mut subject.label), subject.kind);
         }
+        self.chains.iter_mut().for_each(|chain| chain.lost = 0);
         self.works.clear();
         self.total = Sums::default();
         (self.operations, self.switches, self.wakeups) = (0, 0, 0);
@@ -161,12 +175,25 @@ impl Ledger {
     /// Enters time under a site, and a subject if there is one.
     #[inline]
     pub(crate) fn enter(&mut self, site: u32, subject: u32, spent: Spent, ticks: Ticks) {
+        let lost = matches!(spent, Spent::Waiting | Spent::Transferring);
         let spent = spent as usize;
         self.total.time[spent] += ticks;
         self.sites[site as usize].sums.time[spent] += ticks;
         if subject != 0 {
             self.subjects[subject as usize].sums.time[spent] += ticks;
+            if lost {
+                self.lose(subject, self.sites[site as usize].region, ticks);
+            }
         }
+    }
+
+    fn lose(&mut self, subject: u32, region: u32, ticks: Ticks) {
+        let chains = &mut self.chains;
+        let id = *self.chain_of.entry((subject, region)).or_insert_with(|| {
+            chains.push(Chain { subject, region, lost: 0 });
+            u32::try_from(chains.len() - 1).expect("fewer than 2^32 chains")
+        });
+        self.chains[id as usize].lost += ticks;
     }
 
     /// Counts an event, by the same keys.

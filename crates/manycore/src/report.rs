@@ -9,7 +9,6 @@ use crate::state::{Order, State};
 use crate::ticks::{Ticks, to_ns};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// A run's figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,6 +49,8 @@ pub struct Report {
     pub wakeups: u64,
     /// Shares of all CPU time.
     pub shares: Shares,
+    /// By lock or named line and where it was used, most expensive first.
+    pub chains: Vec<ChainShare>,
     /// By lock and by named line, most expensive first.
     pub locks: Vec<LockShare>,
     /// By source line and region, most expensive first.
@@ -77,6 +78,15 @@ impl Shares {
     pub fn lost(&self) -> f64 {
         self.waiting + self.transferring
     }
+}
+
+/// Time lost at a lock or a named line, in one region.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChainShare {
+    /// `kind.name.region.outer_region`.
+    pub chain: String,
+    /// Waiting and transferring, percent of all CPU time.
+    pub lost: f64,
 }
 
 /// What a lock or a named line costs.
@@ -183,6 +193,7 @@ impl Report {
             context_switches: ledger.switches,
             wakeups: ledger.wakeups,
             shares: percent.shares(&ledger.total),
+            chains: chains(ledger, &percent),
             locks: locks(ledger, &percent),
             lines: lines(ledger, &percent),
             works: works(ledger, &percent),
@@ -199,6 +210,18 @@ impl Report {
 /// Sorts by a time, most first, then by a name.
 fn sort_by<T>(items: &mut [T], time: impl Fn(&T) -> f64, name: impl Fn(&T) -> String) {
     items.sort_by(|a, b| time(b).total_cmp(&time(a)).then_with(|| name(a).cmp(&name(b))));
+}
+
+fn chains(ledger: &Ledger, percent: &Percent) -> Vec<ChainShare> {
+    let lost = ledger.chains.iter().filter(|chain| chain.lost != 0);
+    let share = |chain: &crate::ledger::Chain| {
+        let (subject, region) = (&ledger.subjects[chain.subject as usize], &ledger.regions[chain.region as usize]);
+        let dot = if region.is_empty() { "" } else { "." };
+        ChainShare { chain: format!("{}.{}{dot}{region}", subject.kind, subject.label), lost: percent.of(chain.lost) }
+    };
+    let mut chains: Vec<_> = lost.map(share).collect();
+    sort_by(&mut chains, |chain| chain.lost, |chain| chain.chain.clone());
+    chains
 }
 
 fn locks(ledger: &Ledger, percent: &Percent) -> Vec<LockShare> {
@@ -256,59 +279,4 @@ fn works(ledger: &Ledger, percent: &Percent) -> Vec<WorkShare> {
     let mut works: Vec<_> = ledger.works.iter().map(share).collect();
     sort_by(&mut works, |work| work.time_ns, |work| work.name.clone());
     works
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Lines shown of each table.
-        const SHOWN: usize = 12;
-        let Shares { waiting, transferring, working, system } = self.shares;
-        writeln!(
-            f,
-            "{}, {} CPUs, seed {}: {:.3} ms, {} operations ({:.3} M/s), {} events",
-            self.machine,
-            self.cpus,
-            self.seed,
-            self.elapsed_ns / 1e6,
-            self.operations,
-            self.operations_per_s / 1e6,
-            self.events
-        )?;
-        writeln!(
-            f,
-            "CPU time {:.3} ms: {waiting:.2} % waiting, {transferring:.2} % transferring, {working:.2} % working, \
-             {system:.2} % system; idle {:.3} ms",
-            self.cpu_ns / 1e6,
-            self.idle_ns / 1e6
-        )?;
-        writeln!(
-            f,
-            "per operation: {:.3} shared writes, {:.3} transfers; {} context switches, {} wake-ups",
-            self.shared_writes_per_operation, self.transfers_per_operation, self.context_switches, self.wakeups
-        )?;
-        writeln!(f, "\nby lock, % of all CPU time:\n  waiting transfer  working   parked   contended  name")?;
-        for lock in self.locks.iter().take(SHOWN) {
-            let Shares { waiting, transferring, working, .. } = lock.shares;
-            let times = format!("{}/{}", lock.contended, lock.taken);
-            let LockShare { kind, name, parked, .. } = lock;
-            writeln!(f, "{waiting:9.2}{transferring:9.2}{working:9.2}{parked:9.2}{times:>12}  {kind}.{name}")?;
-        }
-        writeln!(f, "\nby source line, % of all CPU time:\n  waiting transfer  working   system  shared writes  line")?;
-        for line in self.lines.iter().take(SHOWN) {
-            let Shares { waiting, transferring, working, system } = line.shares;
-            let dot = if line.region.is_empty() { "" } else { "." };
-            let LineShare { line, region, shared_writes, .. } = line;
-            writeln!(
-                f,
-                "{waiting:9.2}{transferring:9.2}{working:9.2}{system:9.2}{shared_writes:15}  {line}{dot}{region}"
-            )?;
-        }
-        if !self.works.is_empty() {
-            writeln!(f, "\nby named work:\n  % of CPU       count          bytes     waited ms  name")?;
-        }
-        for WorkShare { name, count, bytes, waited_ns, share, .. } in &self.works {
-            writeln!(f, "{share:10.2}{count:12}{bytes:15}{:14.3}  {name}", waited_ns / 1e6)?;
-        }
-        Ok(())
-    }
 }

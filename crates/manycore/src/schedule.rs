@@ -15,7 +15,8 @@ impl State {
     pub(crate) fn add_task(&mut self, name: String, pin: Option<usize>, at: At) -> TaskId {
         let id = TaskId::try_from(self.tasks.len()).expect("fewer than 2^32 threads");
         let cpu = pin.unwrap_or_else(|| self.place_for_new());
-        self.tasks.push(Task::new(name, u16::try_from(cpu).expect("at most 256 CPUs"), pin.is_some(), at));
+        let index = self.indexes.pop().map_or(self.live, |Reverse(index)| index);
+        self.tasks.push(Task::new(name, index, u16::try_from(cpu).expect("at most 256 CPUs"), pin.is_some(), at));
         self.live += 1;
         self.run_on(cpu, id, self.clock());
         id

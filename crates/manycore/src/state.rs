@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub(crate) tasks: Vec<Task>,
     /// Threads that aren't finished.
     pub(crate) live: usize,
+    /// Numbers below the highest one given out that no living thread has.
+    pub(crate) indexes: BinaryHeap<Reverse<usize>>,
     pub(crate) directory: Directory,
     pub(crate) ledger: Ledger,
     pub(crate) random: Random,
@@ -101,6 +103,7 @@ impl State {
             cpus,
             tasks: Vec::new(),
             live: 0,
+            indexes: BinaryHeap::new(),
             directory: Directory::new(),
             ledger: Ledger::new(),
             random,

@@ -50,6 +50,8 @@ impl Doing {
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) doing: Doing,
+    /// Its number among those that are alive.
+    pub(crate) index: usize,
     /// The CPU that it runs on, or ran on last.
     pub(crate) cpu: u16,
     pub(crate) pinned: bool,
@@ -87,9 +89,10 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub(crate) fn new(name: String, cpu: u16, pinned: bool, at: At) -> Self {
+    pub(crate) fn new(name: String, index: usize, cpu: u16, pinned: bool, at: At) -> Self {
         Self {
             name,
+            index,
             doing: Doing::Running,
             cpu,
             pinned,

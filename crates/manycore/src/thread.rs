@@ -295,8 +295,9 @@ pub(crate) fn sleep_until_ticks(world: &World, time: Ticks) {
     }
 }
 
-/// A number that no other thread of the machine has, or ever had: they count from 0. Outside of a machine, 0.
+/// A number that no other living thread of the machine has: the lowest that was free when it started, `main` having 0.
+/// Outside of a machine, 0.
 #[must_use]
 pub fn index() -> usize {
-    world::current().map_or(0, |world| world.state.borrow().task as usize)
+    world::current().map_or(0, |world| world.state.borrow_mut().current().index)
 }

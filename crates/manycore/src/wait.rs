@@ -4,6 +4,7 @@ use crate::ledger::Spent;
 use crate::state::State;
 use crate::task::{Doing, TaskId};
 use crate::ticks::{NS, Ticks};
+use std::cmp::Reverse;
 
 /// How soon a spin that also reads the clock looks again, if nothing changes.
 const CLOCK_POLL: Ticks = 1_000 * NS;
@@ -136,6 +137,8 @@ impl State {
     pub(crate) fn finish(&mut self) {
         self.current().doing = Doing::Finished;
         self.live -= 1;
+        let index = self.current().index;
+        self.indexes.push(Reverse(index));
         for joiner in std::mem::take(&mut self.current().joiners) {
             self.wake(joiner);
         }

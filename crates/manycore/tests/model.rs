@@ -193,6 +193,7 @@ fn the_profile_adds_up_and_names_the_culprit() {
     assert!(hottest.shares.lost() > 90.0);
     assert_eq!((report.locks[0].name.as_str(), report.locks[0].kind.as_str()), ("planted", "line"));
     assert!((report.shared_writes_per_operation - 1.0).abs() < 0.05, "{}", report.shared_writes_per_operation);
+    assert_eq!(report.chains[0].chain, "line.planted.lookup");
     let text = report.to_string();
     assert!(text.contains("line.planted") && text.contains(".lookup"), "{text}");
     let json = serde_json::to_value(&report).unwrap();
@@ -203,4 +204,39 @@ fn the_profile_adds_up_and_names_the_culprit() {
 fn idle_time_is_not_cpu_time() {
     let report = exact(1, 4, 1).run(|| work::cpu(1_000_000)).unwrap().report;
     assert_eq!((report.elapsed_ns, report.cpu_ns, report.idle_ns), (1e6, 1e6, 3e6));
+}
+
+#[test]
+fn a_conclusion_survives_every_cost_halved_and_doubled() {
+    let machine = Machine::preset("xeon-e5-2699v4").unwrap();
+    let shared_against_own = |machine: &Machine| {
+        let throughput = |lines: Vec<Line>| {
+            let time = Duration::from_micros(30);
+            let count = |task: usize| _ = lines[task % lines.len()].0.fetch_add(1, Relaxed);
+            machine.measure(22, time, count).unwrap().operations_per_s
+        };
+        throughput(lines(1)) / throughput(lines(22))
+    };
+    for name in Costs::names() {
+        for factor in [0.5, 2.0] {
+            let costs = machine.cost_table().clone().scaled(name, factor).unwrap();
+            let ratio = shared_against_own(&machine.clone().costs(costs).unwrap());
+            assert!(ratio < 0.05, "with {name} × {factor}, one shared counter reaches {ratio} of 22 own ones");
+        }
+    }
+}
+
+#[test]
+fn the_largest_machine_runs() {
+    let machine = Machine::new(Shape::new(8, 16, 2).unwrap(), Costs::default()).unwrap();
+    let counter = Line::default();
+    let seen = std::sync::Mutex::new(vec![false; 256]);
+    let count = |task: usize| {
+        seen.lock().unwrap()[manycore::cpu::current()] = true;
+        assert_eq!(manycore::cpu::current(), task);
+        counter.0.fetch_add(1, Relaxed);
+    };
+    machine.run_tasks(256, count).unwrap();
+    assert_eq!(counter.0.into_inner(), 256);
+    assert!(seen.into_inner().unwrap().iter().all(|&seen| seen));
 }

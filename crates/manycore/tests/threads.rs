@@ -414,6 +414,43 @@ fn a_panic_unwinds_and_is_reported_with_the_seed() {
 }
 
 #[test]
+fn who_has_to_wait_while_unwinding_ends_the_run() {
+    let lock = Mutex::new(());
+    struct Locks<'a>(&'a Mutex<()>);
+    impl Drop for Locks<'_> {
+        fn drop(&mut self) {
+            drop(self.0.lock());
+        }
+    }
+    let failure = machine(2)
+        .run_tasks(2, |task| {
+            if task == 0 {
+                let _guard = lock.lock();
+                thread::sleep(Duration::from_millis(1));
+            } else {
+                work::cpu(10_000);
+                let _locks = Locks(&lock);
+                panic!("planted");
+            }
+        })
+        .unwrap_err();
+    assert!(failure.to_string().contains("while unwinding"), "{failure}");
+}
+
+#[test]
+fn indexes_are_reused_and_differ_among_the_living() {
+    let run = machine(4).run(|| {
+        let index = || {
+            work::cpu(1_000);
+            thread::index()
+        };
+        let pair = [thread::spawn(index), thread::spawn(index)].map(|thread| thread.join().unwrap());
+        (thread::index(), pair, thread::spawn(index).join().unwrap())
+    });
+    assert_eq!(run.unwrap().value, (0, [1, 2], 1));
+}
+
+#[test]
 fn a_panic_that_is_caught_inside_disturbs_nobody() {
     let counter = AtomicUsize::new(0);
     machine(2)
