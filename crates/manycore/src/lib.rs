@@ -40,7 +40,7 @@ pub use atomic::{
 };
 pub use costs::{Cost, Costs};
 pub use error::{Cause, Failure, Position, SetupError};
-pub use local::LocalKey;
+pub use local::{AccessError, LocalKey};
 pub use lock::{Condvar, Mutex, OnceCell, RwLock};
 pub use machine::{Efficiency, Machine, Run};
 pub use preset::{PRESETS, Preset, Sourced};

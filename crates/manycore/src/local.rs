@@ -5,7 +5,7 @@
 use crate::task::TaskId;
 use crate::world::{self, World};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// A thread's values, by the address of their key, in the order in which they were made.
 pub(crate) type Locals = Vec<(usize, Box<dyn Any>)>;
@@ -23,6 +23,11 @@ pub struct LocalKey<T: 'static> {
     // A zero-sized static might share its address with another one.
     _address: u8,
 }
+
+/// The thread is ending, and its values are being dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the thread's own values are gone")]
+pub struct AccessError;
 
 /// Declares values that each virtual thread has for itself.
 ///
@@ -51,25 +56,28 @@ impl<T: 'static> LocalKey<T> {
     /// # Panics
     /// If the thread's values are being dropped already.
     pub fn with<R>(&'static self, use_it: impl FnOnce(&T) -> R) -> R {
-        self.try_with(use_it).expect("the thread's values are gone already")
+        self.try_with(use_it).expect("a thread-local value after its thread's end")
     }
 
-    /// As [`with`](Self::with); `None` at the thread's end, when its values are being dropped.
-    pub fn try_with<R>(&'static self, use_it: impl FnOnce(&T) -> R) -> Option<R> {
+    /// As [`with`](Self::with).
+    ///
+    /// # Errors
+    /// [`AccessError`] at the thread's end, when its values are being dropped.
+    pub fn try_with<R>(&'static self, use_it: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         let key = std::ptr::from_ref(self).addr();
-        let found = Self::reach(|locals| find::<T>(locals, key))?;
+        let found = Self::reach(|locals| find::<T>(locals, key)).ok_or(AccessError)?;
         let value: *const T = match found {
             Some(value) => value,
             None => {
                 let made: Box<T> = Box::new((self.make)());
                 let value: *const T = &raw const *made;
-                Self::reach(|locals| locals.push((key, made)))?;
+                Self::reach(|locals| locals.push((key, made))).ok_or(AccessError)?;
                 value
             }
         };
         // SAFETY: the box stays where it is until the thread's end, whose destructors run on this thread, after every
         // call of this function has returned; values are only handed out by shared reference, on this thread.
-        Some(use_it(unsafe { &*value }))
+        Ok(use_it(unsafe { &*value }))
     }
 
     fn reach<R>(visit: impl FnOnce(&mut Locals) -> R) -> Option<R> {
@@ -82,6 +90,37 @@ impl<T: 'static> LocalKey<T> {
             }
             None => OUTSIDE.try_with(|locals| visit(&mut locals.borrow_mut())).ok(),
         }
+    }
+}
+
+impl<T: 'static> LocalKey<Cell<T>> {
+    /// A copy of this thread's value.
+    ///
+    /// # Panics
+    /// As [`with`](Self::with); so do the others.
+    pub fn get(&'static self) -> T
+    where
+        T: Copy,
+    {
+        self.with(Cell::get)
+    }
+
+    /// Replaces this thread's value.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| cell.set(value));
+    }
+
+    /// Takes this thread's value, and leaves the default.
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(Cell::take)
+    }
+
+    /// Replaces this thread's value; returns the old one.
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
     }
 }
 

@@ -56,6 +56,19 @@ fn lines_cost_what_the_table_says() {
     near(cost(&machine, 2, write, look), costs.line_hit + costs.transfer_machine);
     // A copy is kept until somebody writes.
     near(cost(&machine, 2, write, || (0..3).for_each(|_| look())), 3.0 * costs.line_hit + costs.transfer_machine);
+    // Who has a copy still has to take the others' away, and they have to get theirs again.
+    let both = 2.0 * (costs.line_hit + costs.transfer_machine);
+    let look_and_write = || (look(), write()).0;
+    near(cost(&machine, 2, look, look_and_write), both);
+    let written = Line::default();
+    let there_and_back = || {
+        thread::scope(|scope| scope.spawn(Some(2), || _ = (written.0.load(Relaxed), written.0.swap(1, Relaxed))));
+        let start = manycore::Instant::now();
+        _ = written.0.load(Relaxed);
+        let ns = start.elapsed().as_nanos() as f64 - costs.clock_read;
+        near(ns, costs.line_hit + costs.transfer_machine);
+    };
+    cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
     // Writing takes the other copies away.
     near(cost(&machine, 2, look, write), costs.line_hit + costs.transfer_machine);
 }
@@ -81,24 +94,27 @@ fn a_shared_counter_collapses_while_per_cpu_counters_scale_to_88() {
 #[test]
 fn without_contention_scaling_is_ideal() {
     let machine = Machine::new(Shape::new(2, 22, 1).unwrap(), Costs::default()).unwrap();
-    let run = |machine: &Machine, cpus: usize| {
-        let (counter, lock) = (Line::default(), manycore::Mutex::new(0));
-        let operation = |_| {
-            counter.0.fetch_add(1, Relaxed);
-            let mut guard = lock.lock();
-            work::cpu(200);
-            *guard += 1;
-            drop(guard);
-            work::cpu(100);
+    // Held for so long that waiters spin, and for so long that they park.
+    for held in [200, 5_000] {
+        let run = |machine: &Machine, cpus: usize| {
+            let (counter, lock) = (Line::default(), manycore::Mutex::new(0));
+            let operation = |_| {
+                counter.0.fetch_add(1, Relaxed);
+                let mut guard = lock.lock();
+                work::cpu(held);
+                *guard += 1;
+                drop(guard);
+                work::cpu(100);
+            };
+            machine.measure(cpus, Duration::from_millis(1), operation)
         };
-        machine.measure(cpus, Duration::from_micros(500), operation)
-    };
-    let efficiency = machine.efficiency(|machine| run(machine, 44)).unwrap();
-    let one = run(&machine.without_contention(), 1).unwrap().operations_per_s;
-    let ideal = efficiency.without.operations_per_s / one / 44.0;
-    assert!((0.98..1.02).contains(&ideal), "{ideal} of ideal scaling");
-    assert!(efficiency.ratio() < 0.2, "{}", efficiency.ratio());
-    assert_eq!(efficiency.without.shares.transferring, 0.0);
+        let efficiency = machine.efficiency(|machine| run(machine, 44)).unwrap();
+        let one = run(&machine.clone().without_contention(), 1).unwrap().operations_per_s;
+        let ideal = efficiency.without.operations_per_s / one / 44.0;
+        assert!((0.98..1.02).contains(&ideal), "held for {held} ns: {ideal} of ideal scaling");
+        assert!(efficiency.ratio() < 0.2, "{}", efficiency.ratio());
+        assert_eq!(efficiency.without.shares.transferring, 0.0);
+    }
 }
 
 #[test]

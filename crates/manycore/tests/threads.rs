@@ -321,7 +321,7 @@ impl Drop for CountsDrops {
 }
 
 manycore::thread_local! {
-    static TURN: Cell<usize> = Cell::new(0);
+    static TURN: Cell<usize> = const { Cell::new(0) };
     static OWNED: RefCell<Option<CountsDrops>> = RefCell::new(Some(CountsDrops));
 }
 
@@ -331,14 +331,14 @@ fn thread_locals_belong_to_virtual_threads() {
         .run_tasks(4, |_| {
             for turn in 0..10 {
                 OWNED.with(|_| ());
-                assert_eq!(TURN.with(|mine| mine.replace(turn + 1)), turn);
+                assert_eq!(TURN.replace(turn + 1), turn);
                 work::cpu(100_000);
                 thread::yield_now();
             }
         })
         .unwrap();
     assert_eq!(DROPPED.load(Relaxed), 4);
-    TURN.with(|mine| assert_eq!(mine.get(), 0));
+    assert_eq!(TURN.get(), 0);
 }
 
 #[test]

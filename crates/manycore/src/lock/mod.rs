@@ -109,7 +109,8 @@ fn wait_for(label: Label, kind: &'static str, address: usize, take: impl Fn(bool
         let subject = &mut state.ledger.subjects[subject as usize];
         subject.taken += 1;
         subject.contended += 1;
-        state.clock() + state.times.lock_spin
+        // Where waiting is free, so is parking, but not the time until the end of a spin.
+        state.clock() + if state.setup.contention { state.times.lock_spin } else { 0 }
     };
     let mut parked = false;
     loop {
