@@ -7,8 +7,18 @@ use crate::world::{self, World};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
-/// A thread's values, by the address of their key, in the order in which they were made.
-pub(crate) type Locals = Vec<(usize, Box<dyn Any>)>;
+/// A thread's values, in the order in which they were made.
+pub(crate) type Locals = Vec<Local>;
+
+/// A value of a thread's own.
+pub(crate) struct Local {
+    /// The address of its key.
+    key: usize,
+    /// None once it was dropped.
+    value: Option<Box<dyn Any>>,
+    /// It has nothing to do when dropped, and so is there for the others' destructors.
+    is_plain: bool,
+}
 
 thread_local! {
     /// Those of a host thread, outside of any machine.
@@ -65,18 +75,20 @@ impl<T: 'static> LocalKey<T> {
     /// [`AccessError`] at the thread's end, when its values are being dropped.
     pub fn try_with<R>(&'static self, use_it: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         let key = std::ptr::from_ref(self).addr();
-        let found = Self::reach(|locals| find::<T>(locals, key)).ok_or(AccessError)?;
-        let value: *const T = match found {
-            Some(value) => value,
-            None => {
+        let value: *const T = match Self::reach(|locals| find::<T>(locals, key)).ok_or(AccessError)? {
+            Found::Value(value) => value,
+            Found::Dropped => return Err(AccessError),
+            Found::Nothing => {
                 let made: Box<T> = Box::new((self.make)());
                 let value: *const T = &raw const *made;
-                Self::reach(|locals| locals.push((key, made))).ok_or(AccessError)?;
+                let is_plain = !std::mem::needs_drop::<T>();
+                Self::reach(|locals| locals.push(Local { key, value: Some(made), is_plain })).ok_or(AccessError)?;
                 value
             }
         };
-        // SAFETY: the box stays where it is until the thread's end, whose destructors run on this thread, after every
-        // call of this function has returned; values are only handed out by shared reference, on this thread.
+        // SAFETY: the box stays where it is until the thread's end. Then it is first taken out of the list, and dropped by
+        // this thread, after every call of this function that found it there has returned: `drop_all` is called from
+        // none. Values are only handed out by shared reference, on this thread.
         Ok(use_it(unsafe { &*value }))
     }
 
@@ -85,8 +97,7 @@ impl<T: 'static> LocalKey<T> {
             Some(world) => {
                 let task = world.state.borrow().task as usize;
                 let mut locals = world.locals.borrow_mut();
-                // A dropped thread's list has no capacity left to push to: see `drop_all`.
-                (!is_closed(&locals[task])).then(|| visit(&mut locals[task]))
+                Some(visit(&mut locals[task]))
             }
             None => OUTSIDE.try_with(|locals| visit(&mut locals.borrow_mut())).ok(),
         }
@@ -124,23 +135,29 @@ impl<T: 'static> LocalKey<Cell<T>> {
     }
 }
 
-fn find<T: 'static>(locals: &Locals, key: usize) -> Option<*const T> {
-    let (_, value) = locals.iter().find(|(other, _)| *other == key)?;
-    value.downcast_ref::<T>().map(std::ptr::from_ref)
+/// What there is under a key.
+enum Found<T> {
+    Nothing,
+    Value(*const T),
+    Dropped,
 }
 
-/// The key of the entry that closes a list.
-const CLOSED: usize = 0;
-
-fn is_closed(locals: &Locals) -> bool {
-    locals.first().is_some_and(|(key, _)| *key == CLOSED)
+fn find<T: 'static>(locals: &Locals, key: usize) -> Found<T> {
+    match locals.iter().find(|local| local.key == key).map(|local| &local.value) {
+        None => Found::Nothing,
+        Some(None) => Found::Dropped,
+        Some(Some(value)) => value.downcast_ref::<T>().map_or(Found::Dropped, |value| Found::Value(value)),
+    }
 }
 
-/// Drops a thread's values, on that thread.
+/// Drops a thread's values, on that thread, the latest first; those that destructors make meanwhile, too.
 pub(crate) fn drop_all(world: &World, task: TaskId) {
-    let closed: Locals = vec![(CLOSED, Box::new(()))];
-    let mut locals = std::mem::replace(&mut world.locals.borrow_mut()[task as usize], closed);
-    while let Some((_, value)) = locals.pop() {
+    let next = || {
+        let mut locals = world.locals.borrow_mut();
+        let left = locals[task as usize].iter_mut().rev().find(|local| local.value.is_some() && !local.is_plain);
+        left.and_then(|local| local.value.take())
+    };
+    while let Some(value) = next() {
         drop(value);
     }
 }

@@ -189,16 +189,34 @@ impl Machine {
     /// # Panics
     /// If `tasks` is 0 or above 4096: use [`check_tasks`](Self::check_tasks) on what users ask for.
     pub fn run_tasks(&self, tasks: usize, body: impl Fn(usize) + Send + Sync) -> Result<Report, Box<Failure>> {
+        self.run_tasks_with(tasks, || (), |(), task| body(task))
+    }
+
+    /// As [`run_tasks`](Self::run_tasks), on something that is set up inside of the machine, and dropped there: what has
+    /// threads of its own, or a part for each CPU. Neither is measured.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run_tasks`](Self::run_tasks).
+    pub fn run_tasks_with<S: Sync>(
+        &self,
+        tasks: usize,
+        set_up: impl FnOnce() -> S + Send,
+        body: impl Fn(&S, usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
         self.check_tasks(tasks).unwrap_or_else(|error| panic!("{error}"));
         let mut offsets = Random::seeded(self.setup.seed ^ 0x5eed);
         let offsets: Vec<u64> = (0..tasks).map(|_| offsets.below(500)).collect();
         let run = self.run(|| {
+            let subject = set_up();
             thread::scope(|scope| {
                 for (task, &offset) in offsets.iter().enumerate() {
-                    let body = &body;
+                    let (subject, body) = (&subject, &body);
                     scope.spawn(Some(task), move || {
                         together::start(tasks, offset);
-                        body(task);
+                        body(subject, task);
                         together::stop(tasks);
                     });
                 }
@@ -221,11 +239,28 @@ impl Machine {
         time: Duration,
         operation: impl Fn(usize) + Send + Sync,
     ) -> Result<Report, Box<Failure>> {
-        self.run_tasks(tasks, |task| {
+        self.measure_with(tasks, time, || (), |(), task| operation(task))
+    }
+
+    /// As [`measure`](Self::measure), on something that is set up inside of the machine.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run_tasks`](Self::run_tasks).
+    pub fn measure_with<S: Sync>(
+        &self,
+        tasks: usize,
+        time: Duration,
+        set_up: impl FnOnce() -> S + Send,
+        operation: impl Fn(&S, usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        self.run_tasks_with(tasks, set_up, |subject, task| {
             let end = Instant::now_free() + time;
             let mut now = Instant::now_free();
             while now < end {
-                operation(task);
+                operation(subject, task);
                 profile::operations(1);
                 if Instant::now_free() == now {
                     work::cpu(1); // An operation that costs nothing would never end.

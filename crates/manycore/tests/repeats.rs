@@ -136,6 +136,22 @@ fn random_order_finds_no_fault_with_the_crates_own_locks() {
 }
 
 #[test]
+fn a_notification_that_was_taken_arrives() {
+    let run = |machine: &Machine| {
+        let (mutex, changed) = (Mutex::new(()), manycore::Condvar::new());
+        machine.run_tasks(2, |task| match task {
+            0 => changed.wait(&mut mutex.lock()),
+            _ => {
+                while !changed.notify_one() {
+                    thread::yield_now();
+                }
+            }
+        })
+    };
+    small().explore(SEEDS, run).unwrap();
+}
+
+#[test]
 fn random_order_ends_spins_without_hints() {
     let run = |machine: &Machine| {
         let flag = Line(AtomicUsize::new(0));

@@ -295,6 +295,19 @@ fn threads_are_joined_parked_unparked_and_put_to_sleep() {
 }
 
 #[test]
+fn a_permit_is_kept_for_a_thread_that_is_not_parked_yet() {
+    let run = machine(2).run(|| {
+        let late = thread::spawn(|| {
+            work::cpu(1_000_000);
+            thread::park();
+        });
+        late.thread().unpark();
+        late.join().unwrap();
+    });
+    run.unwrap();
+}
+
+#[test]
 fn a_cell_is_made_once_even_if_making_it_waits() {
     let (cell, made) = (OnceCell::new(), AtomicUsize::new(0));
     machine(4)
@@ -316,6 +329,9 @@ struct CountsDrops;
 
 impl Drop for CountsDrops {
     fn drop(&mut self) {
+        // Plain values are there until the end, dropped ones aren't.
+        assert_eq!(TURN.get(), 10);
+        assert!(OWNED.try_with(|_| ()).is_err());
         DROPPED.fetch_add(1, Relaxed);
     }
 }
@@ -437,6 +453,54 @@ fn who_has_to_wait_while_unwinding_ends_the_run() {
     assert!(failure.to_string().contains("while unwinding"), "{failure}");
 }
 
+/// Something with a thread of its own.
+struct Server {
+    requests: std::sync::Arc<(Mutex<Option<u64>>, Condvar)>,
+    thread: Option<thread::JoinHandle<u64>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let requests = std::sync::Arc::new((Mutex::new(Some(0)), Condvar::new()));
+        let served = std::sync::Arc::clone(&requests);
+        let thread = thread::spawn(move || {
+            let (mut served_all, mut waiting) = (0, served.0.lock());
+            while let Some(count) = waiting.as_mut() {
+                served_all += std::mem::take(count);
+                served.1.wait(&mut waiting);
+            }
+            served_all
+        });
+        Self { requests, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        work::cpu(50_000_000);
+        *self.requests.0.lock() = None;
+        self.requests.1.notify_one();
+        assert_eq!(self.thread.take().unwrap().join().unwrap(), 40);
+    }
+}
+
+#[test]
+fn setting_up_and_dropping_happen_inside_and_are_not_measured() {
+    let set_up = || {
+        work::cpu(70_000_000);
+        Server::start()
+    };
+    let ask = |server: &Server, _| {
+        for _ in 0..10 {
+            server.requests.0.lock().as_mut().map(|count| *count += 1).unwrap();
+            server.requests.1.notify_one();
+            work::cpu(1_000);
+        }
+    };
+    let report = machine(8).run_tasks_with(4, set_up, ask).unwrap();
+    assert!(report.elapsed_ns < 10e6, "{report}");
+}
+
 #[test]
 fn indexes_are_reused_and_differ_among_the_living() {
     let run = machine(4).run(|| {
@@ -469,6 +533,34 @@ fn a_panic_that_is_caught_inside_disturbs_nobody() {
         })
         .unwrap();
     assert_eq!(counter.into_inner(), 40);
+}
+
+#[test]
+fn no_thread_runs_while_another_one_unwinds() {
+    let counter = AtomicUsize::new(0);
+    machine(2)
+        .run_tasks(2, |task| {
+            struct Touches<'a>(&'a AtomicUsize);
+            impl Drop for Touches<'_> {
+                fn drop(&mut self) {
+                    (0..100).for_each(|_| _ = self.0.fetch_add(1, Relaxed));
+                }
+            }
+            let touches = Touches(&counter);
+            if task == 0 {
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let _touches = touches;
+                    panic!("to be caught");
+                }));
+                return drop(result.unwrap_err());
+            }
+            for _ in 0..1_000 {
+                counter.fetch_add(1, Relaxed);
+                assert!(!std::thread::panicking(), "the other thread's panic");
+            }
+        })
+        .unwrap();
+    assert_eq!(counter.into_inner(), 1_200);
 }
 
 #[test]
