@@ -87,55 +87,52 @@ impl Drop for Under<'_> {
     }
 }
 
-/// Waits for the word at `address`: calls `take` until it succeeds, spinning for a while, then parked. `park` is called
-/// at the last moment, and says whether the word still has to be waited for, after having marked it as waited for.
+/// Waits for the word at `address`: tries to `take` it, looks for a while whether it `may_be_free`, then parks.
+///
+/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as waited for. No other
+/// thread runs between that access and `block_at`; so whoever gives the word back afterwards sees the mark, and finds
+/// this thread in the queue.
 #[track_caller]
-fn wait_for(label: Label, kind: &'static str, address: usize, take: impl Fn(bool) -> bool, park: impl Fn() -> bool) {
+fn wait_for(
+    (label, kind, address): (Label, &'static str, usize),
+    take: impl Fn() -> bool,
+    may_be_free: impl Fn() -> bool,
+    take_or_mark: impl Fn() -> bool,
+) {
     let Some(world) = world::current() else {
-        while !take(false) {
+        while !take() {
             std::thread::yield_now();
         }
         return;
     };
     let subject = label.subject(world, kind, address);
     let under = Under::lock(world, subject, here());
-    if take(false) {
-        world.state.borrow_mut().ledger.subjects[subject as usize].taken += 1;
+    world.state.borrow_mut().ledger.subjects[subject as usize].taken += 1;
+    if take() {
         return;
     }
     under.wait();
     let deadline = {
         let mut state = world.state.borrow_mut();
-        let subject = &mut state.ledger.subjects[subject as usize];
-        subject.taken += 1;
-        subject.contended += 1;
+        state.ledger.subjects[subject as usize].contended += 1;
         // Where waiting is free, so is parking, but not the time until the end of a spin.
         state.clock() + if state.setup.contention { state.times.lock_spin } else { 0 }
     };
-    let mut parked = false;
-    loop {
-        while !parked && world.state.borrow().clock() < deadline {
-            crate::atomic::spin_until(world, deadline);
-            if take(false) {
-                return;
-            }
-        }
-        // `park` looks at the word and marks it in one access, and no other thread runs between that and `block_at`:
-        // whoever frees the word afterwards sees the mark, and finds this thread in the queue.
-        if park() {
-            world.state.borrow_mut().block_at(address, Doing::Locking(subject), None);
-            world.wait();
-            parked = true;
-        }
-        if take(parked) {
+    while world.state.borrow().clock() < deadline {
+        if may_be_free() && take() {
             return;
         }
+        crate::atomic::spin_until(world, deadline);
+    }
+    while !take_or_mark() {
+        world.state.borrow_mut().block_at(address, Doing::Locking(subject), None);
+        world.wait();
     }
 }
 
 /// Gives the word at `address` back: `give` says how many threads that [`wait_for`] it are to be woken.
 /// Counted where the lock was taken: what drops a guard has no place in the source.
-fn give_back(label: Label, kind: &'static str, address: usize, at: At, give: impl FnOnce() -> usize) {
+fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();
         return;

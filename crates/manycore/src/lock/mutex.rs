@@ -68,14 +68,15 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        wait_for(self.label, KIND, self.address(), |parked| self.take(parked), || self.want());
+        let free = || self.state.load(Ordering::Relaxed) == FREE;
+        wait_for(self.place(), || self.take(), free, || self.take_wanted());
         self.guard()
     }
 
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        if self.take(false) { Some(self.guard()) } else { None }
+        if self.take() { Some(self.guard()) } else { None }
     }
 
     /// Whether somebody has the lock.
@@ -94,26 +95,25 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { lock: self, at: here(), _here: std::marker::PhantomData }
     }
 
-    /// One that was parked can't know whether others still are, so it takes the lock as wanted.
-    #[track_caller]
-    fn take(&self, parked: bool) -> bool {
-        let to = if parked { WANTED } else { TAKEN };
-        // Acquire pairs with the Release in `release`: what the last owner did to the value is visible.
-        self.state.compare_exchange(FREE, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    fn place(&self) -> (Label, &'static str, usize) {
+        (self.label, KIND, self.address())
     }
 
-    /// Marks the lock as wanted; false if it is free.
     #[track_caller]
-    fn want(&self) -> bool {
-        // Relaxed: nothing is read on its strength.
-        match self.state.compare_exchange(TAKEN, WANTED, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => true,
-            Err(state) => state == WANTED,
-        }
+    fn take(&self) -> bool {
+        // Acquire pairs with the Release in `release`: what the last owner did to the value is visible.
+        self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Marks the lock as wanted, and takes it so if it was free: who was parked can't know whether others still are.
+    #[track_caller]
+    fn take_wanted(&self) -> bool {
+        // Acquire as in `take`.
+        self.state.swap(WANTED, Ordering::Acquire) == FREE
     }
 
     pub(super) fn release(&self, at: At) {
-        give_back(self.label, KIND, self.address(), at, || {
+        give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take`.
             usize::from(self.state.swap(FREE, Ordering::Release) == WANTED)
         });
@@ -122,7 +122,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock again after a wait for a condition.
     #[track_caller]
     pub(super) fn retake(&self) {
-        wait_for(self.label, KIND, self.address(), |_| self.take(true), || self.want());
+        wait_for(self.place(), || self.take_wanted(), || false, || self.take_wanted());
     }
 }
 

@@ -18,6 +18,10 @@ const WANTED: u32 = 1 << 30;
 /// Readers.
 const READERS: u32 = WANTED - 1;
 
+/// What keeps a reader out, and what a writer.
+const NO_READERS: u32 = WRITER | WANTED;
+const NO_WRITER: u32 = WRITER | READERS;
+
 const KIND: &str = "rwlock";
 
 /// See `parking_lot::RwLock`.
@@ -79,14 +83,16 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits for a share of the lock.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        wait_for(self.label, KIND, self.address(), |_| self.take_share(), || self.want(WRITER | WANTED));
+        let free = || self.state.load(Ordering::Relaxed) & NO_READERS == 0;
+        wait_for(self.place(), || self.take_share(), free, || self.take_or_mark(1, NO_READERS));
         RwLockReadGuard { lock: self, at: here(), _here: PhantomData }
     }
 
     /// Waits for the whole lock.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        wait_for(self.label, KIND, self.address(), |_| self.take_all(), || self.want(WRITER | READERS));
+        let free = || self.state.load(Ordering::Relaxed) & NO_WRITER == 0;
+        wait_for(self.place(), || self.take_all(), free, || self.take_or_mark(WRITER, NO_WRITER));
         RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }
     }
 
@@ -110,7 +116,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     fn take_share(&self) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & (WRITER | WANTED) == 0 {
+        while state & NO_READERS == 0 {
             // Acquire pairs with the Release of the last writer in `release`.
             match self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -123,7 +129,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     fn take_all(&self) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & (WRITER | READERS) == 0 {
+        while state & NO_WRITER == 0 {
             // The mark stays: others may be parked as well. Acquire pairs with the Release in `release`.
             match self.state.compare_exchange_weak(state, state | WRITER, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -133,27 +139,36 @@ impl<T: ?Sized> RwLock<T> {
         false
     }
 
-    /// Marks the lock as wanted; false if nothing of `obstacle` is in the way any more.
+    /// Adds `mine` if nothing of `obstacle` is in the way, else marks the lock as wanted.
     #[track_caller]
-    fn want(&self, obstacle: u32) -> bool {
+    fn take_or_mark(&self, mine: u32, obstacle: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & obstacle != 0 {
-            // A stale mark, with neither writer nor readers, would keep readers out for ever: nobody would remove it.
-            if state & (WRITER | READERS) == 0 {
-                return false;
+        loop {
+            let free = state & obstacle == 0;
+            if !free && state & NO_WRITER == 0 {
+                // Only the mark is left, and whoever left last is about to remove it: parked, nobody would wake us.
+                crate::atomic::spin_hint();
+                state = self.state.load(Ordering::Relaxed);
+                continue;
             }
-            // Relaxed: nothing is read on its strength.
-            match self.state.compare_exchange_weak(state, state | WANTED, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
+            let new = if free { state + mine } else { state | WANTED };
+            if new == state {
+                return false; // Marked already.
+            }
+            // Acquire as in `take_share` and `take_all`.
+            match self.state.compare_exchange_weak(state, new, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return free,
                 Err(other) => state = other,
             }
         }
-        false
     }
 
-    /// Gives back `held`; the last one out wakes everybody who waits.
+    fn place(&self) -> (Label, &'static str, usize) {
+        (self.label, KIND, self.address())
+    }
+
     fn release(&self, held: u32, at: At) {
-        give_back(self.label, KIND, self.address(), at, || {
+        give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
             // Whoever took the lock since then leaves the mark, and wakes in our place.
