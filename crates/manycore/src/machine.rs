@@ -206,6 +206,17 @@ impl Machine {
         set_up: impl FnOnce() -> S + Send,
         body: impl Fn(&S, usize) + Send + Sync,
     ) -> Result<Report, Box<Failure>> {
+        self.run_prepared(tasks, set_up, |_, _| (), body)
+    }
+
+    /// As [`run_tasks_with`](Self::run_tasks_with); each task calls `prepare` before the measured part.
+    fn run_prepared<S: Sync>(
+        &self,
+        tasks: usize,
+        set_up: impl FnOnce() -> S + Send,
+        prepare: impl Fn(&S, usize) + Send + Sync,
+        body: impl Fn(&S, usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
         self.check_tasks(tasks).unwrap_or_else(|error| panic!("{error}"));
         let mut offsets = Random::seeded(self.setup.seed ^ 0x5eed);
         let offsets: Vec<u64> = (0..tasks).map(|_| offsets.below(500)).collect();
@@ -213,8 +224,9 @@ impl Machine {
             let subject = set_up();
             thread::scope(|scope| {
                 for (task, &offset) in offsets.iter().enumerate() {
-                    let (subject, body) = (&subject, &body);
+                    let (subject, prepare, body) = (&subject, &prepare, &body);
                     scope.spawn(Some(task), move || {
+                        prepare(subject, task);
                         together::start(tasks, offset);
                         body(subject, task);
                         together::stop(tasks);
@@ -226,7 +238,8 @@ impl Machine {
         Ok(run.report)
     }
 
-    /// Repeats `operation` on `tasks` threads for `time`, and counts how often. The argument is the task's number.
+    /// Repeats `operation` on `tasks` threads for `time`, and counts how often. The argument is the task's number. Each
+    /// task makes one operation before, to warm up, which isn't counted.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -256,7 +269,8 @@ impl Machine {
         set_up: impl FnOnce() -> S + Send,
         operation: impl Fn(&S, usize) + Send + Sync,
     ) -> Result<Report, Box<Failure>> {
-        self.run_tasks_with(tasks, set_up, |subject, task| {
+        let operation = &operation;
+        self.run_prepared(tasks, set_up, operation, |subject, task| {
             let end = Instant::now_free() + time;
             let mut now = Instant::now_free();
             while now < end {

@@ -39,11 +39,21 @@ pub(crate) fn stop(count: usize) {
     world.arrive(here());
     let mut state = world.state.borrow_mut();
     state.stopped += 1;
-    if state.stopped == count {
-        state.report = Some(Report::of(&state));
-        if let Some(waiter) = state.stop_waiter.take() {
-            state.wake(waiter);
-        }
+    if state.stopped < count {
+        // What a thread does at its very end isn't measured either.
+        let me = state.task;
+        state.gate.push((me, 0));
+        state.pause();
+        drop(state);
+        world.wait();
+        return;
+    }
+    state.report = Some(Report::of(&state));
+    for (task, _) in std::mem::take(&mut state.gate) {
+        state.wake(task);
+    }
+    if let Some(waiter) = state.stop_waiter.take() {
+        state.wake(waiter);
     }
 }
 

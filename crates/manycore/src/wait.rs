@@ -81,6 +81,12 @@ impl State {
         self.leave();
     }
 
+    /// As [`State::block`], at no cost.
+    pub(crate) fn pause(&mut self) {
+        self.begin_wait(Doing::Waiting);
+        self.leave();
+    }
+
     /// Blocks the running thread in the queue at `address`.
     pub(crate) fn block_at(&mut self, address: usize, doing: Doing, deadline: Option<Ticks>) {
         self.enqueue(address);
