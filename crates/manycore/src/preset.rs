@@ -2,7 +2,8 @@
 //!
 //! A preset is fixed before any result of the model is looked at, from figures that others measured or vendors state;
 //! where there is none, the source says "assumed". Costs that a preset doesn't name are [`Costs::default`]'s. Nothing
-//! here is fitted to a benchmark: if the model disagrees with a published table, that is a finding.
+//! A source that begins with "recalled:" was written down from memory of it, and has yet to be compared with its text; the
+//! others were read. Nothing here is fitted to a benchmark: if the model disagrees with a published table, that is a finding.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;
@@ -36,17 +37,21 @@ const fn cost(cost: &'static str, value: f64, source: &'static str) -> Sourced {
 }
 
 const SKYLAKE_SERVER: &[Sourced] = &[
-    cost("line_hit", 1.6, "Intel optimization manual: 4 to 5 cycles, at about 2.7 GHz"),
-    cost("rmw", 6.5, "Fog, instruction tables: locked operations take 18 to 20 cycles on Skylake"),
-    cost("fence", 12.0, "Fog, instruction tables: MFENCE about 33 cycles"),
+    cost("line_hit", 1.6, "recalled: Intel optimization manual: 4 to 5 cycles, at about 2.7 GHz"),
+    cost("rmw", 6.5, "recalled: Fog, instruction tables: locked operations take 18 to 20 cycles on Skylake"),
+    cost("fence", 12.0, "recalled: Fog, instruction tables: MFENCE about 33 cycles"),
     cost(
         "transfer_socket",
         50.0,
-        "Velten et al., ICPE 2022: modified lines in the same Cascade Lake socket, about 50 ns",
+        "recalled: Velten et al., ICPE 2022: modified lines in the same Cascade Lake socket, about 50 ns",
     ),
-    cost("transfer_machine", 120.0, "Velten et al., ICPE 2022: modified lines in the other socket, 110 to 135 ns"),
-    cost("first_touch", 85.0, "Intel Memory Latency Checker on this family: 80 to 90 ns local"),
-    cost("pause", 50.0, "Intel optimization manual: PAUSE takes about 140 cycles from Skylake on"),
+    cost(
+        "transfer_machine",
+        120.0,
+        "recalled: Velten et al., ICPE 2022: modified lines in the other socket, 110 to 135 ns",
+    ),
+    cost("first_touch", 85.0, "recalled: Intel Memory Latency Checker on this family: 80 to 90 ns local"),
+    cost("pause", 50.0, "recalled: Intel optimization manual: PAUSE takes about 140 cycles from Skylake on"),
     cost("memory_bandwidth", 100.0, "six channels of DDR4-2666 give 128 GB/s; about 80 % is sustained"),
 ];
 
@@ -57,9 +62,13 @@ pub const PRESETS: &[Preset] = &[
         machine: "two Xeon E5-2699 v4 (Broadwell), 44 cores, 88 threads",
         shape: Shape { sockets: 2, cores_per_socket: 22, threads_per_core: 2 },
         costs: &[
-            cost("line_hit", 1.5, "Intel optimization manual: 4 to 5 cycles, at about 2.8 GHz with all cores busy"),
-            cost("rmw", 6.5, "Fog, instruction tables: locked operations take about 19 cycles on Broadwell"),
-            cost("fence", 12.0, "Fog, instruction tables: MFENCE about 33 cycles"),
+            cost(
+                "line_hit",
+                1.5,
+                "recalled: Intel optimization manual: 4 to 5 cycles, at about 2.8 GHz with all cores busy",
+            ),
+            cost("rmw", 6.5, "recalled: Fog, instruction tables: locked operations take about 19 cycles on Broadwell"),
+            cost("fence", 12.0, "recalled: Fog, instruction tables: MFENCE about 33 cycles"),
             cost(
                 "transfer_socket",
                 42.0,
@@ -68,10 +77,10 @@ pub const PRESETS: &[Preset] = &[
             cost(
                 "transfer_machine",
                 108.0,
-                "Intel Memory Latency Checker on the v4 family: 100 to 120 ns, modified line in the other socket",
+                "recalled: Intel Memory Latency Checker on the v4 family: 100 to 120 ns, modified line in the other socket",
             ),
-            cost("first_touch", 85.0, "Intel Memory Latency Checker on the v4 family: 80 to 90 ns local"),
-            cost("pause", 4.0, "Fog, instruction tables: PAUSE about 9 cycles before Skylake"),
+            cost("first_touch", 85.0, "recalled: Intel Memory Latency Checker on the v4 family: 80 to 90 ns local"),
+            cost("pause", 4.0, "recalled: Fog, instruction tables: PAUSE about 9 cycles before Skylake"),
             cost("memory_bandwidth", 60.0, "four channels of DDR4-2400 give 76.8 GB/s; about 80 % is sustained"),
         ],
     },
@@ -92,22 +101,26 @@ pub const PRESETS: &[Preset] = &[
         machine: "a 64-way SGI Altix 3700 (Itanium 2, 1.5 GHz): 32 nodes with two CPUs each",
         shape: Shape { sockets: 32, cores_per_socket: 2, threads_per_core: 1 },
         costs: &[
-            cost("line_hit", 3.3, "Intel: second-level hit 5 cycles; stores and atomics pass the first level by"),
-            cost("rmw", 8.0, "Intel: fetchadd and cmpxchg about 12 cycles in the second level"),
+            cost(
+                "line_hit",
+                3.3,
+                "Texas A&M, Cosmos hardware page: second-level load 5 clocks (1.5 GHz); stores and atomics pass the first level by",
+            ),
+            cost("rmw", 8.0, "recalled: Intel: fetchadd and cmpxchg about 12 cycles in the second level"),
             cost("fence", 15.0, "assumed: about 20 cycles"),
             cost("residual", 2.0, "assumed: an in-order CPU at half the clock"),
             cost("transfer_socket", 200.0, "assumed: local memory latency and a snoop of the node's bus"),
             cost(
                 "transfer_machine",
                 500.0,
-                "assumed: three-hop directory miss; SGI: 145 ns local memory, 50 ns per router, up to 5",
+                "assumed: a three-hop directory miss; Texas A&M, Cosmos hardware page: 50 ns per router, up to five routers",
             ),
             cost("read_port", 20.0, "assumed: one 128-byte line at the node's 6.4 GB/s bus"),
-            cost("first_touch", 145.0, "SGI: local memory latency of the Altix 3000"),
+            cost("first_touch", 145.0, "recalled: SGI: local memory latency of the Altix 3000"),
             cost("pause", 4.0, "assumed: hint@pause is a few cycles"),
             cost("copy_rate", 1.5, "assumed: half of a CPU's share of the node's memory bandwidth"),
             cost("zero_rate", 2.0, "assumed: a CPU's share of the node's memory bandwidth"),
-            cost("memory_bandwidth", 4.0, "STREAM on Altix: about 2 GB/s for each CPU of a node"),
+            cost("memory_bandwidth", 4.0, "recalled: STREAM on Altix: about 2 GB/s for each CPU of a node"),
             cost("park_call", 1500.0, "assumed: twice the default, an older and slower CPU"),
             cost("wake_call", 2000.0, "assumed: twice the default"),
             cost("context_switch", 3000.0, "assumed: twice the default"),
