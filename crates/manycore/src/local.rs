@@ -86,8 +86,8 @@ impl<T: 'static> LocalKey<T> {
                 value
             }
         };
-        // SAFETY: the box stays where it is until the thread's end. Then it is first taken out of the list, and dropped by
-        // this thread, after every call of this function that found it there has returned: `drop_all` is called from
+        // SAFETY: the box stays where it is until the thread's end. Then it is taken out of the list first, and dropped
+        // by this thread, after every call of this function that found it there has returned: `drop_all` is called from
         // none. Values are only handed out by shared reference, on this thread.
         Ok(use_it(unsafe { &*value }))
     }

@@ -1,9 +1,9 @@
 //! Frozen machines: shapes and costs of machines on which results were published.
 //!
 //! A preset is fixed before any result of the model is looked at, from figures that others measured or vendors state;
-//! where there is none, the source says "assumed". Costs that a preset doesn't name are [`Costs::default`]'s. Nothing
-//! A source that begins with "recalled:" was written down from memory of it, and has yet to be compared with its text; the
-//! others were read. Nothing here is fitted to a benchmark: if the model disagrees with a published table, that is a finding.
+//! where there is none, the source says "assumed". Costs that a preset doesn't name are [`Costs::default`]'s. A source
+//! that begins with "recalled:" was written down from memory, and has yet to be compared with its text; the others were
+//! read. Nothing here is fitted to a benchmark: if the model disagrees with a published table, that is a finding.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;
@@ -52,7 +52,7 @@ const SKYLAKE_SERVER: &[Sourced] = &[
     ),
     cost("first_touch", 85.0, "recalled: Intel Memory Latency Checker on this family: 80 to 90 ns local"),
     cost("pause", 50.0, "recalled: Intel optimization manual: PAUSE takes about 140 cycles from Skylake on"),
-    cost("memory_bandwidth", 100.0, "six channels of DDR4-2666 give 128 GB/s; about 80 % is sustained"),
+    cost("memory_bandwidth", 100.0, "recalled: six channels of DDR4-2666 give 128 GB/s; about 80 % is sustained"),
 ];
 
 /// All presets.

@@ -32,8 +32,8 @@ impl Drop for Region {
     }
 }
 
-/// Gives the cache line of `value` a name, under which waiting for it and moving it are counted: for spinlocks and other
-/// hot words of the program's own.
+/// Gives the cache line of `value` a name, under which waiting for it and moving it are counted: for spinlocks and
+/// other hot words of the program's own.
 pub fn name<T: ?Sized>(value: &T, name: &str) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();
