@@ -1,0 +1,168 @@
+//! What an access to memory costs.
+//!
+//! | the core | load | store, read-modify-write |
+//! |---|---|---|
+//! | is the only holder | hit | hit |
+//! | holds a copy, others too | hit | invalidate the others' |
+//! | has no copy | copy from the nearest holder | take it from all holders |
+//! | nobody has | memory | memory |
+//!
+//! All but hits and memory are transfers. A transfer waits until the line isn't busy, and keeps it busy: for as long
+//! as it takes, when it moves ownership or the line is modified; for a port's time, when it only hands out one more
+//! copy of a clean line.
+
+use crate::directory::{CoreSet, LineId, NOBODY};
+use crate::ledger::Spent;
+use crate::state::State;
+use crate::ticks::Ticks;
+
+/// An access, by what it needs of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Load,
+    Store,
+    /// Read-modify-write: also a failing compare-and-swap, which takes the line all the same.
+    Update,
+}
+
+impl State {
+    /// Charges the running CPU for an access, after which it holds the line as it needs it.
+    #[inline]
+    pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> LineId {
+        let id = self.directory.find(address);
+        let cpu = &self.cpus[self.cpu];
+        let (now, core) = (cpu.clock, cpu.core);
+        let line = self.directory.line(id);
+        let writes = kind != Kind::Load;
+        let (mut wait, mut transfer, mut transfers, mut work) = (0, 0, 0, self.times.line_hit);
+        let held = line.holders.has(core);
+        if line.holders.is_empty() {
+            work = self.times.first_touch;
+            line.holders.add(core);
+        } else if !held || (writes && line.holders != CoreSet::only(core)) {
+            transfers = 1;
+            if self.setup.contention {
+                let far = match writes {
+                    true => line.holders.exceeds(&cpu.socket_cores),
+                    false => !line.holders.meets(&cpu.socket_cores),
+                };
+                transfer = if far { self.times.transfer_machine } else { self.times.transfer_socket };
+                let start = now.max(line.busy);
+                wait = start - now;
+                line.busy = start + if writes || line.modified { transfer } else { self.times.read_port };
+            }
+            if writes {
+                line.holders = CoreSet::only(core);
+            } else {
+                line.holders.add(core);
+                line.modified = false;
+            }
+        }
+        line.modified |= writes;
+        let this = self.cpu as u16;
+        let shared_write = u64::from(writes && line.last != this && line.last != NOBODY);
+        line.last = this;
+        let (mut subject, version) = (line.subject, line.version);
+        if kind == Kind::Update {
+            work += self.times.rmw;
+        }
+        if kind != Kind::Store {
+            self.current().watch(id, version);
+        }
+        let task = self.current();
+        if task.subject != 0 {
+            subject = task.subject;
+        }
+        let (at, region) = (task.at, task.region);
+        let site = self.ledger.site(at, region);
+        self.ledger.count(site, subject, transfers, shared_write);
+        if self.goes_free() {
+            return id;
+        }
+        if wait != 0 {
+            self.spend(site, subject, Spent::Waiting, wait);
+        }
+        if transfer != 0 {
+            self.spend(site, subject, Spent::Transferring, transfer);
+        }
+        let residual = self.jittered(self.times.residual);
+        let work = self.beside_sibling(work + residual);
+        self.spend(site, subject, Spent::Working, work);
+        id
+    }
+
+    /// A value in the line changed: whoever spins on it looks again.
+    #[inline]
+    pub(crate) fn changed(&mut self, id: LineId) {
+        let line = self.directory.line(id);
+        let before = line.version;
+        line.version = before.wrapping_add(1);
+        let after = line.version;
+        let any = !line.waiters.is_empty();
+        // This thread's own change is no news to it.
+        let watched = self.current().watched.iter_mut().find(|watched| **watched == (id, before));
+        if let Some(watched) = watched {
+            watched.1 = after;
+        }
+        if any {
+            self.wake_spinners(id);
+        }
+    }
+
+    fn wake_spinners(&mut self, id: LineId) {
+        let now = self.clock();
+        let waiters = std::mem::take(&mut self.directory.line(id).waiters);
+        for cpu in waiters {
+            let cpu = usize::from(cpu);
+            // It looks once in every pause; where in it the change falls is chance.
+            let time = match self.setup.contention {
+                true => now + self.random.below(self.times.pause + 1),
+                false => self.cpus[cpu].clock,
+            };
+            self.end_spin(cpu, time);
+        }
+    }
+
+    /// The site and the subject of the running thread's event.
+    pub(crate) fn place(&mut self) -> (u32, u32) {
+        let task = self.current();
+        let (at, region, subject) = (task.at, task.region, task.subject);
+        (self.ledger.site(at, region), subject)
+    }
+
+    /// Charges the running CPU for work that touches no line.
+    pub(crate) fn work(&mut self, ticks: Ticks) {
+        let (site, subject) = self.place();
+        self.ledger.count(site, subject, 0, 0);
+        let ticks = self.beside_sibling(ticks);
+        self.spend(site, subject, Spent::Working, ticks);
+    }
+
+    /// Whether the running thread's event costs nothing, because it is part of waiting on a machine where that is free.
+    #[inline]
+    fn goes_free(&mut self) -> bool {
+        if self.setup.contention {
+            return false;
+        }
+        let task = self.current();
+        let free = task.free || task.free_events > 0;
+        task.free_events = task.free_events.saturating_sub(1);
+        free
+    }
+
+    /// A time that varies by the machine's jitter.
+    #[inline]
+    pub(crate) fn jittered(&mut self, ticks: Ticks) -> Ticks {
+        let spread = self.times.jitter.times(ticks);
+        if spread == 0 { ticks } else { ticks - spread + self.random.below(2 * spread + 1) }
+    }
+
+    /// Local work, which takes longer while the core's other thread works too.
+    #[inline]
+    pub(crate) fn beside_sibling(&self, ticks: Ticks) -> Ticks {
+        match self.cpus[self.cpu].sibling {
+            Some(sibling) if self.cpus[usize::from(sibling)].is_busy() => self.times.sibling_slowdown.times(ticks),
+            _ => ticks,
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Atomics, fences and spin hints that cost virtual time.
+//!
+//! Each type has the layout of `core`'s, so that it can lie in memory that was mapped or laid out by hand. Inside a
+//! machine an access is an event: it waits for its turn, is charged, and is then carried out at once; so all threads
+//! see one order of all accesses, whatever orderings were asked for. Outside a machine each type is `core`'s.
+
+use crate::access::Kind;
+use crate::task::here;
+use crate::world;
+use core::fmt;
+use core::sync::atomic as real;
+pub use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Charges an access and carries it out. `op` says whether it changed the value.
+#[inline]
+#[track_caller]
+fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
+    let Some(world) = world::current() else { return op().0 };
+    world.arrive(here());
+    let mut state = world.state.borrow_mut();
+    let line = state.touch(kind, address);
+    let (result, changed) = op();
+    if changed {
+        state.changed(line);
+    }
+    result
+}
+
+/// Whether a weak compare-and-swap is to fail for no reason: now and then, when looking for bugs.
+fn fails_at_random() -> bool {
+    world::current().is_some_and(|world| {
+        let mut state = world.state.borrow_mut();
+        let fails = state.setup.order == crate::state::Order::Random && state.random.below(16) == 0;
+        // A spin that follows would wait for a change that has nothing to do with this failure.
+        state.current().watched_over |= fails;
+        fails
+    })
+}
+
+macro_rules! atomic {
+    ($name:ident $(<$generic:ident>)?, $value:ty, $([$($update:ident)*])?) => {
+        #[doc = concat!("`core`'s [`", stringify!($name), "`](core::sync::atomic::", stringify!($name), "), in virtual time.")]
+        #[repr(transparent)]
+        pub struct $name $(<$generic>)? (real::$name $(<$generic>)?);
+
+        impl $(<$generic>)? $name $(<$generic>)? {
+            /// Holds `value`.
+            #[inline]
+            #[must_use]
+            pub const fn new(value: $value) -> Self {
+                Self(real::$name::new(value))
+            }
+
+            #[inline]
+            fn address(&self) -> usize {
+                core::ptr::from_ref(self).addr()
+            }
+
+            /// The value.
+            #[inline]
+            #[must_use]
+            #[track_caller]
+            pub fn load(&self, order: Ordering) -> $value {
+                access(Kind::Load, self.address(), || (self.0.load(order), false))
+            }
+
+            /// Replaces the value.
+            #[inline]
+            #[track_caller]
+            pub fn store(&self, value: $value, order: Ordering) {
+                access(Kind::Store, self.address(), || {
+                    let changed = self.0.load(Ordering::Relaxed) != value;
+                    (self.0.store(value, order), changed)
+                });
+            }
+
+            /// Replaces the value; returns the old one.
+            #[inline]
+            #[track_caller]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                access(Kind::Update, self.address(), || {
+                    let old = self.0.swap(value, order);
+                    (old, old != value)
+                })
+            }
+
+            /// Replaces the value if it is `current`; returns the old one.
+            ///
+            /// # Errors
+            /// The value, if it is another one.
+            #[inline]
+            #[track_caller]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                access(Kind::Update, self.address(), || {
+                    let result = self.0.compare_exchange(current, new, success, failure);
+                    (result, result.is_ok() && current != new)
+                })
+            }
+
+            /// As [`compare_exchange`](Self::compare_exchange), but in random order it fails without a reason now and
+            /// then, as it may.
+            ///
+            /// # Errors
+            /// The value, if nothing was replaced.
+            #[inline]
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                if fails_at_random() {
+                    return Err(self.load(failure));
+                }
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            /// Replaces the value by what `update` makes of it, until that is `None` or nobody was in between.
+            ///
+            /// # Errors
+            /// The value, if `update` gave `None`.
+            #[inline]
+            #[track_caller]
+            pub fn fetch_update(
+                &self,
+                set_order: Ordering,
+                fetch_order: Ordering,
+                mut update: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut old = self.load(fetch_order);
+                while let Some(new) = update(old) {
+                    match self.compare_exchange_weak(old, new, set_order, fetch_order) {
+                        Ok(old) => return Ok(old),
+                        Err(other) => old = other,
+                    }
+                }
+                Err(old)
+            }
+
+            $($(
+                #[doc = concat!("See `core`'s `", stringify!($update), "`; returns the old value.")]
+                #[inline]
+                #[track_caller]
+                pub fn $update(&self, value: $value, order: Ordering) -> $value {
+                    access(Kind::Update, self.address(), || {
+                        let old = self.0.$update(value, order);
+                        (old, old != self.0.load(Ordering::Relaxed))
+                    })
+                }
+            )*)?
+
+            /// The value, which nobody else can be looking at: free of charge.
+            #[inline]
+            pub fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+
+            /// The value.
+            #[inline]
+            #[must_use]
+            pub fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+
+            /// Where the value lies. Accesses through the pointer are free of charge, and not seen.
+            #[inline]
+            #[must_use]
+            pub const fn as_ptr(&self) -> *mut $value {
+                self.0.as_ptr()
+            }
+        }
+
+        impl $(<$generic>)? fmt::Debug for $name $(<$generic>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl $(<$generic>)? From<$value> for $name $(<$generic>)? {
+            fn from(value: $value) -> Self {
+                Self::new(value)
+            }
+        }
+    };
+}
+
+macro_rules! number {
+    ($($name:ident $value:ty;)+) => {
+        $(atomic!($name, $value, [fetch_add fetch_sub fetch_and fetch_nand fetch_or fetch_xor fetch_max fetch_min]);
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(0)
+            }
+        })+
+    };
+}
+
+number! {
+    AtomicU8 u8;
+    AtomicU16 u16;
+    AtomicU32 u32;
+    AtomicU64 u64;
+    AtomicUsize usize;
+    AtomicI8 i8;
+    AtomicI16 i16;
+    AtomicI32 i32;
+    AtomicI64 i64;
+    AtomicIsize isize;
+}
+atomic!(AtomicBool, bool, [fetch_and fetch_nand fetch_or fetch_xor]);
+atomic!(AtomicPtr<T>, *mut T,);
+
+impl Default for AtomicBool {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl<T> Default for AtomicPtr<T> {
+    fn default() -> Self {
+        Self::new(core::ptr::null_mut())
+    }
+}
+
+/// A fence. Inside a machine the order is total anyway; a sequentially consistent fence costs time.
+#[inline]
+#[track_caller]
+pub fn fence(order: Ordering) {
+    let Some(world) = world::current() else { return real::fence(order) };
+    if order == Ordering::SeqCst {
+        world.arrive(here());
+        let mut state = world.state.borrow_mut();
+        let cost = state.times.fence;
+        state.work(cost);
+    }
+}
+
+/// One turn of a spin. Inside a machine, suspends the CPU until a line changes that this thread read since its last
+/// hint; if one did already, or none was read, or more than a few were, it costs one pause.
+#[inline]
+#[track_caller]
+pub fn spin_hint() {
+    let Some(world) = world::current() else { return core::hint::spin_loop() };
+    spin_in(world, None);
+}
+
+#[track_caller]
+fn spin_in(world: &world::World, deadline: Option<crate::ticks::Ticks>) {
+    world.arrive(here());
+    let suspended = {
+        let mut state = world.state.borrow_mut();
+        let cost = state.times.pause;
+        state.spin(cost, deadline)
+    };
+    if suspended {
+        world.wait();
+    }
+}
+
+/// As [`spin_hint`], but no longer than until `deadline`.
+#[track_caller]
+pub(crate) fn spin_until(world: &world::World, deadline: crate::ticks::Ticks) {
+    spin_in(world, Some(deadline));
+}

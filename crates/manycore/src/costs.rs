@@ -1,0 +1,194 @@
+//! What things cost: every constant of the model has a name, a unit, an explanation and, per preset, a source.
+//!
+//! Times are nanoseconds, rates bytes per nanosecond (which is GB/s), factors plain numbers. Nothing else in the crate
+//! contains a time.
+
+use crate::SetupError;
+use serde::Serialize;
+
+/// Declares [`Costs`] and the access to its fields by name.
+macro_rules! costs {
+    ($($(#[doc = $doc:literal])+ $name:ident: $default:literal, $unit:literal;)+) => {
+        /// The cost table of a machine.
+        ///
+        /// [`Costs::default`] is a middle-of-the-road server; a preset brings its own.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        pub struct Costs {
+            $($(#[doc = $doc])+ pub $name: f64,)+
+        }
+
+        impl Default for Costs {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        impl Costs {
+            /// Every cost: its name, its unit, and what it means.
+            pub const ALL: &'static [Cost] =
+                &[$(Cost { name: stringify!($name), unit: $unit, meaning: concat!($($doc),+) },)+];
+
+            fn field(&mut self, name: &str) -> Option<&mut f64> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+costs! {
+    /// A load or store of a line that the core already holds as it needs it (first-level hit).
+    line_hit: 1.5, "ns";
+    /// An atomic read-modify-write, on top of getting the line.
+    rmw: 6.5, "ns";
+    /// A sequentially consistent fence.
+    fence: 10.0, "ns";
+    /// Getting a line out of another core's cache in the same socket, or invalidating copies there.
+    transfer_socket: 45.0, "ns";
+    /// The same across sockets.
+    transfer_machine: 110.0, "ns";
+    /// How long a line that many cores only read is occupied by handing out one more copy.
+    read_port: 5.0, "ns";
+    /// The first access to a line that no core holds: a read from memory.
+    first_touch: 85.0, "ns";
+    /// Code between two accesses that the machine doesn't see: charged with each access. To be calibrated.
+    residual: 1.0, "ns";
+    /// Share by which residual and named work vary around their mean, so that CPUs don't run in step.
+    jitter: 0.1, "fraction";
+    /// A spin hint (the PAUSE instruction).
+    pause: 10.0, "ns";
+    /// Reading the clock.
+    clock_read: 20.0, "ns";
+    /// Asking the operating system to run somebody else.
+    yield_call: 300.0, "ns";
+    /// How long a mutex, rwlock or condition variable spins before it parks the thread.
+    lock_spin: 1000.0, "ns";
+    /// Parking: what the parking thread spends in the operating system.
+    park_call: 700.0, "ns";
+    /// Waking: what the waking thread spends in the operating system, for each thread woken.
+    wake_call: 900.0, "ns";
+    /// From the wake-up call until the woken thread runs on an idle CPU.
+    wake_up: 4000.0, "ns";
+    /// Going from one thread to another on the same CPU, with what the caches lose.
+    context_switch: 1500.0, "ns";
+    /// How long a thread runs while others wait for its CPU.
+    time_slice: 3_000_000.0, "ns";
+    /// Starting a thread.
+    thread_start: 10_000.0, "ns";
+    /// How much longer local work takes while the core's other hardware thread is working too.
+    sibling_slowdown: 1.6, "factor";
+    /// What one core copies, source and destination outside its caches.
+    copy_rate: 8.0, "bytes/ns";
+    /// What one core zeroes.
+    zero_rate: 10.0, "bytes/ns";
+    /// Bytes that cross the memory bus for each byte copied (read, written; more with write-allocate).
+    copy_traffic: 2.0, "factor";
+    /// What a socket's memory moves, sustained.
+    memory_bandwidth: 60.0, "bytes/ns";
+    /// From a disk request until its first byte.
+    disk_latency: 80_000.0, "ns";
+    /// What the disk moves.
+    disk_bandwidth: 3.0, "bytes/ns";
+}
+
+/// One entry of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// The field of [`Costs`].
+    pub name: &'static str,
+    /// `ns`, `bytes/ns`, `factor` or `fraction`.
+    pub unit: &'static str,
+    /// What it stands for.
+    pub meaning: &'static str,
+}
+
+impl Costs {
+    /// The names of all costs.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|cost| cost.name)
+    }
+
+    /// The cost called `name`.
+    ///
+    /// # Errors
+    /// [`SetupError::UnknownCost`], which lists the names.
+    pub fn get(&self, name: &str) -> Result<f64, SetupError> {
+        self.clone().field(name).copied().ok_or_else(|| unknown(name))
+    }
+
+    /// The same table with one cost set.
+    ///
+    /// # Errors
+    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`] if the value is out of range.
+    pub fn with(mut self, name: &str, value: f64) -> Result<Self, SetupError> {
+        *self.field(name).ok_or_else(|| unknown(name))? = value;
+        self.check()?;
+        Ok(self)
+    }
+
+    /// The same table with one cost multiplied: for showing that a conclusion survives its halving and doubling.
+    ///
+    /// A factor such as `sibling_slowdown` is scaled in what it adds to 1, so that halving it doesn't turn a loss into
+    /// a gain.
+    ///
+    /// # Errors
+    /// As [`Costs::with`].
+    pub fn scaled(self, name: &str, factor: f64) -> Result<Self, SetupError> {
+        let value = self.get(name)?;
+        let is_factor = Self::ALL.iter().any(|cost| cost.name == name && cost.unit == "factor");
+        let scaled = if is_factor { 1.0 + (value - 1.0) * factor } else { value * factor };
+        self.with(name, scaled)
+    }
+
+    /// Whether every cost is one that the machine can run with.
+    pub(crate) fn check(&self) -> Result<(), SetupError> {
+        for cost in Self::ALL {
+            let value = self.get(cost.name)?;
+            let wanted = match cost.unit {
+                "ns" if cost.name == "time_slice" => ((1_000.0..=1e12).contains(&value), "1,000 to 1e12 ns"),
+                "ns" => ((0.0..=1e12).contains(&value), "0 to 1e12 ns"),
+                "bytes/ns" => ((1e-6..=1e6).contains(&value), "0.000001 to 1,000,000 bytes/ns"),
+                "factor" => ((1.0..=1e3).contains(&value), "1 to 1,000"),
+                _ => ((0.0..=1.0).contains(&value), "0 to 1"),
+            };
+            if !wanted.0 {
+                return Err(SetupError::BadCost { name: cost.name, value, wanted: wanted.1 });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> SetupError {
+    SetupError::UnknownCost { name: name.to_owned(), known: Costs::names().collect::<Vec<_>>().join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cost_can_be_halved_and_doubled() {
+        for name in Costs::names() {
+            for factor in [0.5, 2.0] {
+                let scaled = Costs::default().scaled(name, factor).unwrap();
+                assert_ne!(scaled.get(name).unwrap(), Costs::default().get(name).unwrap(), "{name}");
+                let others = Costs::names().filter(|&other| other != name);
+                for other in others {
+                    assert_eq!(scaled.get(other).unwrap(), Costs::default().get(other).unwrap());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bad_costs_are_refused_with_what_would_do() {
+        let error = Costs::default().with("line_hti", 1.0).unwrap_err().to_string();
+        assert!(error.contains("line_hit"), "{error}");
+        let error = Costs::default().with("memory_bandwidth", 0.0).unwrap_err().to_string();
+        assert!(error.contains("bytes/ns"), "{error}");
+        assert!(Costs::default().with("line_hit", f64::NAN).is_err());
+    }
+}

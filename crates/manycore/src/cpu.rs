@@ -1,0 +1,30 @@
+//! Which CPU this is, and how many there are.
+
+use crate::world;
+
+/// CPUs of the machine; outside of one, of the host.
+///
+/// What is kept per CPU and sized by this has to be made inside of the machine.
+#[must_use]
+pub fn count() -> usize {
+    match world::current() {
+        Some(world) => world.state.borrow().cpus.len(),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// The CPU that this thread runs on, free of charge; outside of a machine, 0.
+#[inline]
+#[must_use]
+pub fn current() -> usize {
+    world::current().map_or(0, |world| world.state.borrow().cpu)
+}
+
+/// The socket of the CPU that this thread runs on; outside of a machine, 0.
+#[must_use]
+pub fn socket() -> usize {
+    world::current().map_or(0, |world| {
+        let state = world.state.borrow();
+        usize::from(state.cpus[state.cpu].socket)
+    })
+}

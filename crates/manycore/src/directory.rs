@@ -1,0 +1,219 @@
+//! The directory of cache lines: who holds each, who waits for it, and until when it is busy.
+//!
+//! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and nothing but that
+//! name ever reaches a result: the table below is only ever asked for one address, never walked.
+//!
+//! Caches belong to cores, so copies are kept per core; two hardware threads of a core share them. Caches are
+//! unlimited: a line is lost only to another core's write.
+//!
+//! | state | `holders` | `modified` |
+//! |---|---|---|
+//! | never touched | empty | no |
+//! | exclusive | one core | yes, once written |
+//! | shared | several | no |
+
+use crate::ticks::Ticks;
+
+/// The name of a line.
+pub(crate) type LineId = u32;
+
+/// No CPU.
+pub(crate) const NOBODY: u16 = u16::MAX;
+
+/// A set of up to 256 cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CoreSet([u64; 4]);
+
+impl CoreSet {
+    #[inline]
+    pub(crate) fn only(core: u16) -> Self {
+        let mut set = Self::default();
+        set.add(core);
+        set
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, core: u16) {
+        self.0[usize::from(core >> 6)] |= 1 << (core & 63);
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, core: u16) -> bool {
+        self.0[usize::from(core >> 6)] & (1 << (core & 63)) != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// Whether the sets have a core in common.
+    #[inline]
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+
+    /// Whether the set has a core that `other` doesn't have.
+    #[inline]
+    pub(crate) fn exceeds(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & !b != 0)
+    }
+}
+
+/// What is known about a line.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Cores that hold a copy.
+    pub(crate) holders: CoreSet,
+    /// The line is being handed over until then.
+    pub(crate) busy: Ticks,
+    /// CPUs that spin until the line changes.
+    pub(crate) waiters: Vec<u16>,
+    /// How often a value in it changed.
+    pub(crate) version: u32,
+    /// What the profile calls it; 0 is nothing.
+    pub(crate) subject: u32,
+    /// The CPU that touched it last.
+    pub(crate) last: u16,
+    /// The only holder has written it.
+    pub(crate) modified: bool,
+}
+
+impl Line {
+    const FRESH: Self = Self {
+        holders: CoreSet([0; 4]),
+        busy: 0,
+        waiters: Vec::new(),
+        version: 0,
+        subject: 0,
+        last: NOBODY,
+        modified: false,
+    };
+}
+
+/// All lines touched so far.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    lines: Vec<Line>,
+    /// Open addressing over the address's line number; 0 is empty (no program has memory at address 0).
+    slots: Vec<(u64, LineId)>,
+    /// `64 - log2(slots)`.
+    shift: u32,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        const BITS: u32 = 12;
+        Self { lines: Vec::new(), slots: vec![(0, 0); 1 << BITS], shift: 64 - BITS }
+    }
+
+    /// The line at an address, named now if it has no name yet.
+    #[inline]
+    pub(crate) fn find(&mut self, address: usize) -> LineId {
+        let number = (address as u64) >> 6;
+        let mask = self.slots.len() - 1;
+        let mut at = self.home(number);
+        loop {
+            let (found, id) = self.slots[at];
+            if found == number {
+                return id;
+            }
+            if found == 0 {
+                return self.name(number, at);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[inline]
+    fn home(&self, number: u64) -> usize {
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    #[cold]
+    fn name(&mut self, number: u64, at: usize) -> LineId {
+        let id = LineId::try_from(self.lines.len()).expect("fewer than 2^32 lines");
+        self.lines.push(Line::FRESH);
+        self.slots[at] = (number, id);
+        if self.lines.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+        id
+    }
+
+    fn grow(&mut self) {
+        let bigger = vec![(0, 0); self.slots.len() * 2];
+        let old = std::mem::replace(&mut self.slots, bigger);
+        self.shift -= 1;
+        let mask = self.slots.len() - 1;
+        for (number, id) in old.into_iter().filter(|slot| slot.0 != 0) {
+            let mut at = self.home(number);
+            while self.slots[at].0 != 0 {
+                at = (at + 1) & mask;
+            }
+            self.slots[at] = (number, id);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn line(&mut self, id: LineId) -> &mut Line {
+        &mut self.lines[id as usize]
+    }
+
+    /// Forgets what is known about the lines in a range of addresses: other memory lies there from now on.
+    pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
+        let first = (address as u64) >> 6;
+        let last = (address as u64 + bytes.max(1) as u64 - 1) >> 6;
+        let mask = self.slots.len() - 1;
+        for number in first..=last {
+            let mut at = self.home(number);
+            while self.slots[at].0 != 0 {
+                if self.slots[at].0 == number {
+                    let id = self.slots[at].1 as usize;
+                    // Whoever still spins on it is kept: it can only be woken by what comes next.
+                    let waiters = std::mem::take(&mut self.lines[id].waiters);
+                    self.lines[id] = Line { waiters, version: self.lines[id].version, ..Line::FRESH };
+                    break;
+                }
+                at = (at + 1) & mask;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_named_in_order_of_first_touch() {
+        let mut directory = Directory::new();
+        for i in 0..10_000_usize {
+            assert_eq!(directory.find(0x7000_0000 - i * 64), u32::try_from(i).unwrap());
+        }
+        for i in 0..10_000_usize {
+            assert_eq!(directory.find(0x7000_0000 - i * 64 + 63), u32::try_from(i).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_forgotten_line_is_fresh() {
+        let mut directory = Directory::new();
+        let id = directory.find(4096);
+        directory.line(id).holders.add(200);
+        directory.forget(4096 + 32, 64);
+        assert!(directory.line(id).holders.is_empty());
+        assert_eq!(directory.find(4096), id);
+    }
+
+    #[test]
+    fn core_sets_know_their_sockets() {
+        let mut socket = CoreSet::default();
+        (66..88).for_each(|core| socket.add(core));
+        let mut set = CoreSet::only(70);
+        assert!(set.meets(&socket) && !set.exceeds(&socket));
+        set.add(3);
+        assert!(set.meets(&socket) && set.exceeds(&socket));
+        assert!(!CoreSet::only(255).meets(&socket));
+    }
+}

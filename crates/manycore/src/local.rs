@@ -1,0 +1,163 @@
+//! Values that each virtual thread has for itself.
+//!
+//! `std::thread_local!` is no use inside a machine: all virtual threads share one host thread.
+
+use crate::task::TaskId;
+use crate::world::{self, World};
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+
+/// A thread's values, in the order in which they were made.
+pub(crate) type Locals = Vec<Local>;
+
+/// A value of a thread's own.
+pub(crate) struct Local {
+    /// The address of its key.
+    key: usize,
+    /// None once it was dropped.
+    value: Option<Box<dyn Any>>,
+    /// It has nothing to do when dropped, and so is there for the others' destructors.
+    is_plain: bool,
+}
+
+thread_local! {
+    /// Those of a host thread, outside of any machine.
+    static OUTSIDE: RefCell<Locals> = const { RefCell::new(Vec::new()) };
+}
+
+/// A value for each virtual thread; outside of a machine, for each host thread. Made by
+/// [`thread_local!`](crate::thread_local), and dropped at the thread's end, latest first.
+#[derive(Debug)]
+pub struct LocalKey<T: 'static> {
+    make: fn() -> T,
+    // A zero-sized static might share its address with another one.
+    _address: u8,
+}
+
+/// The thread is ending, and its values are being dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the thread's own values are gone")]
+pub struct AccessError;
+
+/// Declares values that each virtual thread has for itself.
+///
+/// ```
+/// use std::cell::Cell;
+/// manycore::thread_local! { static TURN: Cell<u32> = Cell::new(1); }
+/// TURN.with(|turn| turn.set(turn.get() + 1));
+/// assert_eq!(TURN.with(Cell::get), 2);
+/// ```
+#[macro_export]
+macro_rules! thread_local {
+    ($($(#[$attribute:meta])* $visible:vis static $name:ident: $type:ty = $make:expr);+ $(;)?) => {
+        $($(#[$attribute])* $visible static $name: $crate::LocalKey<$type> = $crate::LocalKey::new(|| $make);)+
+    };
+}
+
+impl<T: 'static> LocalKey<T> {
+    /// A key whose values are made by `make`. Has to be a static: its address tells it from others.
+    #[must_use]
+    pub const fn new(make: fn() -> T) -> Self {
+        Self { make, _address: 0 }
+    }
+
+    /// Calls `use_it` with this thread's value, made now if need be.
+    ///
+    /// # Panics
+    /// If the thread's values are being dropped already.
+    pub fn with<R>(&'static self, use_it: impl FnOnce(&T) -> R) -> R {
+        self.try_with(use_it).expect("a thread-local value after its thread's end")
+    }
+
+    /// As [`with`](Self::with).
+    ///
+    /// # Errors
+    /// [`AccessError`] at the thread's end, when its values are being dropped.
+    pub fn try_with<R>(&'static self, use_it: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+        let key = std::ptr::from_ref(self).addr();
+        let value: *const T = match Self::reach(|locals| find::<T>(locals, key)).ok_or(AccessError)? {
+            Found::Value(value) => value,
+            Found::Dropped => return Err(AccessError),
+            Found::Nothing => {
+                let made: Box<T> = Box::new((self.make)());
+                let value: *const T = &raw const *made;
+                let is_plain = !std::mem::needs_drop::<T>();
+                Self::reach(|locals| locals.push(Local { key, value: Some(made), is_plain })).ok_or(AccessError)?;
+                value
+            }
+        };
+        // SAFETY: the box stays where it is until the thread's end. Then it is taken out of the list first, and dropped
+        // by this thread, after every call of this function that found it there has returned: `drop_all` is called from
+        // none. Values are only handed out by shared reference, on this thread.
+        Ok(use_it(unsafe { &*value }))
+    }
+
+    fn reach<R>(visit: impl FnOnce(&mut Locals) -> R) -> Option<R> {
+        match world::current() {
+            Some(world) => {
+                let task = world.state.borrow().task as usize;
+                let mut locals = world.locals.borrow_mut();
+                Some(visit(&mut locals[task]))
+            }
+            None => OUTSIDE.try_with(|locals| visit(&mut locals.borrow_mut())).ok(),
+        }
+    }
+}
+
+impl<T: 'static> LocalKey<Cell<T>> {
+    /// A copy of this thread's value.
+    ///
+    /// # Panics
+    /// As [`with`](Self::with); so do the others.
+    pub fn get(&'static self) -> T
+    where
+        T: Copy,
+    {
+        self.with(Cell::get)
+    }
+
+    /// Replaces this thread's value.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| cell.set(value));
+    }
+
+    /// Takes this thread's value, and leaves the default.
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(Cell::take)
+    }
+
+    /// Replaces this thread's value; returns the old one.
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
+    }
+}
+
+/// What there is under a key.
+enum Found<T> {
+    Nothing,
+    Value(*const T),
+    Dropped,
+}
+
+fn find<T: 'static>(locals: &Locals, key: usize) -> Found<T> {
+    match locals.iter().find(|local| local.key == key).map(|local| &local.value) {
+        None => Found::Nothing,
+        Some(None) => Found::Dropped,
+        Some(Some(value)) => value.downcast_ref::<T>().map_or(Found::Dropped, |value| Found::Value(value)),
+    }
+}
+
+/// Drops a thread's values, on that thread, the latest first; those that destructors make meanwhile, too.
+pub(crate) fn drop_all(world: &World, task: TaskId) {
+    let next = || {
+        let mut locals = world.locals.borrow_mut();
+        let left = locals[task as usize].iter_mut().rev().find(|local| local.value.is_some() && !local.is_plain);
+        left.and_then(|local| local.value.take())
+    };
+    while let Some(value) = next() {
+        drop(value);
+    }
+}

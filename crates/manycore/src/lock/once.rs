@@ -1,0 +1,104 @@
+//! A cell that is written once.
+
+use super::Mutex;
+use crate::atomic::{AtomicBool, Ordering};
+use std::cell::UnsafeCell;
+use std::convert::Infallible;
+use std::fmt;
+
+/// See `once_cell::sync::OnceCell`. What makes the value may access the machine, and wait.
+pub struct OnceCell<T> {
+    ready: AtomicBool,
+    /// Held by who makes the value.
+    making: Mutex<()>,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: the value may be made on one thread and dropped on another.
+unsafe impl<T: Send> Send for OnceCell<T> {}
+// SAFETY: the value is written before `ready`, by who holds `making`, and only read after; shared then.
+unsafe impl<T: Send + Sync> Sync for OnceCell<T> {}
+
+impl<T> OnceCell<T> {
+    /// An empty cell.
+    #[must_use]
+    #[track_caller]
+    pub const fn new() -> Self {
+        Self { ready: AtomicBool::new(false), making: Mutex::new(()), value: UnsafeCell::new(None) }
+    }
+
+    /// The value, if it was made.
+    #[track_caller]
+    pub fn get(&self) -> Option<&T> {
+        // Acquire pairs with the Release in `get_or_try_init`: the value is visible.
+        if !self.ready.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: once ready, the value isn't written until the cell is borrowed exclusively.
+        unsafe { (*self.value.get()).as_ref() }
+    }
+
+    /// The value, made by `make` if need be.
+    #[track_caller]
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        match self.get_or_try_init(|| Ok::<T, Infallible>(make())) {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The value, made by `make` if need be.
+    ///
+    /// # Errors
+    /// What `make` gave.
+    #[track_caller]
+    pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        if let Some(value) = self.get() {
+            return Ok(value);
+        }
+        let making = self.making.lock();
+        if self.get().is_none() {
+            let value = make()?;
+            // SAFETY: not ready, so nobody reads; the lock is held, so nobody else writes.
+            unsafe { *self.value.get() = Some(value) };
+            // Release pairs with the Acquire in `get`.
+            self.ready.store(true, Ordering::Release);
+        }
+        drop(making);
+        Ok(self.get().expect("ready"))
+    }
+
+    /// Gives the cell its value.
+    ///
+    /// # Errors
+    /// The value, if there is one already.
+    #[track_caller]
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.get_or_init(|| value.take().expect("called once"));
+        value.map_or(Ok(()), Err)
+    }
+
+    /// The value, if it was made.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.get_mut().as_mut()
+    }
+
+    /// The value, if it was made.
+    pub fn into_inner(self) -> Option<T> {
+        self.value.into_inner()
+    }
+}
+
+impl<T> Default for OnceCell<T> {
+    #[track_caller]
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for OnceCell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnceCell").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,322 @@
+//! A machine to run programs on.
+
+use crate::costs::Costs;
+use crate::error::{Cause, Failure, SetupError};
+use crate::preset::Preset;
+use crate::random::Random;
+use crate::report::Report;
+use crate::shape::{CPUS_MAX, Shape};
+use crate::state::{Order, Setup};
+use crate::thread;
+use crate::time::{Duration, Instant};
+use crate::world::{Body, World};
+use crate::{profile, task, together, work};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Run<T> {
+    /// What the program returned.
+    pub value: T,
+    /// Where the time went.
+    pub report: Report,
+}
+
+/// Throughput with and without contention.
+#[derive(Clone, Debug)]
+pub struct Efficiency {
+    /// As the machine is.
+    pub with: Report,
+    /// With all contention costs at zero.
+    pub without: Report,
+}
+
+impl Efficiency {
+    /// Throughput as the machine is, as a share of that without contention; 1 is best. 0 if no operations were counted.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        let without = self.without.operations_per_s;
+        if without == 0.0 { 0.0 } else { self.with.operations_per_s / without }
+    }
+}
+
+/// A virtual machine: a shape, costs, a seed, and how to order what happens.
+///
+/// A machine is a description: it can be run any number of times, and each run starts with cold caches at time 0.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    setup: Setup,
+    stack_bytes: usize,
+}
+
+impl Machine {
+    /// A machine of any shape.
+    ///
+    /// # Errors
+    /// [`SetupError::BadCost`], if a cost is out of its range.
+    pub fn new(shape: Shape, costs: Costs) -> Result<Self, SetupError> {
+        costs.check()?;
+        // A `Shape` is all public fields: check it once more.
+        let shape = Shape::new(shape.sockets, shape.cores_per_socket, shape.threads_per_core)?;
+        let setup = Setup { shape, costs, contention: true, order: Order::Measured, seed: 1, events_max: u64::MAX };
+        Ok(Self { setup, stack_bytes: 512 << 10 })
+    }
+
+    /// One of the [presets](crate::PRESETS).
+    ///
+    /// # Errors
+    /// [`SetupError::UnknownPreset`], which lists the names.
+    pub fn preset(name: &str) -> Result<Self, SetupError> {
+        let preset = Preset::find(name)?;
+        Self::new(preset.shape, preset.table())
+    }
+
+    /// The same machine with other costs.
+    ///
+    /// # Errors
+    /// [`SetupError::BadCost`], if a cost is out of its range.
+    pub fn costs(mut self, costs: Costs) -> Result<Self, SetupError> {
+        costs.check()?;
+        self.setup.costs = costs;
+        Ok(self)
+    }
+
+    /// The same machine with another seed: of jitter, and of the random order.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.setup.seed = seed;
+        self
+    }
+
+    /// The same machine, on which contention costs nothing: lines move for free, and who waits for a lock or spins
+    /// goes on at the time at which it began to wait.
+    #[must_use]
+    pub fn without_contention(mut self) -> Self {
+        self.setup.contention = false;
+        self
+    }
+
+    /// The same machine, but threads run in the order of random priorities that change at random events: for finding
+    /// bugs, not for measuring. The seed chooses the order, and repeats it.
+    ///
+    /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A randomized scheduler with probabilistic guarantees of
+    /// finding bugs" (ASPLOS 2010); here priorities are drawn anew rather than lowered, so that a thread that spins
+    /// without a hint can't stop the others for ever.
+    #[must_use]
+    pub fn random_order(mut self) -> Self {
+        self.setup.order = Order::Random;
+        self
+    }
+
+    /// The same machine, with a limit on the events of a run, against endless loops.
+    #[must_use]
+    pub fn events_max(mut self, events: u64) -> Self {
+        self.setup.events_max = events;
+        self
+    }
+
+    /// The same machine, with threads' stacks of another size. There is a guard page below each; 512 KiB by default.
+    ///
+    /// # Errors
+    /// [`SetupError::StackSize`], if that can't be.
+    pub fn stack_bytes(mut self, bytes: usize) -> Result<Self, SetupError> {
+        if !(64 << 10..=64 << 20).contains(&bytes) {
+            return Err(SetupError::StackSize { bytes });
+        }
+        self.stack_bytes = bytes;
+        Ok(self)
+    }
+
+    /// CPUs of the machine.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.setup.shape.cpus()
+    }
+
+    /// Its cost table.
+    #[must_use]
+    pub fn cost_table(&self) -> &Costs {
+        &self.setup.costs
+    }
+
+    /// Runs a program: `main` on CPU 0, and the threads it starts, until all have ended.
+    ///
+    /// The machine has a host thread of its own, so thread-locals of the host start fresh.
+    ///
+    /// # Errors
+    /// [`Failure`]: a deadlock, a panic of any thread, too many events. Then the threads that hadn't ended are leaked,
+    /// with whatever they own, as those of a killed process are.
+    ///
+    /// # Panics
+    /// If the host has no thread to run on.
+    pub fn run<T: Send>(&self, main: impl FnOnce() -> T + Send) -> Result<Run<T>, Box<Failure>> {
+        std::thread::scope(|scope| {
+            let host = std::thread::Builder::new().name("manycore".to_owned());
+            let host = host.spawn_scoped(scope, || self.run_here(main)).expect("a host thread for the machine");
+            host.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+        })
+    }
+
+    #[track_caller]
+    fn run_here<T>(&self, main: impl FnOnce() -> T) -> Result<Run<T>, Box<Failure>> {
+        let world = World::new(self.setup.clone(), self.stack_bytes);
+        let slot = Rc::new(RefCell::new(None));
+        let result = Rc::clone(&slot);
+        let body: Box<dyn FnOnce() + '_> = Box::new(move || {
+            let value = main();
+            *result.borrow_mut() = Some(value);
+        });
+        // SAFETY: only the lifetime changes. `drive` returns when the body has ended, or leaks it (W4 in `world`); what
+        // it borrows lives until this function returns.
+        let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Body>(body) };
+        if let Err(error) = world.start("main".to_owned(), None, task::here(), body) {
+            world.state.borrow_mut().failure = Some(Cause::NoStack { message: error.to_string() });
+        }
+        world.drive()?;
+        let mut state = world.state.borrow_mut();
+        let report = state.report.take().unwrap_or_else(|| Report::of(&state));
+        let value = slot.borrow_mut().take().expect("main has returned");
+        Ok(Run { value, report })
+    }
+
+    /// Runs `tasks` threads, task i on CPU i modulo the CPUs, and measures from their start to the end of the last.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// If `tasks` is 0 or above 4096: use [`check_tasks`](Self::check_tasks) on what users ask for.
+    pub fn run_tasks(&self, tasks: usize, body: impl Fn(usize) + Send + Sync) -> Result<Report, Box<Failure>> {
+        self.run_tasks_with(tasks, || (), |(), task| body(task))
+    }
+
+    /// As [`run_tasks`](Self::run_tasks), on something that is set up inside of the machine, and dropped there: what has
+    /// threads of its own, or a part for each CPU. Neither is measured.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run_tasks`](Self::run_tasks).
+    pub fn run_tasks_with<S: Sync>(
+        &self,
+        tasks: usize,
+        set_up: impl FnOnce() -> S + Send,
+        body: impl Fn(&S, usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        self.run_prepared(tasks, set_up, |_, _| (), body)
+    }
+
+    /// As [`run_tasks_with`](Self::run_tasks_with); each task calls `prepare` before the measured part.
+    fn run_prepared<S: Sync>(
+        &self,
+        tasks: usize,
+        set_up: impl FnOnce() -> S + Send,
+        prepare: impl Fn(&S, usize) + Send + Sync,
+        body: impl Fn(&S, usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        self.check_tasks(tasks).unwrap_or_else(|error| panic!("{error}"));
+        let mut offsets = Random::seeded(self.setup.seed ^ 0x5eed);
+        let offsets: Vec<u64> = (0..tasks).map(|_| offsets.below(500)).collect();
+        let run = self.run(|| {
+            let subject = set_up();
+            thread::scope(|scope| {
+                for (task, &offset) in offsets.iter().enumerate() {
+                    let (subject, prepare, body) = (&subject, &prepare, &body);
+                    scope.spawn(Some(task), move || {
+                        prepare(subject, task);
+                        together::start(tasks, offset);
+                        body(subject, task);
+                        together::stop(tasks);
+                    });
+                }
+                together::wait_until_stopped(tasks);
+            });
+        })?;
+        Ok(run.report)
+    }
+
+    /// Repeats `operation` on `tasks` threads for `time`, and counts how often. The argument is the task's number. Each
+    /// task makes one operation before, to warm up, which isn't counted.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run_tasks`](Self::run_tasks).
+    pub fn measure(
+        &self,
+        tasks: usize,
+        time: Duration,
+        operation: impl Fn(usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        self.measure_with(tasks, time, || (), |(), task| operation(task))
+    }
+
+    /// As [`measure`](Self::measure), on something that is set up inside of the machine.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run_tasks`](Self::run_tasks).
+    pub fn measure_with<S: Sync>(
+        &self,
+        tasks: usize,
+        time: Duration,
+        set_up: impl FnOnce() -> S + Send,
+        operation: impl Fn(&S, usize) + Send + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        let operation = &operation;
+        self.run_prepared(tasks, set_up, operation, |subject, task| {
+            let end = Instant::now_free() + time;
+            let mut now = Instant::now_free();
+            while now < end {
+                operation(subject, task);
+                profile::operations(1);
+                if Instant::now_free() == now {
+                    work::cpu(1); // An operation that costs nothing would never end.
+                }
+                now = Instant::now_free();
+            }
+        })
+    }
+
+    /// Whether the machine can run that many tasks.
+    ///
+    /// # Errors
+    /// [`SetupError`], if there are none, or more than 16 for each of the most CPUs that there can be.
+    pub fn check_tasks(&self, tasks: usize) -> Result<(), SetupError> {
+        match tasks {
+            0 => Err(SetupError::NoCpus),
+            tasks if tasks > 16 * CPUS_MAX => Err(SetupError::TooManyCpus { asked: tasks, have: 16 * CPUS_MAX }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the same run as the machine is, and with contention costs at zero.
+    ///
+    /// # Errors
+    /// The first run's that fails.
+    pub fn efficiency(&self, run: impl Fn(&Self) -> Result<Report, Box<Failure>>) -> Result<Efficiency, Box<Failure>> {
+        Ok(Efficiency { with: run(self)?, without: run(&self.clone().without_contention())? })
+    }
+
+    /// Makes a run in random order with each of `seeds`, until one fails. With the environment variable `MANYCORE_SEED`
+    /// set to a number, makes the run with that seed alone.
+    ///
+    /// # Errors
+    /// The first failure, which names its seed.
+    pub fn explore<T>(
+        &self,
+        seeds: Range<u64>,
+        run: impl Fn(&Self) -> Result<T, Box<Failure>>,
+    ) -> Result<(), Box<Failure>> {
+        let one = std::env::var("MANYCORE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+        let seeds = one.map_or(seeds, |seed| seed..seed.saturating_add(1));
+        let machine = self.clone().random_order();
+        seeds.into_iter().try_for_each(|seed| run(&machine.clone().seed(seed)).map(drop))
+    }
+}

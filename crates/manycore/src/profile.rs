@@ -1,0 +1,62 @@
+//! What a program tells the profile. All of it is free of charge, and does nothing outside of a machine.
+
+use crate::world;
+use std::marker::PhantomData;
+
+/// While it lives, what this thread does is profiled under a region, within the regions it is in already.
+#[must_use = "the region ends where this is dropped"]
+#[derive(Debug)]
+pub struct Region {
+    before: u32,
+    /// Regions end on the thread that entered them.
+    _here: PhantomData<*const ()>,
+}
+
+/// Enters a region: the profile then says `lock.region.outer_region`, as a call graph would.
+pub fn region(name: &str) -> Region {
+    let before = world::current().map_or(0, |world| {
+        let mut state = world.state.borrow_mut();
+        let before = state.current().region;
+        let inside = state.ledger.region(before, name);
+        state.current().region = inside;
+        before
+    });
+    Region { before, _here: PhantomData }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Some(world) = world::current() {
+            world.state.borrow_mut().current().region = self.before;
+        }
+    }
+}
+
+/// Gives the cache line of `value` a name, under which waiting for it and moving it are counted: for spinlocks and
+/// other hot words of the program's own.
+pub fn name<T: ?Sized>(value: &T, name: &str) {
+    if let Some(world) = world::current() {
+        let mut state = world.state.borrow_mut();
+        let line = state.directory.find(std::ptr::from_ref(value).addr());
+        let subject = state.ledger.subject("line", name);
+        state.directory.line(line).subject = subject;
+    }
+}
+
+/// Counts `count` operations, of whatever the program's throughput is measured in.
+pub fn operations(count: u64) {
+    if let Some(world) = world::current() {
+        world.state.borrow_mut().ledger.operations += count;
+    }
+}
+
+/// Sets all counts to zero and begins to measure: what came before was setting up.
+///
+/// Elapsed time counts from this thread's clock. Other threads should not be running yet.
+pub fn start() {
+    if let Some(world) = world::current() {
+        let mut state = world.state.borrow_mut();
+        state.origin = state.clock();
+        state.ledger.reset();
+    }
+}

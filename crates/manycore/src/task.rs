@@ -1,0 +1,199 @@
+//! Threads of the machine and the CPUs that they run on, as the scheduler sees them.
+
+use crate::directory::{CoreSet, LineId};
+use crate::ledger::At;
+use crate::shape::Shape;
+use crate::ticks::Ticks;
+use corosensei::Yielder;
+use std::collections::VecDeque;
+use std::panic::Location;
+
+/// A thread's number, in order of their start.
+pub(crate) type TaskId = u32;
+
+/// How a running coroutine gives the host thread back to the scheduler.
+pub(crate) type Suspender = Yielder<(), ()>;
+
+/// Lines that a spinning thread can watch at once; one that reads more between two hints isn't parked.
+pub(crate) const WATCHED_MAX: usize = 8;
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Running, or waiting for a CPU.
+    Running,
+    /// Spinning until one of the lines that it read changes.
+    Spinning,
+    /// Waiting for a lock; the number is the subject's.
+    Locking(u32),
+    /// Waiting for a condition variable.
+    Waiting,
+    /// Parked.
+    Parked,
+    /// Waiting for another thread's end.
+    Joining(TaskId),
+    /// Sleeping, or waiting for a disk.
+    Sleeping,
+    /// Over.
+    Finished,
+}
+
+impl Doing {
+    /// Whether such a wait is the fault of contention, and so is free on a machine without.
+    pub(crate) fn is_contention(self) -> bool {
+        matches!(self, Self::Spinning | Self::Locking(_))
+    }
+}
+
+/// A thread.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) doing: Doing,
+    /// Its number among those that are alive.
+    pub(crate) index: usize,
+    /// The CPU that it runs on, or ran on last.
+    pub(crate) cpu: u16,
+    pub(crate) pinned: bool,
+    /// Where its last event was.
+    pub(crate) at: At,
+    /// The region of the profile that it is in.
+    pub(crate) region: u32,
+    /// Where it called what it is in, if that is one of this crate's locks.
+    pub(crate) caller: Option<At>,
+    /// The lock that it is taking or giving back, in the profile.
+    pub(crate) subject: u32,
+    /// Without contention: it waits for a lock, and nothing that it does for that costs.
+    pub(crate) free: bool,
+    /// Without contention: so many of its next events cost nothing.
+    pub(crate) free_events: u8,
+    /// Lines read since the last spin hint, with their versions.
+    pub(crate) watched: Vec<(LineId, u32)>,
+    /// It read too many lines to watch them all.
+    pub(crate) watched_over: bool,
+    /// It read the clock since the last spin hint.
+    pub(crate) watched_time: bool,
+    /// Raised with every wait, so that a timer of an earlier one doesn't fire.
+    pub(crate) waits: u64,
+    /// The last wait ended by its timer.
+    pub(crate) timed_out: bool,
+    /// When the last wait began.
+    pub(crate) blocked_at: Ticks,
+    /// The address of the queue that it waits in, or 0.
+    pub(crate) queue: usize,
+    /// Permission to go on, given by `unpark`.
+    pub(crate) permit: bool,
+    pub(crate) joiners: Vec<TaskId>,
+    /// Set when the coroutine starts; valid until it ends.
+    pub(crate) suspender: *const Suspender,
+}
+
+impl Task {
+    pub(crate) fn new(name: String, index: usize, cpu: u16, pinned: bool, at: At) -> Self {
+        Self {
+            name,
+            index,
+            doing: Doing::Running,
+            cpu,
+            pinned,
+            at,
+            region: 0,
+            caller: None,
+            subject: 0,
+            free: false,
+            free_events: 0,
+            watched: Vec::with_capacity(WATCHED_MAX),
+            watched_over: false,
+            watched_time: false,
+            waits: 0,
+            timed_out: false,
+            blocked_at: 0,
+            queue: 0,
+            permit: false,
+            joiners: Vec::new(),
+            suspender: std::ptr::null(),
+        }
+    }
+
+    /// Notes that the thread has seen the line at that version.
+    #[inline]
+    pub(crate) fn watch(&mut self, line: LineId, version: u32) {
+        if self.watched_over {
+            return;
+        }
+        match self.watched.iter().position(|watched| watched.0 == line) {
+            Some(at) => self.watched[at].1 = version,
+            None if self.watched.len() < WATCHED_MAX => self.watched.push((line, version)),
+            None => self.watched_over = true,
+        }
+    }
+
+    /// A new round of a spin begins.
+    pub(crate) fn watch_nothing(&mut self) {
+        self.watched.clear();
+        self.watched_over = false;
+        self.watched_time = false;
+    }
+}
+
+/// A hardware thread.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    /// Its own time.
+    pub(crate) clock: Ticks,
+    /// The thread on it; none while idle.
+    pub(crate) task: Option<TaskId>,
+    /// Threads that wait for it.
+    pub(crate) queue: VecDeque<TaskId>,
+    /// When the thread on it has to make room; never, while nobody waits.
+    pub(crate) preempt_at: Ticks,
+    pub(crate) slice_end: Ticks,
+    /// Its thread spins.
+    pub(crate) spinning: bool,
+    pub(crate) core: u16,
+    pub(crate) socket: u16,
+    /// All cores of the socket.
+    pub(crate) socket_cores: CoreSet,
+    pub(crate) sibling: Option<u16>,
+    /// In random order: lowest runs first.
+    pub(crate) priority: u64,
+}
+
+impl Cpu {
+    pub(crate) fn all(shape: &Shape) -> Vec<Self> {
+        let small = |n: usize| u16::try_from(n).expect("at most 256 CPUs");
+        let cpu = |cpu| {
+            let core = shape.core_of(cpu);
+            let socket = shape.socket_of_core(core);
+            let mut socket_cores = CoreSet::default();
+            let first = socket * shape.cores_per_socket;
+            (first..first + shape.cores_per_socket).for_each(|core| socket_cores.add(small(core)));
+            Self {
+                clock: 0,
+                task: None,
+                queue: VecDeque::new(),
+                preempt_at: Ticks::MAX,
+                slice_end: 0,
+                spinning: false,
+                core: small(core),
+                socket: small(socket),
+                socket_cores,
+                sibling: shape.sibling_of(cpu).map(small),
+                priority: 0,
+            }
+        };
+        (0..shape.cpus()).map(cpu).collect()
+    }
+
+    /// Whether it slows its sibling down: a spinning CPU is in PAUSE most of the time, which leaves the core to others.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.task.is_some() && !self.spinning
+    }
+}
+
+/// Where events happen that no source line is known for.
+#[track_caller]
+pub(crate) fn here() -> At {
+    Location::caller()
+}

@@ -1,0 +1,303 @@
+//! Threads in virtual time.
+
+use crate::task::{Doing, TaskId, here};
+use crate::ticks::Ticks;
+use crate::time::{Duration, ticks_of};
+use crate::world::{self, Body, World};
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex as HostMutex, PoisonError};
+
+/// What a thread returns; locked for a moment only, never while another thread is switched to.
+type Packet<T> = Arc<HostMutex<Option<T>>>;
+
+/// A thread that can be joined. Dropped, it goes on by itself.
+pub struct JoinHandle<T> {
+    task: TaskId,
+    packet: Packet<T>,
+}
+
+/// A thread that can be unparked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread(TaskId);
+
+/// How a thread is to be started.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    name: Option<String>,
+    cpu: Option<usize>,
+}
+
+impl Builder {
+    /// A thread without a name, on whichever CPU is free.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its name, for messages.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The only CPU that it may run on; counted modulo the machine's CPUs.
+    #[must_use]
+    pub fn cpu(mut self, cpu: usize) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The host's, when it has no memory for another stack.
+    ///
+    /// # Panics
+    /// Outside of a machine.
+    #[track_caller]
+    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+        let packet = Packet::default();
+        let result = Arc::clone(&packet);
+        let task = self.start(Box::new(move || put(&result, body())))?;
+        Ok(JoinHandle { task, packet })
+    }
+
+    #[track_caller]
+    fn start(self, body: Body) -> io::Result<TaskId> {
+        let world = world::expect("a virtual thread");
+        let at = here();
+        world.arrive(at);
+        let (name, pin) = {
+            let mut state = world.state.borrow_mut();
+            let cost = state.times.thread_start;
+            state.spend_system(cost);
+            let name = self.name.unwrap_or_else(|| format!("thread {}", state.tasks.len()));
+            (name, self.cpu.map(|cpu| cpu % state.cpus.len()))
+        };
+        world.start(name, pin, at, body)
+    }
+}
+
+fn put<T>(packet: &Packet<T>, value: T) {
+    *packet.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+}
+
+/// Starts a thread.
+///
+/// # Panics
+/// Outside of a machine, or when the host has no memory for another stack.
+#[track_caller]
+pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    Builder::new().spawn(body).expect("no memory for a thread's stack")
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread's end, and returns what it returned.
+    ///
+    /// # Errors
+    /// None: a thread that panics ends the run. The type is that of `std`'s handle.
+    #[track_caller]
+    pub fn join(self) -> std::thread::Result<T> {
+        join_task(world::expect("joining a virtual thread"), self.task);
+        let value = self.packet.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(value.expect("a finished thread has returned"))
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let world = world::expect("looking after a virtual thread");
+        world.state.borrow().tasks[self.task as usize].doing == Doing::Finished
+    }
+
+    /// The thread.
+    #[must_use]
+    pub fn thread(&self) -> Thread {
+        Thread(self.task)
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JoinHandle").field(&self.task).finish()
+    }
+}
+
+#[track_caller]
+fn join_task(world: &World, task: TaskId) {
+    world.arrive(here());
+    let blocked = {
+        let mut state = world.state.borrow_mut();
+        let me = state.task;
+        let other = &mut state.tasks[task as usize];
+        let alive = other.doing != Doing::Finished;
+        if alive {
+            other.joiners.push(me);
+            state.block(Doing::Joining(task), None);
+        }
+        alive
+    };
+    if blocked {
+        world.wait();
+    }
+}
+
+/// Threads that may borrow from whoever started them, as they end before [`scope`] returns.
+pub struct Scope<'scope, 'env: 'scope> {
+    tasks: RefCell<Vec<TaskId>>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a thread; `cpu` is the only one it may run on, if given.
+    ///
+    /// # Panics
+    /// When the host has no memory for another stack.
+    #[track_caller]
+    pub fn spawn(&'scope self, cpu: Option<usize>, body: impl FnOnce() + Send + 'scope) {
+        let body: Box<dyn FnOnce() + 'scope> = Box::new(body);
+        // SAFETY: only the lifetime changes. The body is run before `scope` returns, or never again touched (W4 in
+        // `world`): `scope` joins all tasks, and if it doesn't come to that, its own thread is leaked as well, and
+        // what it owns stays.
+        let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'scope>, Body>(body) };
+        let builder = Builder { name: None, cpu };
+        let task = builder.start(body).expect("no memory for a thread's stack");
+        self.tasks.borrow_mut().push(task);
+    }
+}
+
+/// Calls `f` with a scope in which threads that borrow can be started, and waits for them.
+///
+/// # Panics
+/// Outside of a machine.
+#[track_caller]
+pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+    /// Joins also when `f` panics: its frame is what the threads borrow from.
+    struct JoinAll<'a>(&'a World, &'a RefCell<Vec<TaskId>>);
+    impl Drop for JoinAll<'_> {
+        #[track_caller]
+        fn drop(&mut self) {
+            while let Some(task) = { self.1.borrow_mut().pop() } {
+                join_task(self.0, task);
+            }
+        }
+    }
+    let world = world::expect("a scope of virtual threads");
+    let scope = Scope { tasks: RefCell::default(), scope: PhantomData, env: PhantomData };
+    let join_all = JoinAll(world, &scope.tasks);
+    let result = f(&scope);
+    drop(join_all);
+    result
+}
+
+/// This thread.
+///
+/// # Panics
+/// Outside of a machine.
+#[must_use]
+pub fn current() -> Thread {
+    Thread(world::expect("the current virtual thread").state.borrow().task)
+}
+
+impl Thread {
+    /// Lets the thread go on from its [`park`], or not stop at its next.
+    #[track_caller]
+    pub fn unpark(&self) {
+        let world = world::expect("unparking a virtual thread");
+        world.arrive(here());
+        let mut state = world.state.borrow_mut();
+        match state.tasks[self.0 as usize].doing {
+            Doing::Parked => state.wake(self.0),
+            _ => state.tasks[self.0 as usize].permit = true,
+        }
+    }
+}
+
+/// Waits until somebody unparks this thread.
+///
+/// # Panics
+/// Outside of a machine.
+#[track_caller]
+pub fn park() {
+    park_until(None);
+}
+
+/// As [`park`], but no longer than `timeout`.
+#[track_caller]
+pub fn park_timeout(timeout: Duration) {
+    park_until(Some(timeout));
+}
+
+#[track_caller]
+fn park_until(timeout: Option<Duration>) {
+    let world = world::expect("parking a virtual thread");
+    world.arrive(here());
+    let blocked = {
+        let mut state = world.state.borrow_mut();
+        let blocked = !std::mem::take(&mut state.current().permit);
+        if blocked {
+            let now = state.clock();
+            state.block(Doing::Parked, timeout.map(|timeout| now + ticks_of(timeout)));
+        }
+        blocked
+    };
+    if blocked {
+        world.wait();
+    }
+}
+
+/// Lets the CPU's next thread run. If none waits for it, it is a [spin hint](crate::spin_hint) with the cost of a
+/// system call: nothing this thread looks at can change by its own doing.
+#[track_caller]
+pub fn yield_now() {
+    let Some(world) = world::current() else { return std::thread::yield_now() };
+    if std::thread::panicking() {
+        return; // W5 in `world`
+    }
+    world.arrive(here());
+    let wait = {
+        let mut state = world.state.borrow_mut();
+        let cost = state.times.yield_call;
+        if state.cpus[state.cpu].queue.is_empty() {
+            state.spin(cost, None)
+        } else {
+            state.spend_system(cost);
+            state.step_back();
+            state.current().watch_nothing();
+            state.preempt();
+            true
+        }
+    };
+    if wait {
+        world.suspend();
+    }
+}
+
+/// Sleeps.
+#[track_caller]
+pub fn sleep(time: Duration) {
+    let Some(world) = world::current() else { return std::thread::sleep(time) };
+    world.arrive(here());
+    let until = world.state.borrow().clock() + ticks_of(time);
+    sleep_until_ticks(world, until);
+}
+
+#[track_caller]
+pub(crate) fn sleep_until_ticks(world: &World, time: Ticks) {
+    world.arrive(here());
+    if world.state.borrow_mut().sleep_until(time) {
+        world.wait();
+    }
+}
+
+/// A number that no other living thread of the machine has: the lowest that was free when it started, `main` having 0.
+/// Outside of a machine, 0.
+#[must_use]
+pub fn index() -> usize {
+    world::current().map_or(0, |world| world.state.borrow_mut().current().index)
+}

@@ -1,0 +1,88 @@
+//! The cost table in the machine's own units: whole picoseconds, so that sums are the same on every host.
+
+use crate::Costs;
+
+/// Virtual time in picoseconds.
+pub(crate) type Ticks = u64;
+
+/// Ticks in a nanosecond.
+pub(crate) const NS: Ticks = 1_000;
+
+/// Nanoseconds as ticks.
+pub(crate) fn from_ns(ns: f64) -> Ticks {
+    // The range is checked by `Costs::check`, and named work is far below 2^64 ps, which is 213 days.
+    (ns * NS as f64).round() as Ticks
+}
+
+/// Ticks as nanoseconds.
+pub(crate) fn to_ns(ticks: Ticks) -> f64 {
+    ticks as f64 / NS as f64
+}
+
+/// A fixed-point factor: 1024 is 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Factor(u64);
+
+impl Factor {
+    pub(crate) fn of(factor: f64) -> Self {
+        Self((factor * 1024.0).round() as u64)
+    }
+
+    #[inline]
+    pub(crate) fn times(self, ticks: Ticks) -> Ticks {
+        (ticks * self.0) >> 10
+    }
+}
+
+/// A rate: how long a byte takes, in ticks, with 20 more bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate(u64);
+
+impl Rate {
+    /// From bytes per nanosecond, `traffic` of which are moved for each that is asked for.
+    pub(crate) fn of(bytes_per_ns: f64, traffic: f64) -> Self {
+        Self((traffic * NS as f64 / bytes_per_ns * f64::from(1 << 20)).round() as u64)
+    }
+
+    pub(crate) fn time_of(self, bytes: u64) -> Ticks {
+        Ticks::try_from((u128::from(bytes) * u128::from(self.0)) >> 20).unwrap_or(Ticks::MAX >> 9)
+    }
+}
+
+macro_rules! times {
+    ($($name:ident)+) => {
+        /// [`Costs`] as ticks, factors and rates.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Times {
+            $(pub(crate) $name: Ticks,)+
+            /// Of residual and named work.
+            pub(crate) jitter: Factor,
+            pub(crate) sibling_slowdown: Factor,
+            pub(crate) copy: Rate,
+            pub(crate) copy_bus: Rate,
+            pub(crate) zero: Rate,
+            pub(crate) zero_bus: Rate,
+            pub(crate) disk: Rate,
+        }
+
+        impl Times {
+            pub(crate) fn of(costs: &Costs) -> Self {
+                Self {
+                    $($name: from_ns(costs.$name),)+
+                    jitter: Factor::of(costs.jitter),
+                    sibling_slowdown: Factor::of(costs.sibling_slowdown),
+                    copy: Rate::of(costs.copy_rate, 1.0),
+                    copy_bus: Rate::of(costs.memory_bandwidth, costs.copy_traffic),
+                    zero: Rate::of(costs.zero_rate, 1.0),
+                    zero_bus: Rate::of(costs.memory_bandwidth, 1.0),
+                    disk: Rate::of(costs.disk_bandwidth, 1.0),
+                }
+            }
+        }
+    };
+}
+
+times! {
+    line_hit rmw fence transfer_socket transfer_machine read_port first_touch residual pause clock_read yield_call
+    lock_spin park_call wake_call wake_up context_switch time_slice thread_start disk_latency
+}

@@ -1,0 +1,77 @@
+//! Virtual time.
+
+use crate::task::here;
+use crate::ticks::{NS, Ticks};
+use crate::world;
+use std::ops::{Add, Sub};
+pub use std::time::Duration;
+
+/// A moment: inside a machine, on the CPU's own clock, from the machine's start; outside, on the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(Duration);
+
+/// A duration as ticks. Beyond two hours, for ever: a clock has 56 bits of picoseconds, which is twenty hours.
+pub(crate) fn ticks_of(duration: Duration) -> Ticks {
+    const MOST: u64 = 2 * 3600 * 1_000_000_000;
+    u64::try_from(duration.as_nanos()).unwrap_or(MOST).min(MOST) * NS
+}
+
+impl Instant {
+    /// Now. Inside a machine reading the clock costs time.
+    #[must_use]
+    #[track_caller]
+    pub fn now() -> Self {
+        let Some(world) = world::current() else { return Self(since_start()) };
+        world.arrive(here());
+        let mut state = world.state.borrow_mut();
+        let cost = state.times.clock_read;
+        state.work(cost);
+        state.current().watched_time = true;
+        Self(Duration::from_nanos(state.clock() / NS))
+    }
+
+    /// Time since `self`.
+    #[must_use]
+    #[track_caller]
+    pub fn elapsed(self) -> Duration {
+        Self::now().duration_since(self)
+    }
+
+    /// Time from `earlier` to `self`; zero if that is later.
+    #[must_use]
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Now, free of charge, and not an event.
+    pub(crate) fn now_free() -> Self {
+        world::current().map_or_else(Self::now, |world| Self::from_ticks(world.state.borrow().clock()))
+    }
+
+    pub(crate) fn from_ticks(ticks: Ticks) -> Self {
+        Self(Duration::from_nanos(ticks / NS))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+fn since_start() -> Duration {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}

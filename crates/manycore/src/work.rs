@@ -1,0 +1,137 @@
+//! Named work: what a thread does besides accessing atomics, charged by name.
+//!
+//! Outside of a machine all of it is free: the caller does the work itself, the machine only has to know about it.
+
+use crate::ledger::Spent;
+use crate::state::{Order, State};
+use crate::task::{Doing, here};
+use crate::ticks::{NS, Ticks};
+use crate::time::{Duration, Instant, ticks_of};
+use crate::world::{self, World};
+
+/// Longer work is charged in parts, so that time slices end within it and siblings come and go.
+const PART: Ticks = 5_000 * NS;
+
+/// Copies `bytes` from memory to memory: takes the core `copy_rate`, and the socket's bus its bandwidth.
+#[track_caller]
+pub fn copy(bytes: usize) {
+    memory("copy", bytes, |state, bytes| (state.times.copy.time_of(bytes), state.times.copy_bus.time_of(bytes)));
+}
+
+/// Zeroes `bytes` of memory: takes the core `zero_rate`, and the socket's bus its bandwidth.
+#[track_caller]
+pub fn zero(bytes: usize) {
+    memory("zero", bytes, |state, bytes| (state.times.zero.time_of(bytes), state.times.zero_bus.time_of(bytes)));
+}
+
+/// Computes for `ns` nanoseconds.
+#[track_caller]
+pub fn cpu(ns: u64) {
+    named("cpu", ns);
+}
+
+/// Computes for `ns` nanoseconds, under a name of the caller's.
+#[track_caller]
+pub fn named(name: &'static str, ns: u64) {
+    let Some(world) = world::current() else { return };
+    let at = here();
+    let mut left = ticks_of(Duration::from_nanos(ns));
+    world.state.borrow_mut().ledger.work(name).count += 1;
+    // In random order one event is one choice: more would drown the choices that matter.
+    let most = if world.state.borrow().setup.order == Order::Random { left } else { PART };
+    while left != 0 {
+        let part = left.min(most);
+        left -= part;
+        world.arrive(at);
+        let mut state = world.state.borrow_mut();
+        let part = state.jittered(part);
+        state.work_for(name, part);
+    }
+}
+
+/// Reads or writes `bytes` of the machine's disk: the thread waits, its CPU doesn't.
+#[track_caller]
+pub fn disk(bytes: usize) {
+    let Some(world) = world::current() else { return };
+    let done = request(world, bytes);
+    crate::thread::sleep_until_ticks(world, done);
+}
+
+/// Asks the disk for `bytes`, and returns when it will be done with them.
+#[must_use]
+#[track_caller]
+pub fn disk_request(bytes: usize) -> Instant {
+    world::current().map_or_else(Instant::now, |world| Instant::from_ticks(request(world, bytes)))
+}
+
+/// The disk serves one request after the other at its bandwidth; latencies overlap.
+#[track_caller]
+fn request(world: &World, bytes: usize) -> Ticks {
+    world.arrive(here());
+    let mut state = world.state.borrow_mut();
+    let now = state.clock();
+    let start = now.max(state.disk_free);
+    let moved = state.times.disk.time_of(bytes as u64);
+    state.disk_free = start + moved;
+    let done = state.disk_free + state.times.disk_latency;
+    let work = state.ledger.work("disk");
+    work.count += 1;
+    work.bytes += bytes as u64;
+    work.time += done - start;
+    work.waited += start - now;
+    done
+}
+
+#[track_caller]
+fn memory(name: &'static str, bytes: usize, times: impl Fn(&State, u64) -> (Ticks, Ticks)) {
+    /// Memory moved at once: the bus goes from CPU to CPU in between.
+    const CHUNK: usize = 4096;
+    let Some(world) = world::current() else { return };
+    let at = here();
+    {
+        let mut state = world.state.borrow_mut();
+        let work = state.ledger.work(name);
+        work.count += 1;
+        work.bytes += bytes as u64;
+    }
+    let mut left = bytes;
+    while left != 0 {
+        let chunk = left.min(CHUNK);
+        left -= chunk;
+        world.arrive(at);
+        let mut state = world.state.borrow_mut();
+        let (core, bus) = times(&state, chunk as u64);
+        state.move_memory(name, core, bus);
+    }
+}
+
+impl State {
+    fn work_for(&mut self, name: &'static str, ticks: Ticks) {
+        let before = self.clock();
+        self.work(ticks);
+        let spent = self.clock() - before;
+        self.ledger.work(name).time += spent;
+    }
+
+    /// Keeps the core busy for `core`, and the socket's memory for `bus`; done when both are.
+    fn move_memory(&mut self, name: &'static str, core: Ticks, bus: Ticks) {
+        let now = self.clock();
+        let socket = usize::from(self.cpus[self.cpu].socket);
+        let start = now.max(self.memory_free[socket]);
+        self.memory_free[socket] = start + bus;
+        self.work_for(name, core);
+        let waited = (start + bus).saturating_sub(self.clock());
+        let (site, subject) = self.place();
+        self.spend(site, subject, Spent::Waiting, waited);
+        self.ledger.work(name).waited += waited;
+    }
+
+    /// Blocks the running thread until `time`, unless that is over.
+    pub(crate) fn sleep_until(&mut self, time: Ticks) -> bool {
+        let ahead = time > self.clock();
+        if ahead {
+            self.block(Doing::Sleeping, Some(time));
+        }
+        ahead
+    }
+}

@@ -1,0 +1,258 @@
+//! What the model says about costs, checked against what it promises.
+
+use manycore::time::Duration;
+use manycore::{AtomicU64, Costs, Machine, Ordering::Relaxed, Report, Shape, profile, spin_hint, thread, work};
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+fn lines(count: usize) -> Vec<Line> {
+    (0..count).map(|_| Line::default()).collect()
+}
+
+/// Exact costs: nothing varies, nothing is hidden.
+fn exact(sockets: usize, cores: usize, threads: usize) -> Machine {
+    let costs = Costs { jitter: 0.0, residual: 0.0, line_hit: 1.0, ..Costs::default() };
+    Machine::new(Shape::new(sockets, cores, threads).unwrap(), costs).unwrap()
+}
+
+/// What `access` costs on CPU `cpu`, after `before` ran on CPU 0.
+fn cost(machine: &Machine, cpu: usize, before: impl Fn() + Sync + Send, access: impl Fn() + Sync + Send) -> f64 {
+    let cost = std::sync::Mutex::new(0);
+    machine
+        .run(|| {
+            let before = &before;
+            thread::scope(|scope| scope.spawn(Some(0), before));
+            thread::scope(|scope| {
+                scope.spawn(Some(cpu), || {
+                    let start = manycore::Instant::now();
+                    access();
+                    let end = manycore::Instant::now();
+                    *cost.lock().unwrap() = (end - start).as_nanos();
+                });
+            });
+        })
+        .unwrap();
+    let cost = cost.into_inner().unwrap() as f64;
+    cost - machine.cost_table().clock_read
+}
+
+#[test]
+fn lines_cost_what_the_table_says() {
+    let machine = exact(2, 2, 2);
+    let costs = machine.cost_table().clone();
+    let line = Line::default();
+    let write = || line.0.store(1, Relaxed);
+    let look = || _ = line.0.load(Relaxed);
+    let exchange = || _ = line.0.swap(2, Relaxed);
+    let near = |ns: f64, expected: f64| assert!((ns - expected).abs() <= 1.0, "{ns} ns, expected {expected}");
+    near(cost(&machine, 0, || {}, write), costs.first_touch);
+    near(cost(&machine, 0, write, look), costs.line_hit);
+    near(cost(&machine, 0, write, exchange), costs.line_hit + costs.rmw);
+    // CPU 4 is CPU 0's sibling, CPU 1 in its socket, CPU 2 in the other one.
+    near(cost(&machine, 4, write, look), costs.line_hit);
+    near(cost(&machine, 1, write, look), costs.line_hit + costs.transfer_socket);
+    near(cost(&machine, 2, write, look), costs.line_hit + costs.transfer_machine);
+    // A copy is kept until somebody writes.
+    near(cost(&machine, 2, write, || (0..3).for_each(|_| look())), 3.0 * costs.line_hit + costs.transfer_machine);
+    // Who has a copy still has to take the others' away, and they have to get theirs again.
+    let both = 2.0 * (costs.line_hit + costs.transfer_machine);
+    let look_and_write = || (look(), write()).0;
+    near(cost(&machine, 2, look, look_and_write), both);
+    let written = Line::default();
+    let there_and_back = || {
+        thread::scope(|scope| scope.spawn(Some(2), || _ = (written.0.load(Relaxed), written.0.swap(1, Relaxed))));
+        let start = manycore::Instant::now();
+        _ = written.0.load(Relaxed);
+        let ns = start.elapsed().as_nanos() as f64 - costs.clock_read;
+        near(ns, costs.line_hit + costs.transfer_machine);
+    };
+    cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
+    // Writing takes the other copies away.
+    near(cost(&machine, 2, look, write), costs.line_hit + costs.transfer_machine);
+}
+
+#[test]
+fn a_shared_counter_collapses_while_per_cpu_counters_scale_to_88() {
+    let machine = Machine::preset("xeon-e5-2699v4").unwrap();
+    let throughput = |cpus: usize, shared: bool| {
+        let counters = lines(cpus);
+        let time = Duration::from_micros(200);
+        let count = |task: usize| _ = counters[if shared { 0 } else { task }].0.fetch_add(1, Relaxed);
+        machine.measure(cpus, time, count).unwrap().operations_per_s
+    };
+    let (one, own_44, own_88) = (throughput(1, false), throughput(44, false), throughput(88, false));
+    assert!(own_44 / one > 43.5, "{}", own_44 / one);
+    // Siblings share their core: 88 hardware threads do 88 / 1.6 of one's work.
+    let expected = 88.0 / machine.cost_table().sibling_slowdown;
+    assert!((own_88 / one / expected - 1.0).abs() < 0.03, "{} {expected}", own_88 / one);
+    let shared = throughput(88, true);
+    assert!(shared < one / 3.0, "88 CPUs on one counter: {} of one CPU", shared / one);
+}
+
+#[test]
+fn without_contention_scaling_is_ideal() {
+    let machine = Machine::new(Shape::new(2, 22, 1).unwrap(), Costs::default()).unwrap();
+    // Held for so long that waiters spin, and for so long that they park.
+    for held in [200, 5_000] {
+        let run = |machine: &Machine, cpus: usize| {
+            let (counter, lock) = (Line::default(), manycore::Mutex::new(0));
+            let operation = |_| {
+                counter.0.fetch_add(1, Relaxed);
+                let mut guard = lock.lock();
+                work::cpu(held);
+                *guard += 1;
+                drop(guard);
+                work::cpu(100);
+            };
+            machine.measure(cpus, Duration::from_millis(1), operation)
+        };
+        let efficiency = machine.efficiency(|machine| run(machine, 44)).unwrap();
+        let one = run(&machine.clone().without_contention(), 1).unwrap().operations_per_s;
+        let ideal = efficiency.without.operations_per_s / one / 44.0;
+        assert!((0.98..1.02).contains(&ideal), "held for {held} ns: {ideal} of ideal scaling");
+        assert!(efficiency.ratio() < 0.2, "{}", efficiency.ratio());
+        assert_eq!(efficiency.without.shares.transferring, 0.0);
+    }
+}
+
+#[test]
+fn copies_queue_for_their_sockets_memory() {
+    let machine = exact(2, 8, 1);
+    let costs = machine.cost_table().clone();
+    let bytes_per_ns = |cpus: std::ops::Range<usize>| {
+        let report = machine
+            .run_tasks(16, |task| {
+                if cpus.contains(&task) {
+                    (0..100).for_each(|_| work::copy(4096));
+                }
+            })
+            .unwrap();
+        (cpus.len() * 100 * 4096) as f64 / report.elapsed_ns
+    };
+    let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.05, "{a} bytes/ns, expected {b}");
+    near(bytes_per_ns(0..1), costs.copy_rate);
+    // Eight cores could copy 64 bytes/ns; the bus moves 60, each byte twice.
+    near(bytes_per_ns(0..8), costs.memory_bandwidth / costs.copy_traffic);
+    near(bytes_per_ns(0..16), 2.0 * costs.memory_bandwidth / costs.copy_traffic);
+}
+
+#[test]
+fn disk_requests_overlap_in_latency_and_queue_for_bandwidth() {
+    let machine = exact(1, 4, 1);
+    let costs = machine.cost_table().clone();
+    let elapsed = |requests: usize, bytes: usize| {
+        let report = machine.run_tasks(requests, |_| work::disk(bytes)).unwrap();
+        assert_eq!(report.works[0].count, requests as u64);
+        report.elapsed_ns
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 10_000.0, "{a} ns, expected {b}");
+    near(elapsed(1, 4096), costs.disk_latency + 4096.0 / costs.disk_bandwidth);
+    near(elapsed(4, 4096), costs.disk_latency + 4.0 * 4096.0 / costs.disk_bandwidth);
+    near(elapsed(4, 3_000_000), costs.disk_latency + 4_000_000.0);
+}
+
+#[test]
+fn siblings_slow_each_other_down_unless_one_spins() {
+    let machine = exact(1, 2, 2);
+    let slowdown = machine.cost_table().sibling_slowdown;
+    let elapsed = |other: Option<usize>, spin: bool| {
+        let flag = Line::default();
+        let elapsed = std::sync::Mutex::new(0.0);
+        let run = |task| {
+            if task == 0 {
+                let start = manycore::Instant::now();
+                work::cpu(1_000_000);
+                *elapsed.lock().unwrap() = start.elapsed().as_nanos() as f64;
+                flag.0.store(1, Relaxed);
+            } else if Some(task) == other {
+                match spin {
+                    true => {
+                        while flag.0.load(Relaxed) == 0 {
+                            spin_hint();
+                        }
+                    }
+                    false => work::cpu(3_000_000),
+                }
+            }
+        };
+        machine.run_tasks(4, run).unwrap();
+        elapsed.into_inner().unwrap() / 1_000_000.0
+    };
+    let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.03, "{a}, expected {b}");
+    near(elapsed(None, false), 1.0);
+    near(elapsed(Some(1), false), 1.0);
+    near(elapsed(Some(2), false), slowdown);
+    near(elapsed(Some(2), true), 1.0);
+}
+
+#[test]
+fn the_profile_adds_up_and_names_the_culprit() {
+    let machine = Machine::preset("xeon-e5-2699v4").unwrap();
+    let (own, planted) = (lines(88), Line::default());
+    let report: Report = machine
+        .measure(88, Duration::from_micros(300), |task| {
+            (0..3).for_each(|_| _ = own[task].0.fetch_add(1, Relaxed));
+            let _region = profile::region("lookup");
+            profile::name(&planted, "planted");
+            planted.0.fetch_add(1, Relaxed);
+        })
+        .unwrap();
+    assert!(((report.cpu_ns + report.idle_ns) / (report.elapsed_ns * 88.0) - 1.0).abs() < 1e-9);
+    assert!(report.idle_ns < 0.05 * report.cpu_ns, "everybody works all the time: {report}");
+    let all = |shares: &manycore::Shares| shares.lost() + shares.working + shares.system;
+    assert!((all(&report.shares) - 100.0).abs() < 1e-6);
+    assert!((report.lines.iter().map(|line| all(&line.shares)).sum::<f64>() - 100.0).abs() < 1e-6);
+    let hottest = report.hottest_line().unwrap();
+    assert!(hottest.region == "lookup" && hottest.line.contains("model.rs"), "{hottest:?}");
+    assert!(hottest.shares.lost() > 90.0);
+    assert_eq!((report.locks[0].name.as_str(), report.locks[0].kind.as_str()), ("planted", "line"));
+    assert!((report.shared_writes_per_operation - 1.0).abs() < 0.05, "{}", report.shared_writes_per_operation);
+    assert_eq!(report.chains[0].chain, "line.planted.lookup");
+    let text = report.to_string();
+    assert!(text.contains("line.planted") && text.contains(".lookup"), "{text}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["locks"][0]["name"], "planted");
+}
+
+#[test]
+fn idle_time_is_not_cpu_time() {
+    let report = exact(1, 4, 1).run(|| work::cpu(1_000_000)).unwrap().report;
+    assert_eq!((report.elapsed_ns, report.cpu_ns, report.idle_ns), (1e6, 1e6, 3e6));
+}
+
+#[test]
+fn a_conclusion_survives_every_cost_halved_and_doubled() {
+    let machine = Machine::preset("xeon-e5-2699v4").unwrap();
+    let shared_against_own = |machine: &Machine| {
+        let throughput = |lines: Vec<Line>| {
+            let time = Duration::from_micros(30);
+            let count = |task: usize| _ = lines[task % lines.len()].0.fetch_add(1, Relaxed);
+            machine.measure(22, time, count).unwrap().operations_per_s
+        };
+        throughput(lines(1)) / throughput(lines(22))
+    };
+    for name in Costs::names() {
+        for factor in [0.5, 2.0] {
+            let costs = machine.cost_table().clone().scaled(name, factor).unwrap();
+            let ratio = shared_against_own(&machine.clone().costs(costs).unwrap());
+            assert!(ratio < 0.05, "with {name} × {factor}, one shared counter reaches {ratio} of 22 own ones");
+        }
+    }
+}
+
+#[test]
+fn the_largest_machine_runs() {
+    let machine = Machine::new(Shape::new(8, 16, 2).unwrap(), Costs::default()).unwrap();
+    let counter = Line::default();
+    let seen = std::sync::Mutex::new(vec![false; 256]);
+    let count = |task: usize| {
+        seen.lock().unwrap()[manycore::cpu::current()] = true;
+        assert_eq!(manycore::cpu::current(), task);
+        counter.0.fetch_add(1, Relaxed);
+    };
+    machine.run_tasks(256, count).unwrap();
+    assert_eq!(counter.0.into_inner(), 256);
+    assert!(seen.into_inner().unwrap().iter().all(|&seen| seen));
+}
