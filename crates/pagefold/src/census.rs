@@ -1,6 +1,6 @@
 //! Gathering the numbers: what each handle, file and group counted, added up when somebody asks.
 
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 use sync::atomic::AtomicU64;
 use sync::lock::Mutex;

@@ -7,7 +7,7 @@
 //!
 //! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none.
 
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame};

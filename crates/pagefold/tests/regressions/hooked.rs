@@ -1,0 +1,91 @@
+//! A backend with one file, whose answers the test makes up, and a gate to hold them back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use pagefold::io::{Backend, BackingFile, Identity, IoError};
+use sync::SharedBytes;
+
+/// Longer than anything takes that doesn't hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// For a thread that was just started to get as far as it can. If it takes longer, the test sees less, but doesn't fail.
+pub(crate) const MOMENT: Duration = Duration::from_millis(50);
+
+type Read = dyn Fn(u64, SharedBytes<'_>) -> Result<usize, IoError> + Send + Sync;
+type Len = dyn Fn() -> Result<u64, IoError> + Send + Sync;
+
+/// Whatever is opened is the same file.
+#[derive(Clone)]
+pub(crate) struct Hooked {
+    read: Arc<Read>,
+    len: Arc<Len>,
+}
+
+impl Hooked {
+    pub(crate) fn new(
+        read: impl Fn(u64, SharedBytes<'_>) -> Result<usize, IoError> + Send + Sync + 'static,
+        len: impl Fn() -> Result<u64, IoError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { read: Arc::new(read), len: Arc::new(len) }
+    }
+}
+
+impl Backend for Hooked {
+    fn name(&self) -> &'static str {
+        "hooked"
+    }
+
+    fn open(&self, _: &std::path::Path) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl BackingFile for Hooked {
+    fn identity(&self) -> Identity {
+        Identity { device: 0, inode: 7 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        (self.len)()
+    }
+
+    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+        (self.read)(offset, into)
+    }
+}
+
+/// Answers a read of a file of `len` times `byte`.
+pub(crate) fn fill(offset: u64, into: SharedBytes<'_>, len: u64, byte: u8) -> usize {
+    let n = into.len().min(len.saturating_sub(offset) as usize);
+    into.copy_from(0, &vec![byte; n]);
+    n
+}
+
+/// Holds threads back until it is opened, or patience ends.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: Mutex<bool>,
+    bell: Condvar,
+    somebody_came: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn pass(&self) {
+        self.somebody_came.store(true, Ordering::SeqCst);
+        let shut = self.open.lock().unwrap();
+        drop(self.bell.wait_timeout_while(shut, PATIENCE, |open| !*open).unwrap());
+    }
+
+    pub(crate) fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.bell.notify_all();
+    }
+
+    pub(crate) fn wait_for_somebody(&self) {
+        while !self.somebody_came.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

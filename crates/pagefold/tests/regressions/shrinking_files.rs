@@ -1,0 +1,153 @@
+//! Files that other processes truncate, rewrite or extend while pages of them are loaded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+
+use pagefold::io::IoError;
+use pagefold::{Error, File, Pagefold};
+
+use crate::hooked::{Gate, Hooked, MOMENT, PATIENCE, fill};
+use crate::support::manager;
+
+fn open(backend: Hooked) -> (Pagefold, File) {
+    let mm = manager(64, backend);
+    let file = mm.group("tenant").build().unwrap().open("file").unwrap();
+    (mm, file)
+}
+
+/// A page is loaded, another thread waits for it with `wait`, and the file is cut off before the page.
+fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Send + 'static) {
+    let len = Arc::new(AtomicU64::new(3 * 4096));
+    let gate = Arc::new(Gate::default());
+    let (len_now, held) = (Arc::clone(&len), Arc::clone(&gate));
+    let (_mm, file) = open(Hooked::new(
+        move |offset, into| {
+            if offset == 2 * 4096 {
+                held.pass();
+            }
+            Ok(fill(offset, into, 3 * 4096, 1))
+        },
+        move || Ok(len_now.load(Ordering::SeqCst)),
+    ));
+    let loads = file.clone();
+    let loader = std::thread::spawn(move || loads.read_at(&mut [0; 4096], 2 * 4096));
+    gate.wait_for_somebody();
+    let (answer, answered) = channel();
+    let waits = file.clone();
+    std::thread::spawn(move || answer.send(wait(&waits))); // Not joined: it may hang.
+    std::thread::sleep(MOMENT);
+    len.store(100, Ordering::SeqCst);
+    assert_eq!(file.read_at(&mut [0; 10], 3 * 4096).unwrap(), 0, "this read notices");
+    gate.open();
+    let _ = loader.join().unwrap();
+    match answered.recv_timeout(PATIENCE).expect("the waiter spins for ever") {
+        Ok(n) => assert_eq!(n, 0),
+        Err(error) => assert!(matches!(error, Error::PastEnd { .. }), "{error}"),
+    }
+}
+
+/// A reader waited for a page that somebody else loaded. When it came, the file had become shorter, so the lookup found
+/// no such page; the page word said it was there; and the reader went round between the two for ever.
+#[test]
+fn a_reader_who_waits_for_a_page_that_is_cut_off_goes_home() {
+    shrink_while_somebody_waits(|file| file.read_at(&mut [0; 4096], 2 * 4096));
+}
+
+/// The same for who wanted the page pinned: the pin was refused as past the end, and asked for again, without end.
+#[test]
+fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
+    shrink_while_somebody_waits(|file| file.page(2).map(|page| page.len()));
+}
+
+/// A load came back short, because the file had been truncated, and its page was published before the new length was
+/// known. Then asking for the length failed: the reader got his error, and everybody after him got zeros past the
+/// file's end as if they were its bytes.
+#[test]
+fn a_short_load_whose_length_is_unknown_leaves_no_page() {
+    let truth = Arc::new(AtomicU64::new(2 * 4096));
+    let (reads, lens, calls) = (Arc::clone(&truth), Arc::clone(&truth), AtomicU64::new(0));
+    let (_mm, file) = open(Hooked::new(
+        move |offset, into| Ok(fill(offset, into, reads.load(Ordering::SeqCst), 7)),
+        // The first call is the opening's, the second the short read's, the third the one that is to take it over.
+        move || match calls.fetch_add(1, Ordering::SeqCst) {
+            2 => Err(IoError::IO),
+            _ => Ok(lens.load(Ordering::SeqCst)),
+        },
+    ));
+    truth.store(4096 + 10, Ordering::SeqCst);
+    let mut buf = [0xa5; 4096];
+    assert!(matches!(file.read_at(&mut buf, 4096), Err(Error::ReadFailed { .. })));
+    assert_eq!(file.read_at(&mut buf, 4096).unwrap(), 10, "zeros past the end are given out as the file's");
+    assert!(buf[..10].iter().all(|&byte| byte == 7));
+}
+
+/// Another process opened the file with `O_TRUNC` and wrote it anew, and our read came in between: it saw an empty file.
+/// When the length was asked for again it was what it had been, so nothing seemed to have happened, and the page of
+/// zeros stayed in memory as the file's.
+#[test]
+fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&calls);
+    let (_mm, file) = open(Hooked::new(
+        // Empty after the opening's call for the length, and until the next one is answered.
+        move |offset, into| {
+            let len = if seen.load(Ordering::SeqCst) == 1 { 0 } else { 2 * 4096 };
+            Ok(fill(offset, into, len, 9))
+        },
+        move || Ok(if calls.fetch_add(1, Ordering::SeqCst) == 1 { 0 } else { 2 * 4096 }),
+    ));
+    for round in 0..4 {
+        let mut buf = [0xa5; 4096];
+        let n = file.read_at(&mut buf, 4096).unwrap();
+        assert!(buf[..n].iter().all(|&byte| byte == 9), "read {round}: zeros that the file never had");
+        assert!(n == 4096 || round == 0, "read {round}: {n} bytes");
+    }
+}
+
+/// The page of a short load was in memory while its loader was still asking for the file's length. Who read or pinned
+/// it in that time was given a whole page: a few bytes of the file, and zeros behind them.
+#[test]
+fn nobody_sees_a_short_page_before_its_length_is_known() {
+    let truth = Arc::new(AtomicU64::new(2 * 4096));
+    let gate = Arc::new(Gate::default());
+    let (reads, lens, held) = (Arc::clone(&truth), Arc::clone(&truth), Arc::clone(&gate));
+    let calls = AtomicU64::new(0);
+    let (_mm, file) = open(Hooked::new(
+        move |offset, into| Ok(fill(offset, into, reads.load(Ordering::SeqCst), 7)),
+        move || {
+            if calls.fetch_add(1, Ordering::SeqCst) == 2 {
+                held.pass();
+            }
+            Ok(lens.load(Ordering::SeqCst))
+        },
+    ));
+    truth.store(4096 + 10, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let loader = scope.spawn(|| file.read_at(&mut [0; 4096], 4096).unwrap());
+        gate.wait_for_somebody();
+        let reader = scope.spawn(|| (file.read_at(&mut [0; 4096], 4096).unwrap(), file.page(1).unwrap().len()));
+        std::thread::sleep(MOMENT); // It may wait for the length, but not make one up.
+        gate.open();
+        assert_eq!(loader.join().unwrap(), 10);
+        assert_eq!(reader.join().unwrap(), (10, 10), "zeros past the end are given out as the file's");
+    });
+}
+
+/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met the end of the map,
+/// and reported it as the end of the file: whoever copied the file lost the rest of it without a word.
+#[test]
+fn growth_beyond_the_page_map_is_an_error_and_not_the_end() {
+    const MAPPED: u64 = 4096 << 18;
+    let len = Arc::new(AtomicU64::new(4096));
+    let (reads, lens) = (Arc::clone(&len), Arc::clone(&len));
+    let (_mm, file) = open(Hooked::new(
+        move |offset, into| Ok(fill(offset, into, reads.load(Ordering::SeqCst), 1)),
+        move || Ok(lens.load(Ordering::SeqCst)),
+    ));
+    len.store(MAPPED + (1 << 20), Ordering::SeqCst);
+    assert_eq!(file.read_at(&mut [0; 10], MAPPED - 10).unwrap(), 10);
+    let error = file.read_at(&mut [0; 10], MAPPED + 5).unwrap_err();
+    assert!(matches!(error, Error::FileTooLarge { .. }), "{error}");
+    assert_eq!(file.read_at(&mut [0; 10], MAPPED + (1 << 20)).unwrap(), 0, "that is the end");
+}

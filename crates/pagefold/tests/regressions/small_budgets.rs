@@ -1,0 +1,76 @@
+//! Budgets in which frames and page maps fight for the last bytes.
+
+use std::time::Duration;
+
+use pagefold::Pagefold;
+use sync::random::Random;
+
+use crate::hooked::{Hooked, fill};
+use crate::support::{disk, read};
+
+/// The room that frames leave for page maps was measured by a chunk alone; the states of a segment need some too. What
+/// was drained from the frames to make that room could go back to them first, and the next try met the same. Several
+/// files in a budget with next to nothing in it come closest to that.
+#[test]
+fn the_smallest_budgets_are_enough_for_several_files() {
+    const LEN: u64 = 64 << 20;
+    for (page_size, extra) in [(4096, 0), (4096, 1000), (16 << 10, 0), (64 << 10, 0), (2 << 20, 0)] {
+        let memory = 16 * (page_size + 64) + (64 << 10) + extra;
+        let mm = Pagefold::builder().memory(memory).page_size(page_size).backend(disk(6, LEN)).build().unwrap();
+        let group = mm.group("tenant").build().unwrap();
+        let files: Vec<_> = (0..6).map_while(|i| group.open(format!("f{i}")).ok()).collect();
+        assert!(files.len() > 1, "{page_size}: {} files can be opened", files.len());
+        let mut random = Random::seeded(5);
+        for _ in 0..((16 << 20) / page_size).clamp(50, 3000) {
+            let number = random.below(files.len() as u64);
+            let result = read(&files[number as usize], number, random.below(LEN), 100);
+            assert!(result.is_ok(), "pages of {page_size}: {result:?}");
+        }
+    }
+}
+
+/// A tenant had one page pinned in each extent, and read a sparse file. No extent can be given up for its page map then,
+/// and parts of the map become idle only when the pages in them go: unless somebody evicts some, reads meet
+/// `LimitReached` with most of the budget unpinned.
+#[test]
+fn maps_find_room_with_a_pin_in_each_extent() {
+    let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 64 << 30)).build().unwrap();
+    let file = mm.group("tenant").build().unwrap().open("f0").unwrap();
+    let mut pins = Vec::new();
+    for page in 0..900 {
+        let pin = file.page(page).unwrap();
+        if page % 32 == 5 {
+            pins.push(pin);
+        }
+    }
+    for chunk in 1..3000 {
+        read(&file, 0, chunk << 21, 8).unwrap_or_else(|error| panic!("part {chunk} of the map: {error}"));
+    }
+}
+
+/// A load under way holds its extent just as a pin does, though only for a while. With 64 of them in some 250 frames, on
+/// a slow device, there is one in nearly every extent: reads of a sparse file have to get room for its map even then.
+#[test]
+fn maps_find_room_with_a_load_under_way_in_each_extent() {
+    const LEN: u64 = 64 << 30;
+    let slow = Hooked::new(
+        |offset, into| {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(fill(offset, into, LEN, 1))
+        },
+        || Ok(LEN),
+    );
+    let mm = Pagefold::builder().memory("1MiB").backend(slow).build().unwrap();
+    let file = mm.group("tenant").build().unwrap().open("file").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..64 {
+            let file = &file;
+            scope.spawn(move || {
+                let mut random = Random::seeded(thread);
+                for _ in 0..50 {
+                    file.read_at(&mut [0; 8], random.below(LEN) & !4095).unwrap();
+                }
+            });
+        }
+    });
+}
