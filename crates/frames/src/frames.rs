@@ -23,7 +23,7 @@ use crate::wait_table::WaitTable;
 ///
 /// | | who |
 /// |---|---|
-/// | free | [`FreeFrames`], with memory; [`Extents`], without |
+/// | free | the lists of free frames, with memory; the extents, without |
 /// | owned | an [`OwnedFrame`]: being loaded, or just evicted |
 /// | resident | its page's word, which leads readers to it; its group's list, or whoever has it as an [`IsolatedFrame`] |
 #[derive(Debug)]
