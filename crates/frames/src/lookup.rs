@@ -125,13 +125,13 @@ mod model {
     #[derive(Debug)]
     pub(crate) struct Lookup {
         first: usize,
-        len: std::sync::atomic::AtomicU64,
+        len: AtomicU64,
         page_size: usize,
     }
 
     impl Lookup {
         pub(crate) fn new(frames: &Frames, first: usize) -> Self {
-            Self { first, len: 0.into(), page_size: frames.page_size() }
+            Self { first, len: AtomicU64::new(0), page_size: frames.page_size() }
         }
 
         pub(crate) fn len(&self) -> u64 {

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::{Backend, BackingFile, Identity, IoError};
 use pagefold::{Advice, Error, Group, Pagefold};

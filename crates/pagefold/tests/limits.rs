@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::{Error, Pagefold};
 use support::{disk, manager, read, within_limit};

@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::io::{Fault, FaultyBackend, Schedule};
 use pagefold::{Advice, Error};

@@ -1,9 +1,9 @@
 //! A backend with one file, whose answers the test makes up, and a gate to hold them back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
+use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::io::{Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;

@@ -1,7 +1,7 @@
 //! Other threads that keep going while a test looks at what comes of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::File;
 

@@ -1,8 +1,8 @@
 //! Files that other processes truncate, rewrite or extend while pages of them are loaded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::IoError;
 use pagefold::{Error, File, Pagefold};
