@@ -12,7 +12,8 @@ const HELP: &str = "Runs the checks of the workspace.
 Usage: cargo xtask test [--long]
 
   test          formatting, lints, unit and integration tests, examples in the documentation
-  test --long   these, and: loom models, ThreadSanitizer, thousands of seeds, the benchmarks in small";
+  test --long   these, and: loom models, hits on 88 virtual CPUs, ThreadSanitizer, thousands of seeds, the
+                benchmarks in small";
 
 /// One check: a name, and the command that makes it.
 struct Check {
@@ -112,6 +113,12 @@ fn long_checks() -> Vec<Check> {
         docs,
         loom("loom models: frames", "test --release -p pagefold-frames --lib --tests"),
         loom("loom models: io", "test --release -p pagefold-io --lib"),
+        cargo_with(
+            "88 virtual CPUs: hits wait for nobody",
+            "--cfg pagefold_manycore",
+            "target-virtual",
+            "test --release -p pagefold --test virtual_lookup",
+        ),
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files"),
         thread_sanitizer(

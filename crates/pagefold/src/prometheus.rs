@@ -3,7 +3,8 @@
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use prometheus_client::registry::Registry;
-use sync::atomic::AtomicU64;
+// The registry's own counters, which nobody shares: prometheus-client knows no others.
+use std::sync::atomic::AtomicU64;
 
 use crate::stats::{FileStats, GroupStats, Stats};
 

@@ -1,7 +1,9 @@
 //! Atomics and fences.
 
-#[cfg(not(pagefold_loom))]
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(pagefold_manycore)]
+pub use manycore::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(pagefold_loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -9,7 +11,9 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 /// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another one's store.
 #[inline]
 pub fn spin_hint() {
-    #[cfg(not(pagefold_loom))]
+    #[cfg(pagefold_manycore)]
+    manycore::spin_hint();
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     core::hint::spin_loop();
     #[cfg(pagefold_loom)]
     loom::thread::yield_now();
@@ -34,8 +38,8 @@ impl Backoff {
     /// Waits a little longer than the last time.
     #[inline]
     pub fn wait(&mut self) {
-        // A model's hint is a yield already; more than one would only make its runs longer.
-        if self.turns < Self::SPIN_TURNS && cfg!(not(pagefold_loom)) {
+        // A model's hint is a yield already, and a virtual CPU's waits for a store: more than one would say nothing new.
+        if self.turns < Self::SPIN_TURNS && cfg!(not(any(pagefold_loom, pagefold_manycore))) {
             for _ in 0..1_u32 << self.turns {
                 spin_hint();
             }

@@ -88,17 +88,20 @@ impl<'a> SharedBytes<'a> {
     /// `offset + into.len() ≤ self.len()`.
     #[inline]
     pub unsafe fn copy_to_unchecked(&self, offset: usize, into: &mut [u8]) {
-        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
         // SAFETY: the caller checked the range, `into` is exclusive, and B1 allows the accesses.
         unsafe {
             wide::copy(self.words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len());
         }
-        #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri)))))]
+        #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri)))))]
         self.copy_words_to(offset, into);
     }
 
     /// [`copy_to`](Self::copy_to) for every machine, and for the checkers.
-    #[cfg_attr(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))), allow(dead_code))]
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))),
+        allow(dead_code)
+    )]
     fn copy_words_to(&self, offset: usize, into: &mut [u8]) {
         let mut at = offset;
         let mut rest = into;
@@ -141,7 +144,7 @@ impl<'a> SharedBytes<'a> {
     /// If the lengths differ.
     pub fn stream_from(&self, from: &[u8]) {
         assert!(from.len() == self.len(), "lengths differ");
-        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
             // SAFETY: as long as each other, aligned and whole lines; the caller is the only writer, and B1 allows it.
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
@@ -182,7 +185,7 @@ impl<'a> SharedBytes<'a> {
 }
 
 /// Copies out of shared bytes with the widest moves that every x86-64 has.
-#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
 mod wide {
     use core::arch::asm;
 

@@ -71,8 +71,8 @@ mod registry {
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
     use std::cell::Cell;
 
-    /// The registry's lock is held for microseconds.
-    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+    /// How often a lock that is held for microseconds is tried.
+    const PATIENCE: usize = 10_000;
 
     struct Registry {
         /// All blocks that were ever made.
@@ -86,9 +86,15 @@ mod registry {
     static REGISTRY: Mutex<Registry> =
         Mutex::new(Registry { blocks: Vec::new(), idle: Vec::new(), places: (Vec::new(), 0) });
 
+    #[cfg(not(pagefold_manycore))]
     thread_local! {
         static MINE: Cell<Option<&'static Block>> = const { Cell::new(None) };
         static RETURN: Return = const { Return };
+    }
+    #[cfg(pagefold_manycore)]
+    manycore::thread_local! {
+        static MINE: Cell<Option<&'static Block>> = Cell::new(None);
+        static RETURN: Return = Return;
     }
 
     /// Gives the thread's block to the next thread.
@@ -147,7 +153,13 @@ mod registry {
     /// The counter is being dropped, so nobody adds to it.
     pub(super) fn give_place(place: usize) {
         // A forked child may have inherited the lock taken, for good: rather lose a place.
-        let Some(mut registry) = REGISTRY.try_lock_for(PATIENCE) else { return };
+        let locked = (0..PATIENCE).find_map(|_| {
+            REGISTRY.try_lock().or_else(|| {
+                crate::thread::yield_now();
+                None
+            })
+        });
+        let Some(mut registry) = locked else { return };
         for number in registry.blocks.iter().map(|block| at(block, place)) {
             // Relaxed, and only where there is something: a place that was never used takes no memory.
             if number.load(Ordering::Relaxed) != 0 {

@@ -9,7 +9,9 @@
 pub fn count() -> usize {
     #[cfg(pagefold_loom)]
     return 2;
-    #[cfg(not(pagefold_loom))]
+    #[cfg(pagefold_manycore)]
+    return manycore::cpu::count();
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     real::count()
 }
 
@@ -19,11 +21,13 @@ pub fn count() -> usize {
 pub fn current() -> usize {
     #[cfg(pagefold_loom)]
     return crate::thread::index() % 2;
-    #[cfg(not(pagefold_loom))]
+    #[cfg(pagefold_manycore)]
+    return manycore::cpu::current();
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     real::current()
 }
 
-#[cfg(not(pagefold_loom))]
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod real {
     use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 

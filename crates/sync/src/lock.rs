@@ -1,8 +1,11 @@
 //! Locks and once-cells, with parking_lot's interface: no poisoning, and clean under ThreadSanitizer.
 
-#[cfg(not(pagefold_loom))]
+#[cfg(pagefold_manycore)]
+pub use manycore::lock::{Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+#[cfg(not(pagefold_manycore))]
 pub use once_cell::sync::OnceCell;
 
 #[cfg(pagefold_loom)]

@@ -1,6 +1,8 @@
 //! Threads, and a small number for each that is alive.
 
-#[cfg(not(pagefold_loom))]
+#[cfg(pagefold_manycore)]
+pub use manycore::thread::{JoinHandle, sleep, yield_now};
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use std::thread::{JoinHandle, sleep, yield_now};
 
 #[cfg(pagefold_loom)]
@@ -20,7 +22,9 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
-    #[cfg(not(pagefold_loom))]
+    #[cfg(pagefold_manycore)]
+    return manycore::thread::Builder::new().name(name).spawn(body);
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     return std::thread::Builder::new().name(name.to_owned()).spawn(body);
     #[cfg(pagefold_loom)]
     return {
@@ -41,7 +45,9 @@ pub const INDEXES: usize = 4096;
 #[inline]
 #[must_use]
 pub fn index() -> usize {
-    #[cfg(not(pagefold_loom))]
+    #[cfg(pagefold_manycore)]
+    return manycore::thread::index() + 1;
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     return index::current();
     #[cfg(pagefold_loom)]
     return model_index();
@@ -64,7 +70,7 @@ fn model_index() -> usize {
     })
 }
 
-#[cfg(not(pagefold_loom))]
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod index {
     use super::{INDEXES, SHARED_INDEX};
     use parking_lot::Mutex;

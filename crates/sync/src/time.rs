@@ -2,17 +2,22 @@
 
 pub use std::time::Duration;
 
+#[cfg(pagefold_manycore)]
+pub use manycore::Instant;
+
 /// A moment on a clock that never goes back.
+#[cfg(not(pagefold_manycore))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(u64);
 
+#[cfg(not(pagefold_manycore))]
 impl Instant {
     /// Now. A model has no time: there every moment is the first.
     #[must_use]
     pub fn now() -> Self {
         #[cfg(pagefold_loom)]
         return Self(0);
-        #[cfg(not(pagefold_loom))]
+        #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
         Self(real_ns())
     }
 
@@ -23,7 +28,7 @@ impl Instant {
     }
 }
 
-#[cfg(not(pagefold_loom))]
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 fn real_ns() -> u64 {
     use once_cell::sync::Lazy;
     static START: Lazy<std::time::Instant> = Lazy::new(std::time::Instant::now);
