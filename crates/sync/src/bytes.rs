@@ -57,12 +57,6 @@ impl<'a> SharedBytes<'a> {
         self.words.is_empty()
     }
 
-    /// The first `len` bytes, rounded up to whole words; all of them if there are fewer.
-    #[must_use]
-    pub fn prefix(&self, len: usize) -> Self {
-        Self { words: &self.words[..len.div_ceil(WORD).min(self.words.len())] }
-    }
-
     /// Bytes from `offset`, which must be a multiple of 8 within the run.
     #[must_use]
     pub fn suffix(&self, offset: usize) -> Self {

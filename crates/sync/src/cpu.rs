@@ -20,11 +20,33 @@ pub fn count() -> usize {
 #[must_use]
 pub fn current() -> usize {
     #[cfg(pagefold_loom)]
-    return crate::thread::index() % 2;
+    return model::current();
     #[cfg(pagefold_manycore)]
     return manycore::cpu::current();
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     real::current()
+}
+
+/// A model's threads are dealt out to its two CPUs in turn.
+#[cfg(pagefold_loom)]
+mod model {
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use std::cell::Cell;
+
+    loom::lazy_static! {
+        static ref NEXT: AtomicUsize = AtomicUsize::new(0);
+    }
+    loom::thread_local! {
+        static MINE: Cell<Option<usize>> = Cell::new(None);
+    }
+
+    pub(super) fn current() -> usize {
+        MINE.with(|mine| {
+            let cpu = mine.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed) % 2);
+            mine.set(Some(cpu));
+            cpu
+        })
+    }
 }
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
