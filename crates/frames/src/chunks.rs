@@ -11,12 +11,14 @@
 //! | state | meaning | next |
 //! |---|---|---|
 //! | 0 | absent: not charged, words are zero | → `LOCKED` by whoever needs it |
-//! | `PRESENT` + n | n words are loading or resident | `enter` +1, `leave` −1 |
+//! | `PRESENT` + n (+ w · `WRITTEN`) | n words are loading or resident, w of them written | `enter` +1, `leave` −1 |
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | somebody is charging it or giving it back | that one: → `PRESENT` + 1, or 0 |
 //!
 //! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk is locked or absent.
 //! - C2. Giving a chunk back needs a count of 0: no resident page's word is ever lost.
+//! - C3. A word becomes written after the chunk's w went up, and w goes down after it isn't any more: whoever looks for
+//!   written pages looks at chunks with w > 0 alone.
 //!
 //! One race is let be: a reader about to set the referenced bit of a page that has just been evicted, together with
 //! all its neighbours, and whose chunk has just been given back, makes the system put a page of zeros there again
@@ -38,7 +40,13 @@ use crate::region::Region;
 const PRESENT: u32 = 1 << 31;
 const LOCKED: u32 = 1 << 30;
 const AGED: u32 = 1 << 29;
-const COUNT: u32 = AGED - 1;
+/// One written word.
+const WRITTEN: u32 = 1 << 14;
+/// Words in use: a chunk has at most 8,192.
+const COUNT: u32 = WRITTEN - 1;
+const WRITTEN_COUNT: u32 = COUNT * WRITTEN;
+
+const _: () = assert!(WRITTEN_COUNT & (AGED | LOCKED | PRESENT) == 0, "the counts have room");
 
 /// The budget has no room for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,10 +127,23 @@ impl Chunks {
         result
     }
 
-    /// After a word has become *vacant* again.
-    pub(crate) fn leave(&self, word: usize) {
+    /// Before a word in use becomes written.
+    pub(crate) fn add_written(&self, word: usize) {
+        // Relaxed: whoever has to see the write that follows was told of it in some other way, which orders this too.
+        self.states[word >> self.shift].fetch_add(WRITTEN, Ordering::Relaxed);
+    }
+
+    /// After a word in use isn't written any more.
+    pub(crate) fn remove_written(&self, word: usize) {
+        let before = self.states[word >> self.shift].fetch_sub(WRITTEN, Ordering::Relaxed);
+        debug_assert!(before & WRITTEN_COUNT != 0, "fewer words written than counted");
+    }
+
+    /// After a word, which was written or not, has become *vacant* again.
+    pub(crate) fn leave(&self, word: usize, was_written: bool) {
+        let change = 1 + if was_written { WRITTEN } else { 0 };
         // Release pairs with the Acquire in `give_back`.
-        let before = self.states[word >> self.shift].fetch_sub(1, Ordering::Release);
+        let before = self.states[word >> self.shift].fetch_sub(change, Ordering::Release);
         debug_assert!(before & PRESENT != 0 && before & COUNT != 0, "left more often than entered");
     }
 
@@ -167,8 +188,17 @@ impl Chunks {
 
     /// The words, within `range`, of each chunk in which a page is in memory or being loaded.
     pub(crate) fn in_use(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.with_any(range, COUNT)
+    }
+
+    /// The words, within `range`, of each chunk in which a page is written.
+    pub(crate) fn with_written(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.with_any(range, WRITTEN_COUNT)
+    }
+
+    fn with_any(&self, range: Range<usize>, counts: u32) -> impl Iterator<Item = Range<usize>> + '_ {
         (range.start >> self.shift..range.end.div_ceil(1 << self.shift))
-            .filter(|&chunk| self.states[chunk].load(Ordering::Acquire) & COUNT != 0)
+            .filter(move |&chunk| self.states[chunk].load(Ordering::Acquire) & counts != 0)
             .map(move |chunk| {
                 let words = self.words_of(chunk);
                 words.start.max(range.start)..words.end.min(range.end)

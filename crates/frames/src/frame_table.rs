@@ -6,7 +6,7 @@
 //!
 //! | value | meaning | who may change it |
 //! |---|---|---|
-//! | `FROZEN` | one owner: it is free, being loaded, or being evicted | the owner, by subtracting `FROZEN` |
+//! | `FROZEN` | one owner: it is free, being loaded, written to, or being evicted | the owner, by subtracting `FROZEN` |
 //! | 0 | the page is resident, nobody has it pinned | a pinner, `+1`; an evictor, compare-and-swap to `FROZEN` |
 //! | n | n pins | a pinner, `+1`; a holder, `−1` |
 //!
@@ -22,10 +22,11 @@
 //! | `ORPHANED` | its page was removed while a holder had it | the holder frees it |
 //!
 //! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the frame's bytes.
-//! - I2. Bytes of a frame that has a pin don't change.
+//! - I2. Bytes of a frame that has a pin don't change: a writer freezes the frame, too.
 //! - I3. While a frame is `ISOLATED` its group doesn't change, nor its page, except that a remover may take the page
 //!   away and leave the frame `ORPHANED`.
 //! - I4. A generation is used for one stay: it goes up when the frame is freed, before anybody else can get the frame.
+//!   (A page that is settled begins another stay in its frame.)
 //!
 //! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes come after the last
 //! pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the `Release` of unfreezing: a pinner that
@@ -37,6 +38,7 @@ use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::page_word::GENERATION_BITS;
 use crate::region::{Region, ZeroedAtomics};
+use crate::write_state::WriteState;
 
 /// A frame's number in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,17 +98,21 @@ pub(crate) struct FrameRecord {
     next: AtomicU32,
     /// A frame that is met a few steps after this one on a walk from the cold end, or was: a hint for the CPU.
     ahead: AtomicU32,
+    /// Of a written page.
+    pub(crate) write_state: WriteState,
+    /// Of a written page's bytes: odd while they change (`writing`).
+    pub(crate) version: AtomicU64,
     /// Index of the page's word.
     word: AtomicU64,
     /// Whose page it is, in the policy's numbering.
     owner: AtomicU32,
-    /// The policy's, changed only by whoever has the frame isolated or holds its list's lock.
+    /// The policy's, changed only by whoever has the frame isolated or holds its list's lock. While the frame is the
+    /// first of a free batch in a depot: how many are in it.
     rank: AtomicU32,
     /// While the frame is free: the next one of its batch.
     next_free: AtomicU32,
-    /// While it is the first of a batch in a depot: the first of the batch below, and how many are in this one.
+    /// While it is the first of a batch in a depot: the first of the batch below.
     batch_below: AtomicU32,
-    batch_len: AtomicU32,
 }
 
 #[cfg(not(pagefold_loom))]
@@ -237,6 +243,17 @@ impl FrameTable {
         next != RETIRED
     }
 
+    /// Begins another stay of the page in its frame, which the caller has frozen. False, and nothing is changed, if the
+    /// generations are nearly used up.
+    pub(crate) fn begin_next_stay(&self, frame: FrameId) -> bool {
+        let next = self.generation(frame) + 1;
+        let possible = next < RETIRED - 1;
+        if possible {
+            self.record(frame).generation.store(next, Ordering::Relaxed);
+        }
+        possible
+    }
+
     pub(crate) fn is_retired(&self, frame: FrameId) -> bool {
         self.generation(frame) == RETIRED
     }
@@ -307,12 +324,12 @@ impl FrameTable {
     pub(crate) fn batch(&self, first: FrameId) -> (usize, Option<FrameId>) {
         let record = self.record(first);
         let below = FrameId::from_link(record.batch_below.load(Ordering::Relaxed));
-        (record.batch_len.load(Ordering::Relaxed) as usize, below)
+        (record.rank.load(Ordering::Relaxed) as usize, below)
     }
 
     pub(crate) fn set_batch(&self, first: FrameId, len: usize, below: Option<FrameId>) {
         let record = self.record(first);
-        record.batch_len.store(len as u32, Ordering::Relaxed); // A batch has fewer frames than FRAME_BITS can count.
+        record.rank.store(len as u32, Ordering::Relaxed); // A batch has fewer frames than FRAME_BITS can count.
         record.batch_below.store(FrameId::to_link(below), Ordering::Relaxed);
     }
 

@@ -283,6 +283,9 @@ impl Frames {
     pub fn take_referenced(&self, frame: &IsolatedFrame) -> bool {
         let stay = PageWord::resident(frame.0, self.table.generation(frame.0)).with_referenced(true);
         let (_, word) = self.word_of(frame.0);
+        if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {
+            return self.table.record(frame.0).write_state.take_referenced();
+        }
         // Relaxed: the bit publishes nothing.
         word.load(Ordering::Relaxed) == stay.bits()
             && word
@@ -294,17 +297,23 @@ impl Frames {
     /// to be freed and allocated.
     ///
     /// # Errors
-    /// The isolated frame again, if the page is pinned, or was removed by somebody else.
-    pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, IsolatedFrame> {
+    /// The isolated frame again, if the page is in use, was removed by somebody else, or its file doesn't have it.
+    pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, Refused> {
         if !self.table.freeze(frame.0) {
-            return Err(frame);
+            return Err(Refused { frame, unclean: false });
         }
         // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's.
         let (index, word) = self.word_of(frame.0);
-        let stay = PageWord::resident(frame.0, self.table.generation(frame.0));
+        // Relaxed: the Acquire of `freeze`.
+        let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
+        debug_assert_eq!(stay.frame(), Some(frame.0), "a frozen frame's word names another");
+        if stay.is_written() && !self.table.record(frame.0).write_state.is_clean() {
+            self.table.unfreeze(frame.0, 0);
+            return Err(Refused { frame, unclean: true });
+        }
         let vacated = vacate(word, stay, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
-        self.words.chunks.leave(index);
+        self.words.chunks.leave(index, stay.is_written());
         Ok(OwnedFrame::used(self, frame.0))
     }
 
@@ -447,6 +456,15 @@ impl Drop for OwnedFrame<'_> {
     fn drop(&mut self) {
         self.frames.free(self.id);
     }
+}
+
+/// A page that can't be evicted now.
+#[derive(Debug)]
+pub struct Refused {
+    /// It is still isolated.
+    pub frame: IsolatedFrame,
+    /// Because its file doesn't have it; otherwise because it is in use.
+    pub unclean: bool,
 }
 
 /// A resident frame that is on no list, and that only its holder may list again or evict. It must not be forgotten:

@@ -7,7 +7,7 @@
 //!
 //! Everything above, which files there are, whom a page is charged to and which page has to go, is policy and lives
 //! in the `pagefold` crate, without `unsafe`. The protocols are in the heads of `page_word`, `frame_table`,
-//! `page_map`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
+//! `page_map`, `writing`, `write_state`, `writeback`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot; population and
 //! free segments are leaves.
@@ -30,15 +30,21 @@ mod population;
 mod prefetch;
 mod region;
 mod wait_table;
+mod write_state;
+mod writeback;
+mod writing;
 
 pub use budget::Budget;
 pub use config::Config;
 pub use error::ReserveError;
 pub use frame_table::FrameId;
-pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
-pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, TooManyPins};
+pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, PinnedFrame, Refused};
+pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError};
 pub use page_word::{PageState, PageWord};
 pub use wait_table::LoadFailure;
+pub use write_state::Unclean;
+pub use writeback::{HeldPage, Hold};
+pub use writing::{BeginWrite, Writing};
 
 /// Bytes in a page of the system: the least that memory is taken and given back in.
 #[must_use]

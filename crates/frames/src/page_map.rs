@@ -1,4 +1,5 @@
-//! A page map: one page word for each page of one object, and the three ways to use it.
+//! A page map: one page word for each page of one object, and the ways to use it. Writing is in `writing`, getting what
+//! was written to the file in `writeback`.
 //!
 //! **Reading without a trace** ([`PageMap::read`]). The reader writes nothing that is shared, not even a count:
 //! ```text
@@ -36,8 +37,8 @@ use crate::wait_table::LoadFailure;
 /// The words of one object's pages.
 #[derive(Debug)]
 pub struct PageMap {
-    lookup: Lookup,
-    frames: Arc<Frames>,
+    pub(crate) lookup: Lookup,
+    pub(crate) frames: Arc<Frames>,
     first: usize,
     reserved: usize,
     pages: usize,
@@ -74,14 +75,27 @@ pub enum Detach<'a> {
     Vacant,
     /// Somebody has the page pinned.
     Pinned,
-    /// Somebody is about to evict the page, and needs a few instructions more.
+    /// Somebody is about to evict the page, or to write it back, and needs a few instructions more; or somebody writes
+    /// to it, which may take longer.
     Busy,
     /// Somebody is loading the page.
     Loading,
+    /// The page has bytes that its file hasn't.
+    Unclean,
     /// The page is out of memory. Its frame still hangs on its group's list: take it off, then drop it.
-    Listed(OwnedFrame<'a>),
+    Listed {
+        /// The frame.
+        frame: OwnedFrame<'a>,
+        /// Its file didn't have all of it.
+        discarded: bool,
+    },
     /// The page is out of memory, and whoever has its frame isolated will free it.
-    Orphaned,
+    Orphaned {
+        /// The group that is charged for it.
+        group: u32,
+        /// Its file didn't have all of it.
+        discarded: bool,
+    },
 }
 
 impl PageMap {
@@ -135,7 +149,7 @@ impl PageMap {
 
     /// The word of `page`, and its number. `None` past the end.
     #[inline]
-    fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
+    pub(crate) fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
         if page >= self.pages as u64 {
             return None;
         }
@@ -170,11 +184,14 @@ impl PageMap {
 
     /// As [`read`](Self::read), of a page that may not have been used since reclaim last looked: notes the use.
     #[cold]
-    fn read_first(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
+    pub(crate) fn read_first(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
         // Acquire, and the fence: as in `read`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.frame().is_none() {
             return false;
+        }
+        if before.is_written() {
+            return self.read_written(word, offset, into);
         }
         self.lookup.copy(&self.frames, before, offset, into);
         fence(Ordering::Acquire);
@@ -208,9 +225,9 @@ impl PageMap {
     /// page isn't in memory.
     ///
     /// # Errors
-    /// [`TooManyPins`] when the page has a billion pins.
+    /// [`PinError`]; with `Busy`, try again.
     #[inline]
-    pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, TooManyPins> {
+    pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, PinError> {
         let Some(word) = self.lookup.word(&self.frames, page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
@@ -221,18 +238,21 @@ impl PageMap {
             let (record, bytes) = self.lookup.frame(&self.frames, before);
             match record.pin() {
                 Ok(()) => {}
-                // An evictor has the frame for a moment: the word will say what became of it.
-                Err(PinRefused::Frozen) => {
+                // An evictor has the frame for a moment: the word will say what became of it. Or a writer, for longer.
+                Err(PinRefused::Frozen) if backoff.turns() < PIN_TURNS_MAX => {
                     backoff.wait();
                     continue;
                 }
-                Err(PinRefused::Saturated) => return Err(TooManyPins),
+                Err(PinRefused::Frozen) => return Err(PinError::Busy),
+                Err(PinRefused::Saturated) => return Err(PinError::TooMany),
             }
             let pin = PinnedFrame::new(record, bytes);
             // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table` says why.
             let after = PageWord::from_bits(word.load(Ordering::Relaxed));
             if before.same_stay(after) {
-                if !after.is_referenced() {
+                if after.is_written() {
+                    record.write_state.reference();
+                } else if !after.is_referenced() {
                     reference(word, after);
                 }
                 return Ok(Some(pin));
@@ -266,7 +286,7 @@ impl PageMap {
             }
         };
         if entered {
-            self.frames.words.chunks.leave(index);
+            self.frames.words.chunks.leave(index, false);
         }
         found
     }
@@ -285,8 +305,7 @@ impl PageMap {
     /// The pages of `range` that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.frames.words;
-        let index = |page: u64| self.first + page.min(self.pages as u64) as usize;
-        words.chunks.in_use(index(range.start)..index(range.end.max(range.start))).flat_map(move |chunk| {
+        words.chunks.in_use(self.words_of(range)).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
             let occupied = |&index: &usize| {
                 let state = PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
@@ -296,9 +315,21 @@ impl PageMap {
         })
     }
 
-    /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`.
+    /// The numbers of the words of a range of pages, as far as there are any.
+    pub(crate) fn words_of(&self, range: Range<u64>) -> Range<usize> {
+        let index = |page: u64| self.first + page.min(self.pages as u64) as usize;
+        index(range.start)..index(range.end.max(range.start))
+    }
+
+    /// The page whose word has this number.
+    pub(crate) fn page_of(&self, word: usize) -> u64 {
+        (word - self.first) as u64
+    }
+
+    /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`. What its file doesn't have is
+    /// thrown away if `discard` says so; else such a page stays.
     #[must_use]
-    pub fn detach(&self, page: u64, shadow: u64) -> Detach<'_> {
+    pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
         let now = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = now.frame() else {
@@ -307,20 +338,36 @@ impl PageMap {
         if !self.frames.table.freeze(frame) {
             return if self.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
         }
-        // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
-        // that still names it changes in nothing but the referenced bit.
-        if !vacate(word, now, shadow) {
+        let refuse = |outcome| {
             self.frames.table.unfreeze(frame, 0);
-            return Detach::Busy;
+            outcome
+        };
+        // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
+        // that still names it changes in nothing but the referenced bit. Relaxed: the Acquire of `freeze`.
+        if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
+            return refuse(Detach::Busy);
         }
-        self.frames.words.chunks.leave(index);
+        let mut discarded = false;
+        if now.is_written() {
+            let state = &self.frames.table.record(frame).write_state;
+            if !discard && !state.is_clean() {
+                return refuse(Detach::Unclean);
+            }
+            match state.discard() {
+                Some(unclean) => discarded = unclean,
+                None => return refuse(Detach::Busy),
+            }
+        }
+        let vacated = vacate(word, now, shadow);
+        debug_assert!(vacated, "a frozen frame's word changed");
+        self.frames.words.chunks.leave(index, now.is_written());
         let mut backoff = Backoff::new();
         loop {
             if self.frames.table.isolate(frame) {
-                return Detach::Listed(OwnedFrame::used(&self.frames, frame));
+                return Detach::Listed { frame: OwnedFrame::used(&self.frames, frame), discarded };
             }
             if self.frames.table.orphan(frame) {
-                return Detach::Orphaned;
+                return Detach::Orphaned { group: self.frames.table.group(frame), discarded };
             }
             // Listed and isolated in between: at most one other party is at it.
             backoff.wait();
@@ -337,15 +384,23 @@ impl Drop for PageMap {
     }
 }
 
-/// A page has as many pins as can be counted.
+/// Why a page that is in memory can't be pinned now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyPins;
+pub enum PinError {
+    /// It has as many pins as can be counted: a billion.
+    TooMany,
+    /// Somebody writes to it.
+    Busy,
+}
+
+/// How often a frozen frame is looked at before it counts as busy: what has a frame frozen for moments is over by then.
+const PIN_TURNS_MAX: u32 = 32;
 
 /// Notes that a page was used. The only write on the way of a hit, and only where reclaim has looked since the last.
 #[cold]
 fn reference(word: &AtomicU64, seen: PageWord) {
     // Looks first, so that a word that is gone isn't written to (`chunks`). Relaxed: the bit publishes nothing.
-    if word.load(Ordering::Relaxed) == seen.bits() {
+    if !seen.is_written() && word.load(Ordering::Relaxed) == seen.bits() {
         let _ =
             word.compare_exchange(seen.bits(), seen.with_referenced(true).bits(), Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -393,20 +448,38 @@ impl<'a> Loading<'a> {
     ///
     /// # Panics
     /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`]'.
-    pub fn publish(
+    pub fn publish(self, frame: OwnedFrame<'a>, labels: Labels, pin: bool) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
+        self.publish_as(frame, labels, pin, false)
+    }
+
+    /// As [`publish`](Self::publish), of a page whose file doesn't have these bytes.
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    pub fn publish_dirty(self, frame: OwnedFrame<'a>, labels: Labels) -> IsolatedFrame {
+        self.publish_as(frame, labels, false, true).0
+    }
+
+    fn publish_as(
         mut self,
         frame: OwnedFrame<'a>,
         labels: Labels,
         pin: bool,
+        dirty: bool,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
         let frames = &self.map.frames;
         let id = frame.give_up(frames);
         self.ended = true;
+        frames.table.record(id).write_state.start(dirty);
+        if dirty {
+            frames.words.chunks.add_written(self.index);
+        }
         frames.table.set_word(id, self.index as u64);
         frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
         frames.table.unfreeze(id, u32::from(pin));
         let pin = pin.then(|| PinnedFrame::new(frames.table.record(id), frames.bytes(id)));
         let resident = PageWord::resident(id, frames.table.generation(id));
+        let resident = if dirty { resident.with_written() } else { resident };
         frames.waits.end_load(self.index, &frames.words.words[self.index], resident, Ok(()));
         (IsolatedFrame::new(id), pin)
     }
@@ -421,7 +494,7 @@ impl<'a> Loading<'a> {
         let frames = &self.map.frames;
         let vacant = PageWord::vacant(self.shadow);
         frames.waits.end_load(self.index, &frames.words.words[self.index], vacant, Err(failure));
-        frames.words.chunks.leave(self.index);
+        frames.words.chunks.leave(self.index, false);
     }
 }
 

@@ -4,10 +4,13 @@
 //! |---|---|---|
 //! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
 //! | 1 | *loading*: somebody reads it | 3: `WAITED`, somebody sleeps until it is there |
-//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: free, for dirty · 4–33: the frame's generation · 34–63: frame |
+//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 4–33: the frame's generation · 34–63: frame |
 //! | 3 | free, for a swap slot | |
 //!
 //! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame is at the top, one shift away.
+//! A page that somebody wrote to is `WRITTEN`, and then never `REFERENCED`: its readers leave the short way, and find
+//! a version and the referenced bit in the frame's record (`writing`). When its file has all of it, the page goes back to
+//! the short way with the next generation.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
 //! ```text
@@ -16,8 +19,12 @@
 //!     ▲  ▲                   │                           │
 //!     │  └───────────────────┘ load failed               │
 //!     └──────────────────────────────────────────────────┘ evict (frame frozen), remove
+//!
+//!                begin_write (frame frozen)
+//!   resident(f, g) ─────────────▶ resident(f, g, WRITTEN) ─────────────▶ resident(f, g + 1)
+//!                                                     settle (frame frozen)
 //! ```
-//! **A word never comes back.** A frame's generation goes up each time it is freed, and the frame is retired for good
+//! **A word never comes back.** A frame's generation goes up each time it is freed or settled, and the frame is retired for good
 //! when its 30 bits are used up (its memory goes back to the system; only its number is lost). So two *resident*
 //! words that are equal, `REFERENCED` aside, are the same stay of the same page, however long a reader was stopped
 //! between looking at one and the other. That is the whole argument against ABA, and needs no clock.
@@ -38,6 +45,8 @@ const RESIDENT: u64 = 2;
 const WAITED: u64 = 1 << 3;
 /// In a *resident* word, and in no other: a reader came by since reclaim last looked.
 const REFERENCED: u64 = 1 << 2;
+/// In a *resident* word: the frame's record says more.
+const WRITTEN: u64 = 1 << 3;
 
 const SHADOW_SHIFT: u32 = 3;
 const GENERATION_SHIFT: u32 = 4;
@@ -148,8 +157,20 @@ impl PageWord {
     }
 
     pub(crate) fn with_referenced(self, referenced: bool) -> Self {
-        debug_assert!(self.0 & TAG == RESIDENT);
+        debug_assert!(self.0 & TAG == RESIDENT && self.0 & WRITTEN == 0);
         if referenced { Self(self.0 | REFERENCED) } else { Self(self.0 & !REFERENCED) }
+    }
+
+    /// Whether the page was written to, and not settled since.
+    #[inline]
+    pub(crate) fn is_written(self) -> bool {
+        self.0 & (TAG | WRITTEN) == RESIDENT | WRITTEN
+    }
+
+    /// The same stay, as a written page's.
+    pub(crate) fn with_written(self) -> Self {
+        debug_assert!(self.0 & TAG == RESIDENT);
+        Self(self.0 & !REFERENCED | WRITTEN)
     }
 
     pub(crate) fn is_loading(self) -> bool {
@@ -187,6 +208,9 @@ mod tests {
                 assert!(word.same_stay(word.with_referenced(true)));
                 assert!(word.with_referenced(true).is_hot() && !word.is_hot());
                 assert_eq!(word.frame_offset(14), (frame as usize) << 14);
+                let written = word.with_referenced(true).with_written();
+                assert!(written.is_written() && !written.is_hot() && !written.same_stay(word));
+                assert_eq!(written.state(), word.state());
                 assert!(!word.same_stay(PageWord::resident(FrameId::new(frame), generation ^ 1)));
                 assert!(!word.same_stay(PageWord::resident(FrameId::new(frame ^ 1), generation)));
             }
@@ -195,5 +219,6 @@ mod tests {
         assert_eq!(PageWord::vacant(widest).state(), PageState::Vacant { shadow: widest });
         assert_eq!(PageWord::NEVER.state(), PageState::Vacant { shadow: 0 });
         assert!(PageWord::loading().with_waited().is_waited() && !PageWord::loading().is_waited());
+        assert!(!PageWord::loading().with_waited().is_written() && !PageWord::vacant(widest).is_written());
     }
 }

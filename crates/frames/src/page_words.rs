@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(words.enter(part.start + 1, &budget), Ok(()), "of the same chunk");
         assert_eq!(words.enter(part.start + segment, &budget), Err(NoRoom));
         assert_eq!(budget.used(), cost);
-        words.chunks.leave(part.start);
-        words.chunks.leave(part.start + 1);
+        words.chunks.leave(part.start, false);
+        words.chunks.leave(part.start + 1, false);
         words.release(part, &budget);
         assert_eq!(budget.used(), 0);
     }

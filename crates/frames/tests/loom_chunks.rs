@@ -141,15 +141,15 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
         let frame = frame_of(&old, 0);
         let theirs = Arc::clone(&frames);
         let evictor = thread(move || drop(evict(&theirs, frame, 5)));
-        match old.detach(0, 0) {
-            Detach::Listed(frame) => drop(frame),
-            Detach::Vacant | Detach::Orphaned => {}
+        match old.detach(0, 0, false) {
+            Detach::Listed { frame, .. } => drop(frame),
+            Detach::Vacant | Detach::Orphaned { .. } => {}
             // The file's owner would wait for whoever has the page; the model ends here.
             Detach::Busy | Detach::Pinned => {
                 evictor.join().unwrap();
                 return;
             }
-            Detach::Loading => panic!("nobody loads"),
+            Detach::Loading | Detach::Unclean => panic!("nobody loads"),
         }
         drop(old);
         evictor.join().unwrap();

@@ -22,9 +22,14 @@ fn reclaim(frames: &Frames, frame: FrameId) {
 
 /// Removes page 0; gives up when somebody else is at it.
 fn remove(map: &PageMap) {
-    match map.detach(0, 2) {
-        Detach::Listed(frame) => drop(frame),
-        Detach::Vacant | Detach::Busy | Detach::Pinned | Detach::Loading | Detach::Orphaned => {}
+    match map.detach(0, 2, false) {
+        Detach::Listed { frame, .. } => drop(frame),
+        Detach::Vacant
+        | Detach::Busy
+        | Detach::Pinned
+        | Detach::Loading
+        | Detach::Unclean
+        | Detach::Orphaned { .. } => {}
     }
 }
 

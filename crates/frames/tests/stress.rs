@@ -101,7 +101,7 @@ impl Stress {
         }
         match self.frames.evict(isolated, random.below(1 << 20)) {
             Ok(frame) => drop(frame),
-            Err(isolated) => self.list(isolated),
+            Err(refused) => self.list(refused.frame),
         }
     }
 
@@ -178,7 +178,7 @@ impl Stress {
 
     fn remove(&self, random: &mut Random) {
         let (map, page) = Self::page(random);
-        if let Detach::Listed(frame) = self.maps[map].detach(page, 1) {
+        if let Detach::Listed { frame, .. } = self.maps[map].detach(page, 1, false) {
             self.unlist(frame.id());
             drop(frame);
         }
@@ -191,7 +191,7 @@ impl Stress {
             self.unlist(frame);
             match self.frames.evict(isolated, 2) {
                 Ok(frame) => drop(frame),
-                Err(isolated) => self.list(isolated),
+                Err(refused) => self.list(refused.frame),
             }
         }
         let _ = drain.finish();
@@ -233,8 +233,8 @@ fn no_byte_is_foreign_and_no_frame_is_lost() {
     assert!(loads > 4 * FRAMES && hits > 0, "{loads} loads and {hits} hits try nothing");
     // All at rest: every page can be removed, and then every frame is free and nothing but frames is charged.
     for (map, page) in (0..2).flat_map(|map| (FAR..FAR + PAGES).map(move |page| (map, page))) {
-        match stress.maps[map].detach(page, 0) {
-            Detach::Listed(frame) => drop(frame),
+        match stress.maps[map].detach(page, 0, false) {
+            Detach::Listed { frame, .. } => drop(frame),
             Detach::Vacant => {}
             other => panic!("somebody is still at page {page}: {other:?}"),
         }

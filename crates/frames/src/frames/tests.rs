@@ -47,8 +47,8 @@ fn evict(frames: &Frames, frame: FrameId, shadow: u64) -> bool {
     let isolated = frames.isolate(frame).expect("listed");
     match frames.evict(isolated, shadow) {
         Ok(_) => true,
-        Err(isolated) => {
-            frames.put_back(isolated).unwrap();
+        Err(refused) => {
+            frames.put_back(refused.frame).unwrap();
             false
         }
     }
@@ -139,7 +139,7 @@ fn an_extent_with_a_pinned_page_stays_as_it_was() {
         let all_free = drain.frames().all(|frame| {
             frames.isolate(frame).is_none_or(|isolated| {
                 let refused = frames.evict(isolated, 0).expect_err("it is pinned");
-                frames.put_back(refused).unwrap();
+                frames.put_back(refused.frame).unwrap();
                 false
             })
         });
@@ -232,7 +232,7 @@ fn a_map_of_a_terabyte_costs_what_is_used_of_it() {
     }
     assert_eq!(map.pages_in_memory(0..map.pages()).collect::<Vec<_>>(), [0, pages / 2, pages - 1]);
     for page in [0, pages / 2, pages - 1] {
-        let Detach::Listed(frame) = map.detach(page, 1) else { panic!("listed") };
+        let Detach::Listed { frame, .. } = map.detach(page, 1, false) else { panic!("listed") };
         drop(frame);
     }
     drop(map);
@@ -325,7 +325,7 @@ fn maps_are_charged_exactly_whatever_happens() {
                     if random.one_in(2) {
                         assert!(evict(&frames, frame, shadow));
                     } else {
-                        let Detach::Listed(frame) = map.detach(page, shadow) else { panic!("listed") };
+                        let Detach::Listed { frame, .. } = map.detach(page, shadow, false) else { panic!("listed") };
                         drop(frame);
                     }
                     plain.resident.remove(&page);
@@ -342,7 +342,7 @@ fn maps_are_charged_exactly_whatever_happens() {
             assert_eq!(frames.stats().map_bytes, plain.chunks.len() as u64 * CHUNK_COST);
         }
         for &page in plain.resident.keys() {
-            let Detach::Listed(frame) = map.detach(page, 1) else { panic!("listed") };
+            let Detach::Listed { frame, .. } = map.detach(page, 1, false) else { panic!("listed") };
             drop(frame);
         }
         drop(map);
@@ -389,7 +389,7 @@ fn a_forked_child_has_no_pages_and_knows_it() {
         let nothing = map.state(3) == PageState::Vacant { shadow: 0 }
             && !map.read(3 * PAGE as u64, &mut [0; 8])
             && matches!(map.pin(3), Ok(None))
-            && matches!(map.detach(3, 0), Detach::Vacant)
+            && matches!(map.detach(3, 0, false), Detach::Vacant)
             && map.pages_in_memory(0..map.pages()).next().is_none();
         nothing && frames.forked()
     });

@@ -45,7 +45,7 @@ fn a_page_comes_is_used_and_goes() {
 
     let pin = map.pin(3).unwrap().expect("resident");
     assert!(pin.bytes() == [0x55; PAGE] && frames.is_pinned(&isolated) && frames.take_referenced(&isolated));
-    let isolated = frames.evict(isolated, 77).expect_err("it is pinned");
+    let isolated = frames.evict(isolated, 77).expect_err("it is pinned").frame;
     drop(pin);
     let evicted = frames.evict(isolated, 77).expect("nobody has it");
     evicted.copy_to(0, &mut bytes);
@@ -55,7 +55,7 @@ fn a_page_comes_is_used_and_goes() {
 
     let loading = begin(&map, 3);
     assert_eq!((loading.shadow(), map.state(3)), (77, PageState::Loading));
-    assert!(matches!(map.begin_load(3), BeginLoad::Busy) && matches!(map.detach(3, 0), Detach::Loading));
+    assert!(matches!(map.begin_load(3), BeginLoad::Busy) && matches!(map.detach(3, 0, false), Detach::Loading));
     loading.fail(LoadFailure(5));
     assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "a failed load keeps the shadow");
     drop(begin(&map, 3));
@@ -68,7 +68,9 @@ fn past_the_end_there_is_nothing() {
     for page in [10, 11, u64::MAX] {
         assert_eq!(map.state(page), PageState::Vacant { shadow: 0 });
         assert!(!map.read(page.saturating_mul(PAGE as u64), &mut [0; 8]) && map.pin(page).unwrap().is_none());
-        assert!(matches!(map.begin_load(page), BeginLoad::NoRoom) && matches!(map.detach(page, 0), Detach::Vacant));
+        assert!(
+            matches!(map.begin_load(page), BeginLoad::NoRoom) && matches!(map.detach(page, 0, false), Detach::Vacant)
+        );
         assert_eq!(map.wait(page), Ok(()));
     }
 }
@@ -77,21 +79,21 @@ fn past_the_end_there_is_nothing() {
 fn a_removed_page_is_its_removers_or_its_holders() {
     let map = map(10);
     let frames = Arc::clone(map.frames());
-    assert!(matches!(map.detach(0, 1), Detach::Vacant));
+    assert!(matches!(map.detach(0, 1, false), Detach::Vacant));
 
     let frame = load(&map, 0, 1);
     frames.put_back(frame).unwrap();
     let pin = map.pin(0).unwrap();
-    assert!(matches!(map.detach(0, 1), Detach::Pinned), "it is pinned");
+    assert!(matches!(map.detach(0, 1, false), Detach::Pinned), "it is pinned");
     drop(pin);
-    let Detach::Listed(owned) = map.detach(0, 1) else { panic!("it is listed") };
+    let Detach::Listed { frame: owned, .. } = map.detach(0, 1, false) else { panic!("it is listed") };
     assert!(frames.isolate(owned.id()).is_none(), "the remover alone takes it off its list");
     drop(owned);
 
     let held = load(&map, 0, 2);
-    assert!(matches!(map.detach(0, 3), Detach::Orphaned));
+    assert!(matches!(map.detach(0, 3, false), Detach::Orphaned { .. }));
     assert_eq!(map.state(0), PageState::Vacant { shadow: 3 });
-    let held = frames.evict(held, 4).expect_err("there is no page to evict");
+    let held = frames.evict(held, 4).expect_err("there is no page to evict").frame;
     let free = frames.stats().free_frames;
     drop(frames.put_back(held).expect_err("its page was removed"));
     assert_eq!((frames.stats().free_frames, map.state(0)), (free + 1, PageState::Vacant { shadow: 3 }));

@@ -66,8 +66,8 @@ pub fn evict(frames: &Frames, frame: frames::FrameId, shadow: u64) -> Option<Own
     let isolated = frames.isolate(frame)?;
     match frames.evict(isolated, shadow) {
         Ok(frame) => Some(frame),
-        Err(isolated) => {
-            list(frames, isolated);
+        Err(refused) => {
+            list(frames, refused.frame);
             None
         }
     }

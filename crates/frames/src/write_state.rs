@@ -1,0 +1,185 @@
+//! Whether a resident page differs from its file: one atomic of its frame's record.
+//!
+//! | state | meaning | next |
+//! |---|---|---|
+//! | `CLEAN` | the file has these bytes, and would after a power cut | writer: → `DIRTY` |
+//! | `DIRTY` | the file doesn't have them | whoever writes it back: → `HELD` |
+//! | `HELD` (+ `REWRITTEN`) | somebody passes the bytes to the file, or settles what became of that | holder: → any other; writer: + `REWRITTEN` |
+//! | `UNSTABLE` | the file was given them, and may lose them still | writer: → `DIRTY`; after a sync: → `HELD` → `CLEAN`, or `DIRTY` if it failed |
+//!
+//! - S1. Only a page that is `CLEAN` is evicted: the only copy is never dropped. Evictors look while they have the
+//!   frame frozen, so no writer is about.
+//! - S2. Whoever has a page `HELD` keeps it in its frame, without keeping readers or writers from it. A holder that gives
+//!   way to a writer (`REWRITTEN`) leaves the page `DIRTY`.
+//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`: if
+//!   its change comes before that to `HELD`, the holder sees the bytes (Release to Acquire); if it comes after, the page
+//!   is `DIRTY` again when the holder lets go.
+//! - S4. A holder finds the frame by the page's word and looks at the word again once it holds: the frame may have gone to
+//!   another page, which then was held for nothing, and goes back to what it was. Whoever meets `HELD` therefore
+//!   waits: it may be such a mistake, and that ends in a few instructions.
+
+use sync::atomic::{AtomicU32, Ordering};
+
+const STATE: u32 = 0b11;
+const CLEAN: u32 = 0;
+const DIRTY: u32 = 1;
+const UNSTABLE: u32 = 2;
+const HELD: u32 = 3;
+/// With `HELD`: a writer came by.
+const REWRITTEN: u32 = 1 << 2;
+/// The page was used since reclaim last looked: the referenced bit of a page that was written to.
+const REFERENCED: u32 = 1 << 3;
+
+/// What a page may be held in, and let go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclean {
+    /// The file doesn't have the bytes.
+    Dirty,
+    /// The file was given the bytes, but not synced.
+    Unstable,
+}
+
+impl Unclean {
+    fn bits(self) -> u32 {
+        match self {
+            Self::Dirty => DIRTY,
+            Self::Unstable => UNSTABLE,
+        }
+    }
+}
+
+/// What came of an attempt to hold a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Held,
+    /// It isn't in the state wanted.
+    Other,
+    /// Somebody holds it, for a moment (S4).
+    Busy,
+}
+
+/// The state.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct WriteState(AtomicU32);
+
+impl WriteState {
+    /// At the start of a stay. For the frame's owner.
+    pub(crate) fn start(&self, dirty: bool) {
+        // Release pairs with the Acquire of `hold`: who took the frame for its last page's sees that it isn't (S4).
+        self.0.store(if dirty { DIRTY } else { CLEAN }, Ordering::Release);
+    }
+
+    /// After a writer's bytes (S3). Says whether the page was clean.
+    pub(crate) fn written(&self) -> bool {
+        let change = |now: u32| match now & STATE {
+            HELD => now | REWRITTEN,
+            _ => now & !STATE | DIRTY,
+        };
+        // Release pairs with the Acquire of `hold`.
+        let before = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(change(now)));
+        before.is_ok_and(|before| before & STATE == CLEAN)
+    }
+
+    /// Whether the page may be evicted (S1).
+    pub(crate) fn is_clean(&self) -> bool {
+        // Acquire pairs with the Release of `end_hold`: whoever evicts comes after the device has read the frame.
+        self.0.load(Ordering::Acquire) & STATE == CLEAN
+    }
+
+    pub(crate) fn hold(&self, from: Unclean) -> Hold {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            if now & STATE == HELD {
+                return Hold::Busy;
+            }
+            if now & STATE != from.bits() {
+                return Hold::Other;
+            }
+            // Acquire pairs with the Release of `written`. Relaxed on failure: we look again.
+            match self.0.compare_exchange_weak(now, now | HELD, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Hold::Held,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Lets go (S2). `to` is `None` for clean. False if the page was rewritten, and therefore is dirty.
+    pub(crate) fn end_hold(&self, to: Option<Unclean>) -> bool {
+        let to = to.map_or(CLEAN, Unclean::bits);
+        let change = |now: u32| {
+            debug_assert!(now & STATE == HELD, "let go without holding");
+            let next = if now & REWRITTEN == 0 { to } else { DIRTY };
+            now & !(STATE | REWRITTEN) | next
+        };
+        // Release pairs with the Acquire of `is_clean` and of the next `hold`.
+        let before = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(change(now)));
+        before.is_ok_and(|before| before & REWRITTEN == 0)
+    }
+
+    /// Makes the page clean without writing it. For the frame's owner. `None` if somebody holds it; else whether it
+    /// wasn't clean before.
+    pub(crate) fn discard(&self) -> Option<bool> {
+        // Acquire as in `is_clean`.
+        let change = |now: u32| (now & STATE != HELD).then_some(now & !STATE);
+        let before = self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, change);
+        before.ok().map(|before| before & STATE != CLEAN)
+    }
+
+    // ---- the referenced bit. Relaxed: it publishes nothing.
+
+    /// Notes a use; a write only if it is the first.
+    pub(crate) fn reference(&self) {
+        if self.0.load(Ordering::Relaxed) & REFERENCED == 0 {
+            self.0.fetch_or(REFERENCED, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn take_referenced(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & REFERENCED != 0
+            && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_goes_round() {
+        let state = WriteState::default();
+        state.start(false);
+        assert!(state.is_clean() && state.written() && !state.written() && !state.is_clean());
+        assert_eq!(state.hold(Unclean::Unstable), Hold::Other);
+        assert_eq!((state.hold(Unclean::Dirty), state.hold(Unclean::Dirty)), (Hold::Held, Hold::Busy));
+        assert_eq!(state.discard(), None, "the device may be reading the bytes");
+        assert!(state.end_hold(Some(Unclean::Unstable)) && !state.is_clean());
+        assert_eq!(state.hold(Unclean::Unstable), Hold::Held);
+        assert!(state.end_hold(None) && state.is_clean());
+    }
+
+    #[test]
+    fn what_is_rewritten_while_held_is_dirty() {
+        let state = WriteState::default();
+        state.start(true);
+        for to in [None, Some(Unclean::Unstable), Some(Unclean::Dirty)] {
+            assert_eq!(state.hold(Unclean::Dirty), Hold::Held);
+            assert!(!state.written(), "it wasn't clean");
+            assert!(!state.end_hold(to) && !state.is_clean());
+        }
+        assert_eq!((state.discard(), state.discard()), (Some(true), Some(false)));
+        assert!(state.is_clean());
+    }
+
+    #[test]
+    fn uses_survive_all_changes() {
+        let state = WriteState::default();
+        state.reference();
+        state.written();
+        assert_eq!(state.hold(Unclean::Dirty), Hold::Held);
+        state.written();
+        state.end_hold(None);
+        assert!(state.take_referenced() && !state.take_referenced());
+        assert!(!state.is_clean());
+    }
+}

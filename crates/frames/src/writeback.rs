@@ -1,0 +1,141 @@
+//! Getting what was written to pages into their file.
+//!
+//! ```text
+//!   hold(Dirty)  ─▶ the device reads the bytes ─▶ end: Unstable, or Dirty if that failed
+//!   sync the file
+//!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
+//! ```
+//! Which pages there are to write is in the words themselves, in the order of the file, and how many in each chunk
+//! (C3 of `chunks`): nothing has to be allocated in order to write back, or to remember what to write.
+//!
+//! What may happen meanwhile: `write_state`.
+
+use sync::SharedBytes;
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::frame_table::FrameId;
+use crate::frames::Frames;
+use crate::page_map::PageMap;
+use crate::page_word::PageWord;
+use crate::write_state::{self, Unclean};
+
+/// What [`PageMap::hold`] found.
+#[derive(Debug)]
+pub enum Hold<'a> {
+    /// The page stays in its frame until this is dropped.
+    Held(HeldPage<'a>),
+    /// It isn't in memory, or isn't as wanted.
+    Other,
+    /// Somebody else holds it: try again, if only one thread writes the object back then that is for a moment.
+    Busy,
+}
+
+/// A page on its way to its file. Dropped without an end, it is dirty.
+#[derive(Debug)]
+pub struct HeldPage<'a> {
+    frames: &'a Frames,
+    frame: FrameId,
+    index: usize,
+    ended: bool,
+}
+
+impl PageMap {
+    /// The first page of the range that may be other than its file; `None` if there is none.
+    #[must_use]
+    pub fn next_written(&self, range: std::ops::Range<u64>) -> Option<u64> {
+        let words = &self.frames.words;
+        // Relaxed: who has to see a write was told of it in some other way.
+        let is_written = |index: &usize| PageWord::from_bits(words.words[*index].load(Ordering::Relaxed)).is_written();
+        let mut chunks = words.chunks.with_written(self.words_of(range));
+        chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
+    }
+
+    /// Holds a page that is as `wanted`.
+    #[must_use]
+    pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
+        let Some((index, word)) = self.word(page) else { return Hold::Other };
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        let Some(frame) = before.frame().filter(|_| before.is_written()) else { return Hold::Other };
+        let state = &self.frames.table.record(frame).write_state;
+        match state.hold(wanted) {
+            write_state::Hold::Held => {}
+            write_state::Hold::Other => return Hold::Other,
+            write_state::Hold::Busy => return Hold::Busy,
+        }
+        // S4. Relaxed: whoever gave the frame to another page, which then became unclean, did that before the change
+        // that `hold` saw.
+        if word.load(Ordering::Relaxed) != before.bits() {
+            state.end_hold(Some(wanted));
+            return Hold::Other;
+        }
+        Hold::Held(HeldPage { frames: &self.frames, frame, index, ended: false })
+    }
+}
+
+impl<'a> HeldPage<'a> {
+    /// The page's bytes, for a device to read. They may change meanwhile; then the page will be dirty again.
+    #[must_use]
+    pub fn bytes(&self) -> SharedBytes<'a> {
+        self.frames.bytes(self.frame)
+    }
+
+    /// The group that is charged for the page.
+    #[must_use]
+    pub fn group(&self) -> u32 {
+        self.frames.group(self.frame)
+    }
+
+    /// Lets go of the page, which is as `state` unless it was written to meanwhile.
+    pub fn end(mut self, state: Unclean) {
+        self.ended = true;
+        self.state().end_hold(Some(state));
+    }
+
+    /// Lets go of the page, which its file has for good. False if it was written to meanwhile.
+    #[must_use = "who counts unclean pages has to count this one out"]
+    pub fn settle(mut self) -> bool {
+        self.ended = true;
+        let clean = self.state().end_hold(None);
+        if clean {
+            self.return_to_short_way();
+        }
+        clean
+    }
+
+    fn state(&self) -> &'a write_state::WriteState {
+        &self.frames.table.record(self.frame).write_state
+    }
+
+    /// Has the page's readers take the short way again, if nobody uses the page just now. If somebody does, the page is
+    /// clean all the same.
+    fn return_to_short_way(&self) {
+        let table = &self.frames.table;
+        if !table.freeze(self.frame) {
+            return;
+        }
+        let word: &AtomicU64 = &self.frames.words.words[self.index];
+        // Relaxed: the Acquire of `freeze`.
+        let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+        let state = self.state();
+        // Since it was let go of, the page may have been evicted, or written to.
+        let still = now.is_written() && now.frame() == Some(self.frame) && state.is_clean();
+        // The next generation, because readers may have seen this one before the page was written to.
+        if still && table.begin_next_stay(self.frame) {
+            let settled = PageWord::resident(self.frame, table.generation(self.frame));
+            let settled = settled.with_referenced(state.take_referenced());
+            // Release pairs with the Acquire loads of readers: the bytes are visible. Nobody else changes the word of a
+            // frozen, written page.
+            word.store(settled.bits(), Ordering::Release);
+            self.frames.words.chunks.remove_written(self.index);
+        }
+        table.unfreeze(self.frame, 0);
+    }
+}
+
+impl Drop for HeldPage<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.state().end_hold(Some(Unclean::Dirty));
+        }
+    }
+}

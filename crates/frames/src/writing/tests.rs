@@ -1,0 +1,136 @@
+use super::*;
+use crate::{BeginLoad, Config, Detach, Hold, Labels, PageState, Unclean};
+use sync::Arc;
+
+const PAGE: usize = 4096;
+
+fn map(frames: usize, pages: u64) -> PageMap {
+    let config = Config { nodes: Some(1), ..Config::new(((frames + 16) * (PAGE + 64)) as u64 + (1 << 20), PAGE) };
+    PageMap::new(Arc::new(Frames::new(&config).unwrap()), pages).unwrap()
+}
+
+fn load(map: &PageMap, page: u64, byte: u8) {
+    let frame = map.frames().allocate().unwrap();
+    let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("not in memory") };
+    frame.fill(|bytes| bytes.copy_from(0, &[byte; PAGE]));
+    let (isolated, _) = loading.publish(frame, Labels::default(), false);
+    map.frames().put_back(isolated).unwrap();
+}
+
+fn write(map: &PageMap, page: u64, offset: usize, from: &[u8]) -> bool {
+    let BeginWrite::Begun(mut writing) = map.begin_write(page) else { panic!("nobody has it") };
+    writing.write(offset, from)
+}
+
+fn read(map: &PageMap, page: u64) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE];
+    assert!(map.read(page * PAGE as u64, &mut bytes));
+    bytes
+}
+
+fn hold(map: &PageMap, page: u64, state: Unclean) -> crate::HeldPage<'_> {
+    let Hold::Held(held) = map.hold(page, state) else { panic!("page {page} is {state:?}") };
+    held
+}
+
+#[test]
+fn a_page_is_written_to_written_back_and_settled() {
+    let map = map(8, 2000);
+    load(&map, 700, 1);
+    assert_eq!(map.next_written(0..2000), None);
+    assert!(write(&map, 700, 10, &[2; 20]) && !write(&map, 700, 20, &[3; 2]), "clean at first, not then");
+    let mut expected = vec![1; PAGE];
+    expected[10..30].fill(2);
+    expected[20..22].fill(3);
+    assert_eq!(read(&map, 700), expected);
+    assert_eq!((map.next_written(0..2000), map.next_written(701..2000)), (Some(700), None));
+
+    let held = hold(&map, 700, Unclean::Dirty);
+    assert!(matches!(map.hold(700, Unclean::Dirty), Hold::Busy));
+    held.end(Unclean::Unstable);
+    assert!(matches!(map.hold(700, Unclean::Dirty), Hold::Other));
+    let before = map.state(700);
+    assert!(hold(&map, 700, Unclean::Unstable).settle());
+    assert_eq!((map.next_written(0..2000), map.state(700)), (None, before));
+    assert_eq!(read(&map, 700), expected);
+}
+
+#[test]
+fn a_page_that_is_used_settles_without_leaving_the_long_way() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    assert!(write(&map, 0, 0, &[2]));
+    hold(&map, 0, Unclean::Dirty).end(Unclean::Unstable);
+    let pin = map.pin(0).unwrap().unwrap();
+    assert!(matches!(map.begin_write(0), BeginWrite::Pinned));
+    assert!(hold(&map, 0, Unclean::Unstable).settle());
+    assert_eq!((map.next_written(0..8), pin.bytes()[0]), (Some(0), 2));
+    drop(pin);
+    let PageState::Resident { frame } = map.state(0) else { panic!("in memory") };
+    let isolated = map.frames().isolate(frame).unwrap();
+    assert!(map.frames().take_referenced(&isolated), "it was pinned");
+    drop(map.frames().evict(isolated, 0).expect("it is clean"));
+    assert_eq!(map.next_written(0..8), None);
+}
+
+#[test]
+fn what_its_file_lacks_is_not_evicted() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    assert!(write(&map, 0, 0, &[2]));
+    let PageState::Resident { frame } = map.state(0) else { panic!("in memory") };
+    for state in [Unclean::Dirty, Unclean::Unstable] {
+        let isolated = map.frames().isolate(frame).unwrap();
+        let refused = map.frames().evict(isolated, 0).expect_err("its file doesn't have it");
+        assert!(refused.unclean);
+        map.frames().put_back(refused.frame).unwrap();
+        assert!(matches!(map.detach(0, 0, false), Detach::Unclean));
+        hold(&map, 0, state).end(Unclean::Unstable);
+    }
+    let Detach::Listed { frame, discarded: true } = map.detach(0, 0, true) else { panic!("listed, unclean") };
+    drop(frame);
+    assert_eq!((map.next_written(0..8), map.state(0)), (None, PageState::Vacant { shadow: 0 }));
+}
+
+#[test]
+fn a_failed_write_back_leaves_the_page_dirty() {
+    let map = map(8, 8);
+    load(&map, 3, 1);
+    assert!(write(&map, 3, 0, &[2]));
+    drop(hold(&map, 3, Unclean::Dirty));
+    hold(&map, 3, Unclean::Dirty).end(Unclean::Dirty);
+    hold(&map, 3, Unclean::Dirty).end(Unclean::Unstable);
+    let held = hold(&map, 3, Unclean::Unstable);
+    assert!(!write(&map, 3, 1, &[4]), "a page that is held can be written to, and isn't clean");
+    assert!(!held.settle());
+    hold(&map, 3, Unclean::Dirty).end(Unclean::Dirty);
+}
+
+#[test]
+fn a_page_that_is_written_to_keeps_others_off() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    let BeginWrite::Begun(mut writing) = map.begin_write(0) else { panic!("nobody has it") };
+    assert!(matches!(map.begin_write(0), BeginWrite::Busy));
+    assert!(matches!(map.pin(0), Err(crate::PinError::Busy)));
+    assert_eq!(read(&map, 0)[0], 1, "readers don't wait");
+    assert!(matches!(map.detach(0, 0, true), Detach::Busy));
+    assert!(writing.zero_from(1));
+    assert_eq!(read(&map, 0)[..2], [1, 0]);
+    drop(writing);
+    assert!(map.pin(0).unwrap().is_some());
+    assert!(matches!(map.begin_write(1), BeginWrite::Absent) && matches!(map.begin_write(8 << 30), BeginWrite::Absent));
+}
+
+#[test]
+fn a_page_can_be_loaded_dirty() {
+    let map = map(8, 8);
+    let frame = map.frames().allocate().unwrap();
+    let BeginLoad::Begun(loading) = map.begin_load(5) else { panic!("not in memory") };
+    frame.fill(|bytes| bytes.copy_from(0, &[9; PAGE]));
+    let isolated = loading.publish_dirty(frame, Labels { group: 3, ..Labels::default() });
+    map.frames().put_back(isolated).unwrap();
+    assert_eq!((map.next_written(0..8), read(&map, 5)[7]), (Some(5), 9));
+    let held = hold(&map, 5, Unclean::Dirty);
+    assert_eq!(held.group(), 3);
+}
