@@ -5,17 +5,46 @@ use std::path::Path;
 
 use sync::{Arc, SharedBytes};
 
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// For reading.
+    #[default]
+    Read,
+    /// For reading and writing.
+    Write,
+    /// For reading and writing; made if it isn't there.
+    Create,
+    /// For reading and writing; made, and `EEXIST` if it is there.
+    CreateNew,
+}
+
+impl Access {
+    /// Whether the file can be written.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether the file is made if it isn't there.
+    #[must_use]
+    pub fn makes(self) -> bool {
+        matches!(self, Self::Create | Self::CreateNew)
+    }
+}
+
 /// Somewhere files can be opened: the machine's file systems, a simulated disk, a faulty one.
 pub trait Backend: Send + Sync + 'static {
     /// What the backend is called on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// Opens a file for reading.
+    /// Opens a file. One that is made is empty, and sure to have its name after a power cut only when it was
+    /// [synced](BackingFile::sync).
     ///
     /// # Errors
-    /// The system's: not found, not permitted, too many open files; `EISDIR` for a directory, and `EINVAL` for
-    /// anything else that isn't a regular file or a block device.
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError>;
+    /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a directory, and
+    /// `EINVAL` for anything else that isn't a regular file or a block device.
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
@@ -23,8 +52,8 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).name()
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
-        (**self).open(path)
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        (**self).open(path, access)
     }
 }
 
@@ -33,8 +62,8 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).name()
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
-        (**self).open(path)
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        (**self).open(path, access)
     }
 }
 
@@ -65,6 +94,40 @@ pub trait BackingFile: Send + Sync {
     /// # Errors
     /// The system's.
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError>;
+
+    /// Tries once to write the first `len` bytes of `from`, one slice after the other, at `offset`, and says how many
+    /// were written. What lies beyond the file's end makes it longer. Use [`write_full`](crate::write_full()), which
+    /// goes on after short writes and interruptions.
+    ///
+    /// `offset` and the slices' lengths are multiples of 4 KiB; so is `len`, unless the range ends at what is or is to
+    /// become the end of the file. The bytes may change while they are written: what reaches the disk is then some
+    /// mixture. After an error, any of the range may have been written.
+    ///
+    /// # Errors
+    /// The system's; `EBADF` if the file wasn't opened for writing, `EINVAL` if there aren't `len` bytes.
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let _ = (offset, from, len);
+        Err(IoError::BAD_FILE)
+    }
+
+    /// Makes everything written before, the file's length, and the name of a file that was made, survive a power cut.
+    ///
+    /// # Errors
+    /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok` may then be lost,
+    /// also if a later call succeeds: whoever wants the bytes must write them again. Calls that were under way at the
+    /// same time all fail.
+    fn sync(&self) -> Result<(), IoError> {
+        Err(IoError::BAD_FILE)
+    }
+
+    /// Cuts the file off, or makes it longer with zeros. What is cut off and comes back is zeros.
+    ///
+    /// # Errors
+    /// The system's; `EBADF` if the file wasn't opened for writing, `EINVAL` for a block device.
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        let _ = len;
+        Err(IoError::BAD_FILE)
+    }
 }
 
 /// Device and inode, or what the backend has instead.
@@ -96,6 +159,12 @@ impl IoError {
     pub const NOT_FOUND: Self = Self::Os(rustix::io::Errno::NOENT.raw_os_error());
     /// `EIO`.
     pub const IO: Self = Self::Os(rustix::io::Errno::IO.raw_os_error());
+    /// `EBADF`: the file wasn't opened for this.
+    pub const BAD_FILE: Self = Self::Os(rustix::io::Errno::BADF.raw_os_error());
+    /// `ENOSPC`.
+    pub const NO_SPACE: Self = Self::Os(rustix::io::Errno::NOSPC.raw_os_error());
+    /// `EEXIST`.
+    pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
 
     /// The system's error number, if it has one.
     #[must_use]

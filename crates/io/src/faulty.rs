@@ -12,7 +12,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
 
-use crate::{Backend, BackingFile, Fault, FaultKind, Identity, IoError, Schedule};
+use crate::{Access, Backend, BackingFile, Fault, FaultKind, Identity, IoError, Schedule};
 
 /// What failed reads leave behind.
 const RUBBISH: [u8; 64] = [0xdb; 64];
@@ -142,9 +142,9 @@ impl Backend for FaultyBackend {
         "faulty"
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         self.faults.check(Call::Open)?;
-        Ok(Box::new(FaultyFile { inner: self.inner.open(path)?, faults: Arc::clone(&self.faults) }))
+        Ok(Box::new(FaultyFile { inner: self.inner.open(path, access)?, faults: Arc::clone(&self.faults) }))
     }
 }
 

@@ -12,7 +12,7 @@ fn faulty(schedule: Schedule) -> FaultyBackend {
 
 /// Opens, asks the length, reads all of the file with room to spare, and checks every byte that it is given.
 fn scenario(backend: &dyn Backend) -> Result<(), IoError> {
-    let file = backend.open(Path::new("f"))?;
+    let file = backend.open(Path::new("f"), Access::Read)?;
     assert_eq!(file.len()?, FILE_LEN);
     let words: Vec<_> = (0..3 * 512).map(|_| AtomicU64::new(u64::MAX)).collect();
     assert_eq!(read_full(&*file, 0, SharedBytes::new(&words))?, 10_000);
@@ -89,7 +89,7 @@ fn each_kind_fires_as_itself_and_at_the_call_that_was_named() {
 fn a_failed_read_leaves_rubbish_in_what_it_did_not_deliver() {
     for (fault, kept) in [(Fault::Short(100), 100), (Fault::Errno(ENOSPC), 0), (Fault::Short(4095), 4095)] {
         let backend = faulty(Schedule::From(2, fault));
-        let file = backend.open(Path::new("f")).unwrap();
+        let file = backend.open(Path::new("f"), Access::Read).unwrap();
         let words: Vec<_> = (0..512).map(|_| AtomicU64::new(0)).collect();
         let shared = SharedBytes::new(&words);
         let _ = file.read(0, shared);

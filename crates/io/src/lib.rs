@@ -30,8 +30,9 @@ mod schedule;
 mod simulated;
 mod thread_pool;
 mod virtual_clock;
+mod write_full;
 
-pub use backend::{Backend, BackingFile, Identity, IoError};
+pub use backend::{Access, Backend, BackingFile, Identity, IoError};
 pub use faulty::{Call, FaultyBackend};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
@@ -40,3 +41,4 @@ pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use thread_pool::ThreadPool;
 pub use virtual_clock::Timing;
+pub use write_full::write_full;

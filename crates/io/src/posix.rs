@@ -24,7 +24,7 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::drop_behind::DropBehind;
 use crate::pread::pread;
-use crate::{Backend, BackingFile, Identity, IoError};
+use crate::{Access, Backend, BackingFile, Identity, IoError};
 
 /// Direct I/O is used where this suits as offset, length and address: the smallest page size.
 const ALIGNMENT: u32 = 4096;
@@ -87,7 +87,10 @@ impl Backend for Posix {
         "posix"
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        if access.writes() {
+            return Err(IoError::INVALID); // Until it is built.
+        }
         Ok(Box::new(self.open_file(path)?))
     }
 }

@@ -64,7 +64,7 @@ fn every_byte_comes_and_what_lies_past_the_end_is_zero() {
         let dir = tempfile::tempdir().unwrap();
         let path = file_of(&dir, len);
         for direct in [DirectIo::Auto, DirectIo::Never] {
-            let file = Posix::new(direct).open(&path).unwrap();
+            let file = Posix::new(direct).open(&path, Access::Read).unwrap();
             assert_eq!(file.len(), Ok(len as u64));
             for offset in (0..len + 2 * PAGE).step_by(PAGE) {
                 let pages = Pages::new(3);
@@ -178,13 +178,13 @@ fn a_file_in_memory_is_read_buffered_and_keeps_its_pages() {
     assert_eq!(read_full(&file, 0, pages.bytes()), Ok(100 * PAGE));
     assert!(pages.to_vec() == contents(100 * PAGE));
     assert_eq!(file.drop_behind.finish(|range| panic!("{range:?} noted")), ());
-    assert!(matches!(Posix::new(DirectIo::Always).open(&path), Err(IoError::INVALID)));
+    assert!(matches!(Posix::new(DirectIo::Always).open(&path, Access::Read), Err(IoError::INVALID)));
 }
 
 #[test]
 fn only_files_and_disks_are_opened() {
     let dir = tempfile::tempdir().unwrap();
-    let errno = |path: &Path| Posix::default().open(path).err().and_then(IoError::errno);
+    let errno = |path: &Path| Posix::default().open(path, Access::Read).err().and_then(IoError::errno);
     assert_eq!(errno(dir.path()), Some(libc::EISDIR));
     assert_eq!(errno(&dir.path().join("nothing")), Some(libc::ENOENT));
     assert_eq!(errno(Path::new("/dev/null")), Some(libc::EINVAL));
@@ -200,7 +200,7 @@ fn a_file_is_the_same_under_each_of_its_names() {
     let (link, other) = (dir.path().join("link"), dir.path().join("other"));
     std::fs::hard_link(&path, &link).unwrap();
     std::fs::copy(&path, &other).unwrap();
-    let identity = |path: &Path| Posix::default().open(path).unwrap().identity();
+    let identity = |path: &Path| Posix::default().open(path, Access::Read).unwrap().identity();
     assert_eq!(identity(&path), identity(&link));
     assert_ne!(identity(&path), identity(&other));
 }
@@ -209,7 +209,7 @@ fn a_file_is_the_same_under_each_of_its_names() {
 fn the_length_is_the_one_of_now() {
     let dir = tempfile::tempdir().unwrap();
     let path = file_of(&dir, 3 * PAGE);
-    let file = Posix::default().open(&path).unwrap();
+    let file = Posix::default().open(&path, Access::Read).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
     assert_eq!(file.len(), Ok(100));
     let pages = Pages::new(2);

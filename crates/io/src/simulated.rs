@@ -11,7 +11,7 @@ use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
 use crate::virtual_clock::{Timing, VirtualClock};
-use crate::{Backend, BackingFile, Identity, IoError};
+use crate::{Access, Backend, BackingFile, Identity, IoError};
 
 /// Bytes copied at once, on the stack.
 const CHUNK: usize = 512;
@@ -162,7 +162,10 @@ impl Backend for SimulatedDisk {
         "simulated"
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        if access.writes() {
+            return Err(IoError::INVALID); // Until it is built.
+        }
         Ok(Box::new(OpenFile { file: self.find(path)?, shared: Arc::clone(&self.shared) }))
     }
 }

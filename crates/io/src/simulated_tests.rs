@@ -25,7 +25,7 @@ fn given_bytes_come_back() {
     for len in [0, 1, 511, 513, 4096, 10_001] {
         let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 256) as u8).collect();
         disk.add_bytes("a", bytes.clone());
-        let file = disk.open(Path::new("a")).unwrap();
+        let file = disk.open(Path::new("a"), Access::Read).unwrap();
         assert_eq!(file.len(), Ok(len as u64));
         assert_eq!(read(&*file, 0, 3), (len, padded(&bytes, 3 * 4096)));
         let rest = bytes.get(4096..).unwrap_or_default();
@@ -39,8 +39,8 @@ fn a_tebibyte_costs_nothing_and_every_word_is_its_own() {
     disk.add_generated("big", 5, 1 << 40);
     disk.add_with("offsets", 3, 1 << 40, |seed, offset| seed + offset);
     for offset in [0, 1 << 20, (1 << 40) - 8192] {
-        let (n, bytes) = read(&*disk.open(Path::new("big")).unwrap(), offset, 2);
-        let (_, offsets) = read(&*disk.open(Path::new("offsets")).unwrap(), offset, 2);
+        let (n, bytes) = read(&*disk.open(Path::new("big"), Access::Read).unwrap(), offset, 2);
+        let (_, offsets) = read(&*disk.open(Path::new("offsets"), Access::Read).unwrap(), offset, 2);
         assert_eq!(n, 8192);
         for (at, (word, own)) in bytes.chunks(8).zip(offsets.chunks(8)).enumerate() {
             let at = offset + at as u64 * 8;
@@ -58,7 +58,7 @@ fn what_was_cut_off_comes_back_as_zeros() {
     disk.add_bytes("given", vec![0xab; 8192]);
     disk.add_with("made", 0, 8192, |_, _| u64::from_ne_bytes([0xab; 8]));
     for path in ["given", "made"] {
-        let file = disk.open(Path::new(path)).unwrap();
+        let file = disk.open(Path::new(path), Access::Read).unwrap();
         disk.truncate(path, 1001).unwrap();
         disk.truncate(path, 5000).unwrap();
         assert_eq!(file.len(), Ok(1001));
@@ -75,7 +75,7 @@ fn what_was_cut_off_comes_back_as_zeros() {
 fn time_and_statistics_follow_the_requests() {
     let disk = SimulatedDisk::new(Timing { latency_ns: 1000, bytes_per_second: 4_096_000_000, queue_depth: 1 });
     disk.add_generated("f", 0, 5000);
-    let file = disk.open(Path::new("f")).unwrap();
+    let file = disk.open(Path::new("f"), Access::Read).unwrap();
     let words: Vec<_> = (0..512).map(|_| AtomicU64::new(0)).collect();
     assert_eq!(file.read(0, SharedBytes::new(&words)), Ok(4096));
     assert_eq!(disk.now_ns(), 2000);
@@ -89,15 +89,15 @@ fn time_and_statistics_follow_the_requests() {
 #[test]
 fn files_are_told_apart_and_outlive_their_names() {
     let (disk, other) = (SimulatedDisk::default(), SimulatedDisk::default());
-    assert_eq!(disk.open(Path::new("a")).err(), Some(IoError::NOT_FOUND));
+    assert_eq!(disk.open(Path::new("a"), Access::Read).err(), Some(IoError::NOT_FOUND));
     assert_eq!(disk.truncate("a", 0), Err(IoError::NOT_FOUND));
     assert_eq!(disk.grow("a", 0), Err(IoError::NOT_FOUND));
     disk.add_bytes("a", [1; 10]);
     other.add_bytes("a", [1; 10]);
-    let first = disk.open(Path::new("a")).unwrap();
-    assert_eq!(first.identity(), disk.open(Path::new("a")).unwrap().identity());
-    assert_ne!(first.identity(), other.open(Path::new("a")).unwrap().identity());
+    let first = disk.open(Path::new("a"), Access::Read).unwrap();
+    assert_eq!(first.identity(), disk.open(Path::new("a"), Access::Read).unwrap().identity());
+    assert_ne!(first.identity(), other.open(Path::new("a"), Access::Read).unwrap().identity());
     disk.add_bytes("a", [2; 10]);
-    assert_ne!(first.identity(), disk.open(Path::new("a")).unwrap().identity());
+    assert_ne!(first.identity(), disk.open(Path::new("a"), Access::Read).unwrap().identity());
     assert_eq!(read(&*first, 0, 1).1[..10], [1; 10]);
 }

@@ -27,7 +27,7 @@ use sync::lock::{Condvar, Mutex};
 use sync::thread::{self, JoinHandle};
 use sync::{Arc, SharedBytes};
 
-use crate::{Backend, BackingFile, Identity, IoError};
+use crate::{Access, Backend, BackingFile, Identity, IoError};
 
 /// A backend whose reads are done by threads of another one's; opening a file and asking its length are not.
 pub struct ThreadPool {
@@ -60,8 +60,8 @@ impl Backend for ThreadPool {
         "thread pool"
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn BackingFile>, IoError> {
-        let file = Arc::from(self.inner.open(path)?);
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        let file = Arc::from(self.inner.open(path, access)?);
         Ok(Box::new(PooledFile { file, pool: Arc::clone(&self.pool) }))
     }
 }

@@ -14,7 +14,7 @@ impl<F: Fn(u64, SharedBytes<'_>) -> Result<usize, IoError> + Send + Sync + 'stat
         "custom"
     }
 
-    fn open(&self, _: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
         Ok(Box::new(Self(Arc::clone(&self.0))))
     }
 }
@@ -51,7 +51,7 @@ fn many_callers_each_get_their_own_bytes() {
         let disk = SimulatedDisk::new(Timing::default());
         disk.add_generated("file", 7, 1 << 40);
         let pool = ThreadPool::new(disk, threads, queue).unwrap();
-        let file = pool.open(Path::new("file")).unwrap();
+        let file = pool.open(Path::new("file"), Access::Read).unwrap();
         drop(pool);
         std::thread::scope(|scope| {
             for caller in 0..16 {
@@ -85,7 +85,7 @@ fn no_more_reads_at_once_than_threads_and_none_in_the_caller() {
         NOW.fetch_sub(1, Ordering::Relaxed);
         Ok(0)
     });
-    let file = pool.open(Path::new("")).unwrap();
+    let file = pool.open(Path::new(""), Access::Read).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| (0..5).for_each(|_| assert_eq!(file.read(0, SharedBytes::new(&page())), Ok(0))));
@@ -99,7 +99,7 @@ fn no_more_reads_at_once_than_threads_and_none_in_the_caller() {
 #[test]
 fn errors_and_what_isnt_a_read_come_through() {
     let pool = pool_of(1, 1, |offset, _| if offset == 0 { Err(IoError::IO) } else { Ok(5) });
-    let file = pool.open(Path::new("")).unwrap();
+    let file = pool.open(Path::new(""), Access::Read).unwrap();
     assert_eq!(file.read(0, SharedBytes::new(&page())), Err(IoError::IO));
     assert_eq!(file.read(4096, SharedBytes::new(&page())), Ok(5));
     assert_eq!((file.len(), file.identity()), (Ok(3), Identity { device: 1, inode: 2 }));
@@ -108,7 +108,7 @@ fn errors_and_what_isnt_a_read_come_through() {
 #[test]
 fn a_panic_reaches_the_caller_and_the_thread_lives_on() {
     let pool = pool_of(1, 0, |offset, _| if offset == 0 { panic!("on purpose") } else { Ok(9) });
-    let file = pool.open(Path::new("")).unwrap();
+    let file = pool.open(Path::new(""), Access::Read).unwrap();
     for _ in 0..3 {
         let thrown = catch_unwind(AssertUnwindSafe(|| file.read(0, SharedBytes::new(&page())))).unwrap_err();
         assert_eq!(thrown.downcast_ref(), Some(&"on purpose"));
@@ -137,7 +137,7 @@ fn the_threads_end_with_the_last_handle() {
     // Nobody else's pool has so many threads.
     let name = "pagefold-io-39";
     let pool = pool_of(40, 0, |_, _| Ok(0));
-    let file = pool.open(Path::new("")).unwrap();
+    let file = pool.open(Path::new(""), Access::Read).unwrap();
     drop(pool);
     await_threads(name, 1);
     assert_eq!(file.read(0, SharedBytes::new(&page())), Ok(0));

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use io::{Backend, BackingFile, Identity, IoError, ThreadPool};
+use io::{Access, Backend, BackingFile, Identity, IoError, ThreadPool};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, SharedBytes, thread};
 
@@ -16,7 +16,7 @@ impl Backend for Offsets {
         "offsets"
     }
 
-    fn open(&self, _: &Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
         Ok(Box::new(Self))
     }
 }
@@ -46,7 +46,7 @@ fn read_one(file: &dyn BackingFile, offset: u64) {
 fn two_callers(queue: usize) {
     sync::model(move || {
         let pool = ThreadPool::new(Offsets, 1, queue).unwrap();
-        let file: Arc<dyn BackingFile> = Arc::from(pool.open(Path::new("")).unwrap());
+        let file: Arc<dyn BackingFile> = Arc::from(pool.open(Path::new(""), Access::Read).unwrap());
         drop(pool);
         let other = Arc::clone(&file);
         let caller = thread::spawn("caller", move || read_one(&*other, 8)).unwrap();

@@ -8,7 +8,7 @@ use sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::file_state::FileState;
-use crate::io::Identity;
+use crate::io::{Access, Identity};
 use crate::manager::Manager;
 use crate::stats::Counters;
 
@@ -53,7 +53,7 @@ impl Manager {
     /// Opens a file, or finds it open already, under whatever name.
     pub(crate) fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<FileState>, Error> {
         let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
-        let backing = self.backend.open(path).map_err(failed)?;
+        let backing = self.backend.open(path, Access::Read).map_err(failed)?;
         let identity = backing.identity();
         if let Some(file) = self.files.open.lock().get(&identity).and_then(Weak::upgrade) {
             return Ok(file);

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Barrier;
 use sync::atomic::{AtomicU64, Ordering};
 
-use pagefold::io::{Backend, BackingFile, Identity, IoError};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use pagefold::{Advice, Error, Group, Pagefold};
 use sync::{Arc, SharedBytes};
 
@@ -200,7 +200,7 @@ impl Backend for Slow {
         "slow"
     }
 
-    fn open(&self, _: &std::path::Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, _: &std::path::Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
         Ok(Box::new(SlowFile { meet: Arc::clone(&self.meet), reads: Arc::clone(&self.reads), fail: self.fail }))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 use sync::atomic::{AtomicBool, Ordering};
 
-use pagefold::io::{Backend, BackingFile, Identity, IoError};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 
 /// Longer than anything takes that doesn't hang.
@@ -37,7 +37,7 @@ impl Backend for Hooked {
         "hooked"
     }
 
-    fn open(&self, _: &std::path::Path) -> Result<Box<dyn BackingFile>, IoError> {
+    fn open(&self, _: &std::path::Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
         Ok(Box::new(self.clone()))
     }
 }
