@@ -99,12 +99,12 @@ pub trait BackingFile: Send + Sync {
     /// were written. What lies beyond the file's end makes it longer. Use [`write_full`](crate::write_full()), which
     /// goes on after short writes and interruptions.
     ///
-    /// `offset` and the slices' lengths are multiples of 4 KiB; so is `len`, unless the range ends at what is or is to
-    /// become the end of the file. The bytes may change while they are written: what reaches the disk is then some
-    /// mixture. After an error, any of the range may have been written.
+    /// The slices hold `len` bytes or more. `offset` and their lengths are multiples of 4 KiB; so is `len`, unless the
+    /// range ends at what is or is to become the end of the file. The bytes may change while they are written: what
+    /// reaches the disk is then some mixture. After an error, any of the range may have been written.
     ///
     /// # Errors
-    /// The system's; `EBADF` if the file wasn't opened for writing, `EINVAL` if there aren't `len` bytes.
+    /// The system's; `EBADF` if the file wasn't opened for writing.
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
         let _ = (offset, from, len);
         Err(IoError::BAD_FILE)

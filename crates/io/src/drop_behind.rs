@@ -6,6 +6,9 @@
 //!
 //! An approximation: a range that another process uses is dropped for that one too, and the last few ranges stay
 //! until more come, or until the file is closed.
+//!
+//! What is written can't be dropped before the kernel has written it back, which is sure only after a sync. So of those
+//! ranges only the span is kept, and all in it dropped with one call: what lies between is a second copy as well.
 
 use std::ops::Range;
 
@@ -79,6 +82,30 @@ impl List {
     }
 }
 
+/// Pages are dropped whole.
+const PAGE: u64 = 4096;
+
+/// The span of what was written to one file since it was last synced, in whole pages.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    span: Mutex<Option<(u64, u64)>>,
+}
+
+impl Written {
+    /// Notes that some of `range` was written.
+    pub(crate) fn note(&self, range: Range<u64>) {
+        let (start, end) = (range.start / PAGE * PAGE, range.end.next_multiple_of(PAGE));
+        let mut span = self.span.lock();
+        let (first, last) = span.unwrap_or((start, end));
+        *span = Some((first.min(start), last.max(end)));
+    }
+
+    /// What was noted since this was last asked.
+    pub(crate) fn take(&self) -> Option<Range<u64>> {
+        self.span.lock().take().map(|(start, end)| start..end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +151,17 @@ mod tests {
         behind.note(5..9, |range| dropped.push(range));
         drop(taken);
         assert_eq!(dropped.as_slice(), std::slice::from_ref(&(5..9)));
+    }
+
+    #[test]
+    fn the_span_of_what_was_written_is_whole_pages_and_given_once() {
+        let written = Written::default();
+        assert_eq!(written.take(), None);
+        written.note(8192..8193);
+        assert_eq!(written.take(), Some(8192..12_288));
+        written.note(40_960..45_056);
+        written.note(4097..4098);
+        written.note(16_384..20_480);
+        assert_eq!((written.take(), written.take()), (Some(4096..45_056), None));
     }
 }

@@ -20,14 +20,18 @@
 mod backend;
 #[cfg(not(pagefold_loom))]
 mod drop_behind;
+#[cfg(not(pagefold_loom))]
+mod durability;
 mod faulty;
 #[cfg(not(pagefold_loom))]
 mod posix;
 #[cfg(not(pagefold_loom))]
-mod pread;
+mod posix_open;
 mod read_full;
 mod schedule;
 mod simulated;
+#[cfg(not(pagefold_loom))]
+mod system_calls;
 mod thread_pool;
 mod virtual_clock;
 mod write_full;

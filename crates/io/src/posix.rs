@@ -1,29 +1,36 @@
-//! The machine's files and block devices, read in the caller's thread.
+//! The machine's files and block devices, read and written in the caller's thread.
 //!
-//! Pagefold is the cache, so the kernel's page cache should hold no second copy. How a file is read:
+//! Pagefold is the cache, so the kernel's page cache should hold no second copy. How a file is read and written:
 //!
 //! | file | route |
 //! |---|---|
-//! | its file system or disk takes `O_DIRECT` for aligned reads of 4 KiB | direct: no copy in the kernel |
-//! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]) |
+//! | its file system or disk takes `O_DIRECT` for aligned pages of 4 KiB | direct: no copy in the kernel |
+//! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]): what was written, once it is synced |
 //! | on tmpfs, ramfs, hugetlbfs | buffered: the kernel's pages *are* the file, and there is nothing to drop |
 //!
-//! Some file systems accept `O_DIRECT` and then refuse the read with `EINVAL`, as does a buffer that isn't aligned as
-//! the disk wants it. The file then becomes a buffered one for good. A reader that was under way may find itself
-//! reading buffered without noting the range: one range that the kernel keeps, nothing worse.
+//! Some file systems accept `O_DIRECT` and then refuse the read or write with `EINVAL`, as does a buffer that isn't
+//! aligned as the disk wants it. The file then becomes a buffered one for good. A reader that was under way may find
+//! itself reading buffered without noting the range: one range that the kernel keeps, nothing worse.
+//!
+//! Direct writes are of whole pages. The part page at a file's end goes through a second, buffered descriptor: writing
+//! a whole one and cutting it off again would give the file a wrong length in between. The kernel keeps the two in
+//! step, since a direct read or write of a page first has it written back and dropped. Syncs ([`Durability`]) go
+//! through the first descriptor: the file behind both is the same.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{self, Advice, AtFlags, CWD, FileType, FsWord, Mode, OFlags, SeekFrom, Stat, StatxFlags};
+use rustix::fs::{self, Advice, AtFlags, FsWord, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
 
-use crate::drop_behind::DropBehind;
-use crate::pread::pread;
+use crate::drop_behind::{DropBehind, Written};
+use crate::durability::Durability;
+use crate::posix_open::{self, Kind, Opened};
+use crate::system_calls::{pread, pwritev};
 use crate::{Access, Backend, BackingFile, Identity, IoError};
 
 /// Direct I/O is used where this suits as offset, length and address: the smallest page size.
@@ -32,7 +39,7 @@ const ALIGNMENT: u32 = 4096;
 /// File systems whose files are the kernel's pages: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// Whether files are read past the kernel's page cache.
+/// Whether files are read and written past the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
     /// Where the file system takes it.
@@ -51,33 +58,34 @@ pub struct Posix {
 }
 
 impl Posix {
-    /// Files read as `direct` says.
+    /// Files read and written as `direct` says.
     #[must_use]
     pub fn new(direct: DirectIo) -> Self {
         Self { direct }
     }
 
     /// [`Backend::open`], with the type.
-    fn open_file(self, path: &Path) -> Result<PosixFile, IoError> {
-        // Asked before the file is opened: opening a pipe waits for its writer, and opening some devices has effects.
-        Kind::of(&fs::stat(path)?)?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let fd = retry_on_intr(|| fs::openat(CWD, path, flags, Mode::empty()))?;
-        // And again, because another file may have taken the name.
-        let stat = fs::fstat(&fd)?;
-        let kind = Kind::of(&stat)?;
+    fn open_file(self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
+        let Opened { fd, kind, identity, made_in } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
-        let file = PosixFile {
-            identity: kind.identity(&stat),
+        let mut file = PosixFile {
+            identity,
             kind,
+            writable: access.writes(),
             fall_back: self.direct == DirectIo::Auto,
             in_memory: kind == Kind::Regular && MEMORY_FILE_SYSTEMS.contains(&fs::fstatfs(&fd)?.f_type),
             direct: AtomicBool::new(false),
             drop_behind: DropBehind::default(),
+            written: Written::default(),
+            durability: Durability::new(made_in),
+            for_part_pages: None,
             fd,
         };
         file.choose_route(self.direct)?;
+        if file.writable && *file.direct.get_mut() {
+            file.for_part_pages = Some(posix_open::open_again(path, identity)?);
+        }
         Ok(file)
     }
 }
@@ -88,36 +96,7 @@ impl Backend for Posix {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
-        if access.writes() {
-            return Err(IoError::INVALID); // Until it is built.
-        }
-        Ok(Box::new(self.open_file(path)?))
-    }
-}
-
-/// What can be read at any offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Regular,
-    BlockDevice,
-}
-
-impl Kind {
-    fn of(stat: &Stat) -> Result<Self, Errno> {
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Self::Regular),
-            FileType::BlockDevice => Ok(Self::BlockDevice),
-            FileType::Directory => Err(Errno::ISDIR),
-            _ => Err(Errno::INVAL),
-        }
-    }
-
-    /// A block device is the same one under each of its names, so its own number tells. No file has the inode 0.
-    fn identity(self, stat: &Stat) -> Identity {
-        match self {
-            Self::Regular => Identity { device: stat.st_dev, inode: stat.st_ino },
-            Self::BlockDevice => Identity { device: stat.st_rdev, inode: 0 },
-        }
+        Ok(Box::new(self.open_file(path, access)?))
     }
 }
 
@@ -125,15 +104,20 @@ impl Kind {
 #[derive(Debug)]
 struct PosixFile {
     fd: OwnedFd,
+    /// Buffered; there is one if the file was opened for writing and `fd` was direct then.
+    for_part_pages: Option<OwnedFd>,
     identity: Identity,
     kind: Kind,
+    writable: bool,
     /// The kernel's pages are the file.
     in_memory: bool,
-    /// A direct read that is refused may be done buffered.
+    /// A direct read or write that is refused may be done buffered.
     fall_back: bool,
-    /// Reads are direct. Only ever goes from true to false; the file descriptor's flag goes first.
+    /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
     direct: AtomicBool,
     drop_behind: DropBehind,
+    written: Written,
+    durability: Durability,
 }
 
 impl PosixFile {
@@ -159,7 +143,7 @@ impl PosixFile {
         Ok(())
     }
 
-    /// What the kernel says about direct reads of this file; if it can't say (before Linux 6.1), they are tried.
+    /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they are tried.
     fn alignment_suits(&self) -> bool {
         match fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
@@ -184,7 +168,7 @@ impl PosixFile {
         self.start_buffered();
         // Relaxed: the kernel has the flag that matters; who still sees true doesn't note a range (module head).
         if self.direct.swap(false, Ordering::Relaxed) {
-            tracing::warn!(file = ?self.identity, "direct read refused; reading through the kernel's page cache");
+            tracing::warn!(file = ?self.identity, "direct I/O refused; going through the kernel's page cache");
         }
         Ok(())
     }
@@ -195,6 +179,19 @@ impl PosixFile {
             self.drop_behind.note(range, |range| self.forget(range));
         }
         result
+    }
+
+    fn write_buffered(&self, range: Range<u64>, from: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let fd = self.for_part_pages.as_ref().unwrap_or(&self.fd);
+        let result = pwritev(fd.as_fd(), range.start, from, (range.end - range.start) as usize);
+        if !self.in_memory {
+            self.written.note(range);
+        }
+        result
+    }
+
+    fn check_writable(&self) -> Result<(), IoError> {
+        if self.writable { Ok(()) } else { Err(IoError::BAD_FILE) }
     }
 
     /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's business.
@@ -224,9 +221,7 @@ impl BackingFile for PosixFile {
     }
 
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        // Refused here, so that below `EINVAL` is about direct I/O.
-        let end = offset.checked_add(into.len() as u64).filter(|&end| i64::try_from(end).is_ok());
-        let range = offset..end.ok_or(IoError::INVALID)?;
+        let range = range_of(offset, into.len())?;
         // Relaxed: a hint (`leave_direct`).
         if !self.direct.load(Ordering::Relaxed) {
             return self.read_buffered(range, into);
@@ -239,6 +234,39 @@ impl BackingFile for PosixFile {
             result => result,
         }
     }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.check_writable()?;
+        let range = range_of(offset, len)?;
+        // The part page is the next attempt's.
+        let whole_pages = len / ALIGNMENT as usize * ALIGNMENT as usize;
+        // Relaxed: a hint (`leave_direct`).
+        if whole_pages == 0 || !self.direct.load(Ordering::Relaxed) {
+            return self.write_buffered(range, from);
+        }
+        match pwritev(self.fd.as_fd(), offset, from, whole_pages) {
+            Err(IoError::INVALID) if self.fall_back => {
+                self.leave_direct()?;
+                self.write_buffered(range, from)
+            }
+            result => result,
+        }
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.check_writable()?;
+        // Taken before: what is written while this syncs is for the next one.
+        let written = self.written.take();
+        self.durability.sync(self.fd.as_fd())?;
+        written.into_iter().for_each(|range| self.forget(range));
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.check_writable()?;
+        range_of(len, 0)?;
+        Ok(retry_on_intr(|| fs::ftruncate(&self.fd, len))?)
+    }
 }
 
 impl Drop for PosixFile {
@@ -247,9 +275,15 @@ impl Drop for PosixFile {
     }
 }
 
-/// Whether pages are aligned well enough for direct reads that want this; 0 says that there are none.
+/// Whether pages are aligned well enough for direct I/O that wants this; 0 says that there are none.
 fn suits(alignment: u32) -> bool {
     (1..=ALIGNMENT).contains(&alignment)
+}
+
+/// The range, if a file can have it. With others refused, `EINVAL` is about direct I/O.
+fn range_of(offset: u64, len: usize) -> Result<Range<u64>, IoError> {
+    let end = offset.checked_add(len as u64).filter(|&end| i64::try_from(end).is_ok());
+    Ok(offset..end.ok_or(IoError::INVALID)?)
 }
 
 fn add_flags(fd: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {
@@ -259,3 +293,7 @@ fn add_flags(fd: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {
 #[cfg(test)]
 #[path = "posix_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "posix_write_tests.rs"]
+mod write_tests;

@@ -5,44 +5,51 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use rustix::fs::{CWD, FileType, Mode};
 use sync::atomic::AtomicU64;
 use tempfile::TempDir;
 
 use super::*;
 use crate::read_full;
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Pages aligned to 4 KiB, in which a run of `pages` starts.
-struct Pages {
+pub(super) struct Pages {
     words: Vec<AtomicU64>,
     start: usize,
     len: usize,
 }
 
 impl Pages {
-    fn new(pages: usize) -> Self {
+    pub(super) fn new(pages: usize) -> Self {
         let words: Vec<_> = (0..(pages + 1) * PAGE / 8).map(|_| AtomicU64::new(u64::MAX)).collect();
         let start = words.as_ptr().align_offset(PAGE);
         Self { words, start, len: pages * PAGE / 8 }
     }
 
-    fn bytes(&self) -> SharedBytes<'_> {
+    pub(super) fn bytes(&self) -> SharedBytes<'_> {
         SharedBytes::new(&self.words[self.start..self.start + self.len])
     }
 
-    fn to_vec(&self) -> Vec<u8> {
+    /// One of the pages.
+    pub(super) fn page(&self, number: usize) -> SharedBytes<'_> {
+        let start = self.start + number * PAGE / 8;
+        SharedBytes::new(&self.words[start..start + PAGE / 8])
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len * 8];
         self.bytes().copy_to(0, &mut bytes);
         bytes
     }
 }
 
-fn contents(len: usize) -> Vec<u8> {
+pub(super) fn contents(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 7 + at % 253) as u8).collect()
 }
 
-fn file_of(dir: &TempDir, len: usize) -> PathBuf {
+pub(super) fn file_of(dir: &TempDir, len: usize) -> PathBuf {
     let path = dir.path().join("file");
     let mut file = File::create(&path).unwrap();
     file.write_all(&contents(len)).unwrap();
@@ -50,8 +57,8 @@ fn file_of(dir: &TempDir, len: usize) -> PathBuf {
     path
 }
 
-fn takes_direct(path: &Path) -> bool {
-    let takes = Posix::new(DirectIo::Always).open_file(path).is_ok();
+pub(super) fn takes_direct(path: &Path) -> bool {
+    let takes = Posix::new(DirectIo::Always).open_file(path, Access::Read).is_ok();
     if !takes {
         eprintln!("skipped: no direct I/O on the temporary directory's file system");
     }
@@ -80,7 +87,7 @@ fn every_byte_comes_and_what_lies_past_the_end_is_zero() {
 
 /// Which of the file's pages the kernel holds.
 #[allow(unsafe_code)]
-fn resident(path: &Path, len: usize) -> usize {
+pub(super) fn resident(path: &Path, len: usize) -> usize {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut in_core = vec![0; len.div_ceil(PAGE)];
@@ -99,7 +106,7 @@ fn forget_all(path: &Path) {
 
 /// Reads the whole file, and says how many pages the kernel held while it was open, and afterwards.
 fn residue(direct: DirectIo, path: &Path, len: usize) -> (usize, usize) {
-    let file = Posix::new(direct).open_file(path).unwrap();
+    let file = Posix::new(direct).open_file(path, Access::Read).unwrap();
     let pages = Pages::new(1);
     for offset in (0..len).step_by(PAGE) {
         read_full(&file, offset as u64, pages.bytes()).unwrap();
@@ -135,10 +142,10 @@ fn a_refused_direct_read_is_done_buffered() {
         return;
     }
     // No disk has blocks of 8 bytes, so this is refused.
-    let always = Posix::new(DirectIo::Always).open_file(&path).unwrap();
+    let always = Posix::new(DirectIo::Always).open_file(&path, Access::Read).unwrap();
     let pages = Pages::new(1);
     assert_eq!(always.read(8, pages.bytes()), Err(IoError::INVALID));
-    let auto = Posix::new(DirectIo::Auto).open_file(&path).unwrap();
+    let auto = Posix::new(DirectIo::Auto).open_file(&path, Access::Read).unwrap();
     assert!(auto.direct.load(Ordering::Relaxed));
     for _ in 0..2 {
         assert_eq!(auto.read(8, pages.bytes()), Ok(PAGE));
@@ -157,7 +164,7 @@ fn direct_reads_that_want_more_than_pages_are_not_tried() {
 fn a_range_that_no_file_has_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = file_of(&dir, PAGE);
-    let file = Posix::default().open_file(&path).unwrap();
+    let file = Posix::default().open_file(&path, Access::Read).unwrap();
     let direct = file.direct.load(Ordering::Relaxed);
     for offset in [u64::MAX, u64::MAX - 4095, i64::MAX as u64 - 4095, 1 << 63] {
         assert_eq!(file.read(offset, Pages::new(2).bytes()), Err(IoError::INVALID));
@@ -172,7 +179,7 @@ fn a_file_in_memory_is_read_buffered_and_keeps_its_pages() {
     if fs::statfs(&path).unwrap().f_type != MEMORY_FILE_SYSTEMS[0] {
         return eprintln!("skipped: /dev/shm isn't tmpfs");
     }
-    let file = Posix::default().open_file(&path).unwrap();
+    let file = Posix::default().open_file(&path, Access::Read).unwrap();
     assert!(file.in_memory && !file.direct.load(Ordering::Relaxed));
     let pages = Pages::new(100);
     assert_eq!(read_full(&file, 0, pages.bytes()), Ok(100 * PAGE));
@@ -220,6 +227,6 @@ fn the_length_is_the_one_of_now() {
 #[test]
 fn files_close_on_exec() {
     let dir = tempfile::tempdir().unwrap();
-    let file = Posix::default().open_file(&file_of(&dir, 1)).unwrap();
+    let file = Posix::default().open_file(&file_of(&dir, 1), Access::Read).unwrap();
     assert!(rustix::io::fcntl_getfd(&file.fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }

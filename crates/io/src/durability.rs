@@ -1,0 +1,133 @@
+//! When what was written to a file of the machine is on its disk for good.
+//!
+//! The kernel tells each open file description of a failed write-back once, and takes the pages for clean then. Two
+//! threads that sync through one descriptor would thus get one error and one wrong `Ok`:
+//!
+//! ```text
+//! A: write, fdatasync ──── EIO
+//! B: write, fdatasync ──────── Ok, though B's bytes were among those lost
+//! ```
+//!
+//! So syncs take turns, and one that came before another one failed fails with it, without asking again.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs;
+use rustix::io::{Errno, retry_on_intr};
+use sync::lock::Mutex;
+
+/// The syncs of one open file.
+#[derive(Debug)]
+pub(crate) struct Durability {
+    failures: Mutex<Failures>,
+    /// Held by the sync that is under way: the directory that the file was made in, until that is synced.
+    made_in: Mutex<Option<OwnedFd>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u64,
+    last: Errno,
+}
+
+impl Durability {
+    /// For a file that was made in this directory, or was there before.
+    pub(crate) fn new(made_in: Option<OwnedFd>) -> Self {
+        let failures = Failures { count: 0, last: Errno::IO };
+        Self { failures: Mutex::new(failures), made_in: Mutex::new(made_in) }
+    }
+
+    /// Syncs the file, always through the same descriptor. A failure is never tried again here: after one, an `Ok`
+    /// would mean nothing.
+    pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.in_turn(|made_in| match made_in {
+            None => retry_on_intr(|| fs::fdatasync(fd)),
+            Some(directory) => {
+                retry_on_intr(|| fs::fsync(fd))?;
+                match retry_on_intr(|| fs::fsync(&*directory)) {
+                    // File systems that have nothing to sync in a directory say so.
+                    Ok(()) | Err(Errno::INVAL) => *made_in = None,
+                    Err(error) => return Err(error),
+                }
+                Ok(())
+            }
+        })
+    }
+
+    fn in_turn(&self, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
+        let came = self.failures.lock().count;
+        let mut made_in = self.made_in.lock();
+        let failures = *self.failures.lock();
+        if failures.count != came {
+            return Err(failures.last);
+        }
+        sync(&mut made_in).inspect_err(|&last| {
+            let mut failures = self.failures.lock();
+            *failures = Failures { count: failures.count + 1, last };
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use sync::atomic::{AtomicUsize, Ordering};
+    use sync::thread;
+    use sync::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_everybodys_who_was_there_and_nobodys_who_came_later() {
+        let durability = Durability::new(None);
+        let waiting = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let failing = || {
+                durability.in_turn(|_| {
+                    // Until the others have come, and some time for them to stand in line.
+                    while waiting.load(Ordering::SeqCst) < 4 {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    thread::sleep(Duration::from_millis(50));
+                    Err(Errno::IO)
+                })
+            };
+            let first = scope.spawn(failing);
+            while durability.made_in.try_lock().is_some() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let others: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        waiting.fetch_add(1, Ordering::SeqCst);
+                        durability.in_turn(|_| Ok(()))
+                    })
+                })
+                .collect();
+            assert_eq!(first.join().unwrap(), Err(Errno::IO));
+            for other in others {
+                assert_eq!(other.join().unwrap(), Err(Errno::IO));
+            }
+        });
+        assert_eq!(durability.in_turn(|_| Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_directory_is_synced_once_and_again_after_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("file")).unwrap();
+        // A pipe can't be synced, nor can a directory that is only a name.
+        let (pipe, _other) = std::io::pipe().unwrap();
+        let durability = Durability::new(Some(std::fs::File::open(dir.path()).unwrap().into()));
+        assert_eq!(durability.sync(pipe.as_fd()), Err(Errno::INVAL));
+        assert!(durability.made_in.lock().is_some());
+        assert_eq!(durability.sync(file.as_fd()), Ok(()));
+        assert!(durability.made_in.lock().is_none());
+        assert_eq!(durability.sync(file.as_fd()), Ok(()));
+        let name_only = fs::openat(fs::CWD, dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
+        let durability = Durability::new(Some(name_only));
+        assert_eq!(durability.sync(file.as_fd()), Err(Errno::BADF));
+        assert!(durability.made_in.lock().is_some());
+    }
+}

@@ -1,0 +1,280 @@
+//! Writing real files: on the temporary directory's file system and, if there is one, in memory.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::tests::{PAGE, Pages, contents, file_of, resident, takes_direct};
+use super::*;
+use crate::{read_full, write_full};
+
+const ROUTES: [DirectIo; 2] = [DirectIo::Auto, DirectIo::Never];
+
+/// A directory on a disk, if temporary ones are, and one in memory, if there is `/dev/shm`.
+fn places() -> Vec<TempDir> {
+    let mut places = vec![tempfile::tempdir().unwrap()];
+    places.extend(tempfile::tempdir_in("/dev/shm"));
+    places
+}
+
+/// Pages filled with `contents` from `skip` on.
+fn filled(pages: usize, skip: usize) -> Pages {
+    let filled = Pages::new(pages);
+    filled.bytes().copy_from(0, &contents(skip + pages * PAGE)[skip..]);
+    filled
+}
+
+fn open(path: &Path, direct: DirectIo, access: Access) -> PosixFile {
+    Posix::new(direct).open_file(path, access).unwrap()
+}
+
+#[test]
+fn what_is_written_is_what_others_read() {
+    for dir in places() {
+        let path = dir.path().join("file");
+        for (direct, len) in ROUTES
+            .into_iter()
+            .flat_map(|direct| [1, 511, 4095, 4096, 4097, 10_000, 16_384, 100_001_usize].map(|len| (direct, len)))
+        {
+            let file = open(&path, direct, Access::CreateNew);
+            let pages = filled(len.div_ceil(PAGE), 0);
+            let single: Vec<_> = (0..len.div_ceil(PAGE)).map(|n| pages.page(n)).collect();
+            for slices in [&single[..], &[pages.bytes()]] {
+                file.set_len(0).unwrap();
+                write_full(&file, 0, slices, len).unwrap();
+                assert_eq!(file.len(), Ok(len as u64), "{direct:?}");
+                assert!(std::fs::read(&path).unwrap() == contents(len), "{direct:?}: {len} bytes");
+            }
+            file.sync().unwrap();
+            let back = Pages::new(len.div_ceil(PAGE) + 1);
+            assert_eq!(read_full(&file, 0, back.bytes()), Ok(len));
+            assert!(back.to_vec()[..len] == contents(len)[..]);
+            drop(file);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_part_page_at_the_end_grows_page_by_page_and_never_too_far() {
+    for dir in places() {
+        let path = dir.path().join("file");
+        for direct in ROUTES {
+            let file = open(&path, direct, Access::Create);
+            file.set_len(0).unwrap();
+            let mut end = 0;
+            // Each step rewrites the last, partly filled page, and goes further.
+            for step in [100, 4000, 4096, 1, 8191, 20_000, 96] {
+                let start = end / PAGE * PAGE;
+                end += step;
+                let pages = filled((end - start).div_ceil(PAGE), start);
+                let written = file.write(start as u64, &[pages.bytes()], end - start).unwrap();
+                assert!(file.len().unwrap() <= end as u64, "{direct:?}: too long");
+                let rest = written / PAGE * PAGE;
+                write_full(&file, (start + rest) as u64, &[pages.bytes().suffix(rest)], end - start - rest).unwrap();
+                assert!(std::fs::read(&path).unwrap() == contents(end), "{direct:?}: {end} bytes");
+                let back = Pages::new(1);
+                let last = (end - 1) / PAGE * PAGE;
+                assert_eq!(read_full(&file, last as u64, back.bytes()), Ok(end - last));
+                assert!(back.to_vec()[..end - last] == contents(end)[last..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_are_overwritten_in_place() {
+    for dir in places() {
+        let path = file_of(&dir, 10 * PAGE + 5);
+        let mut wanted = contents(10 * PAGE + 5);
+        for (turn, direct) in ROUTES.into_iter().enumerate() {
+            let file = open(&path, direct, Access::Write);
+            let pages = filled(2, turn + 77);
+            write_full(&file, 3 * PAGE as u64, &[pages.page(1), pages.page(0)], 2 * PAGE).unwrap();
+            wanted[3 * PAGE..4 * PAGE].copy_from_slice(&pages.to_vec()[PAGE..]);
+            wanted[4 * PAGE..5 * PAGE].copy_from_slice(&pages.to_vec()[..PAGE]);
+            assert!(std::fs::read(&path).unwrap() == wanted, "{direct:?}");
+            file.sync().unwrap();
+        }
+    }
+}
+
+#[test]
+fn more_slices_than_the_system_takes_are_written_in_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let pages = filled(1, 0);
+    for direct in ROUTES {
+        let file = open(&path, direct, Access::Create);
+        let slices = vec![pages.bytes(); 2500];
+        assert_eq!(file.write(0, &slices, 2500 * PAGE), Ok(1024 * PAGE));
+        write_full(&file, 0, &slices, 2499 * PAGE + 9).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap().len(), 2499 * PAGE + 9);
+        assert_eq!(std::fs::read(&path).unwrap()[2000 * PAGE..2001 * PAGE], contents(PAGE));
+        file.set_len(0).unwrap();
+    }
+}
+
+#[test]
+fn lengths_change_both_ways_and_what_comes_back_is_zeros() {
+    for dir in places() {
+        let path = file_of(&dir, 3 * PAGE);
+        for direct in ROUTES {
+            let file = open(&path, direct, Access::Write);
+            write_full(&file, 0, &[filled(3, 0).bytes()], 3 * PAGE).unwrap();
+            file.set_len(5000).unwrap();
+            file.set_len(10_000).unwrap();
+            let mut wanted = contents(5000);
+            wanted.resize(10_000, 0);
+            assert!(std::fs::read(&path).unwrap() == wanted, "{direct:?}");
+            let pages = Pages::new(3);
+            assert_eq!(read_full(&file, 0, pages.bytes()), Ok(10_000));
+            assert!(pages.to_vec()[..10_000] == wanted);
+            file.sync().unwrap();
+            assert_eq!(file.set_len(u64::MAX), Err(IoError::INVALID));
+        }
+    }
+}
+
+#[test]
+fn access_is_what_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let errno = |path: &Path, access| Posix::default().open(path, access).err().and_then(IoError::errno);
+    let path = dir.path().join("new");
+    for access in [Access::Read, Access::Write] {
+        assert_eq!(errno(&path, access), Some(libc::ENOENT));
+    }
+    assert_eq!(errno(&path, Access::CreateNew), None);
+    assert_eq!(errno(&path, Access::CreateNew), Some(libc::EEXIST));
+    std::fs::write(&path, contents(9)).unwrap();
+    assert_eq!(errno(&path, Access::Create), None);
+    assert_eq!(std::fs::read(&path).unwrap(), contents(9), "not truncated");
+    for access in [Access::Write, Access::Create] {
+        assert_eq!(errno(dir.path(), access), Some(libc::EISDIR));
+        assert_eq!(errno(Path::new("/dev/null"), access), Some(libc::EINVAL));
+    }
+    for access in [Access::Create, Access::CreateNew] {
+        assert_eq!(errno(&dir.path().join("no/where"), access), Some(libc::ENOENT));
+        assert_eq!(errno(&dir.path().join("folder/"), access), Some(libc::EISDIR));
+        assert_eq!(errno(Path::new(""), access), Some(libc::ENOENT));
+    }
+    let file = open(&path, DirectIo::Auto, Access::Read);
+    assert_eq!(file.write(0, &[Pages::new(1).bytes()], PAGE), Err(IoError::BAD_FILE));
+    assert_eq!((file.sync(), file.set_len(0)), (Err(IoError::BAD_FILE), Err(IoError::BAD_FILE)));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o111, 0);
+}
+
+#[test]
+fn a_link_to_nothing_says_where_to_make_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("there")).unwrap();
+    let (link, longer) = (dir.path().join("link"), dir.path().join("there/longer"));
+    symlink("there/file", &link).unwrap();
+    symlink("../link", &longer).unwrap();
+    assert_eq!(Posix::default().open_file(&longer, Access::CreateNew).err(), Some(IoError::EXISTS));
+    let opened = posix_open::open(&longer, Access::Create).unwrap();
+    assert!(dir.path().join("there/file").is_file());
+    let made_in = fs::fstat(opened.made_in.unwrap()).unwrap();
+    assert_eq!(made_in.st_ino, std::fs::metadata(dir.path().join("there")).unwrap().ino());
+    let round = dir.path().join("round");
+    symlink("round", &round).unwrap();
+    assert_eq!(Posix::default().open_file(&round, Access::Create).err(), Some(IoError::Os(libc::ELOOP)));
+}
+
+#[test]
+fn only_a_file_that_was_made_brings_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    assert!(posix_open::open(&path, Access::Create).unwrap().made_in.is_some());
+    assert!(posix_open::open(&path, Access::Create).unwrap().made_in.is_none());
+    assert!(posix_open::open(&path, Access::Write).unwrap().made_in.is_none());
+    let file = open(&dir.path().join("other"), DirectIo::Auto, Access::CreateNew);
+    assert_eq!([file.sync(), file.sync()], [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_name_that_another_file_took_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, 1);
+    let opened = posix_open::open(&path, Access::Write).unwrap();
+    assert!(posix_open::open_again(&path, opened.identity).is_ok());
+    std::fs::write(dir.path().join("other"), [1]).unwrap();
+    std::fs::rename(dir.path().join("other"), &path).unwrap();
+    assert_eq!(posix_open::open_again(&path, opened.identity).err(), Some(Errno::STALE));
+}
+
+#[test]
+fn a_refused_direct_write_is_done_buffered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, 4 * PAGE);
+    if !takes_direct(&path) {
+        return;
+    }
+    // No disk has blocks of 8 bytes, so this is refused.
+    let pages = filled(1, 99);
+    assert_eq!(open(&path, DirectIo::Always, Access::Write).write(8, &[pages.bytes()], PAGE), Err(IoError::INVALID));
+    let auto = open(&path, DirectIo::Auto, Access::Write);
+    assert!(auto.direct.load(Ordering::Relaxed) && auto.for_part_pages.is_some());
+    for _ in 0..2 {
+        assert_eq!(auto.write(8, &[pages.bytes()], PAGE), Ok(PAGE));
+        assert!(!auto.direct.load(Ordering::Relaxed));
+    }
+    assert!(!fs::fcntl_getfl(&auto.fd).unwrap().contains(OFlags::DIRECT));
+    assert!(std::fs::read(&path).unwrap()[8..8 + PAGE] == pages.to_vec());
+}
+
+#[test]
+fn an_impossible_write_is_refused_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = open(&file_of(&dir, PAGE), DirectIo::Auto, Access::Write);
+    let direct = file.direct.load(Ordering::Relaxed);
+    for offset in [u64::MAX, u64::MAX - 4095, i64::MAX as u64 - 4095, 1 << 63] {
+        assert_eq!(file.write(offset, &[Pages::new(2).bytes()], 2 * PAGE), Err(IoError::INVALID));
+    }
+    assert_eq!((file.len(), file.direct.load(Ordering::Relaxed)), (Ok(PAGE as u64), direct));
+}
+
+#[test]
+fn the_kernel_keeps_no_copy_of_what_was_synced() {
+    const PAGES: usize = 100;
+    for dir in places() {
+        let path = dir.path().join("file");
+        for direct in ROUTES {
+            let file = open(&path, direct, Access::Create);
+            if file.in_memory {
+                continue;
+            }
+            write_full(&file, 0, &[filled(PAGES, 0).bytes()], PAGES * PAGE - 1000).unwrap();
+            file.sync().unwrap();
+            assert_eq!(resident(&path, PAGES * PAGE - 1000), 0, "{direct:?}");
+        }
+    }
+}
+
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // Lazily: the file may be open yet.
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_file_system_says_so_and_room_heals_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(dir.path()).stderr(Stdio::null());
+    if !mount.status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no file systems may be mounted");
+    }
+    let _mounted = Mounted(dir.path());
+    let file = open(&dir.path().join("file"), DirectIo::Auto, Access::Create);
+    let pages = filled(32, 0);
+    let full = write_full(&file, 0, &[pages.bytes()], 32 * PAGE);
+    file.set_len(8 * PAGE as u64).unwrap();
+    let again = write_full(&file, 8 * PAGE as u64, &[pages.bytes()], 4 * PAGE);
+    let synced = file.sync();
+    assert_eq!((full, again, synced), (Err(IoError::NO_SPACE), Ok(()), Ok(())));
+}
