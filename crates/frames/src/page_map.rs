@@ -361,13 +361,14 @@ impl PageMap {
         let vacated = vacate(word, now, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
         self.frames.words.chunks.leave(index, now.is_written());
+        let group = self.frames.table.group(frame); // While the frame is still ours to look at.
         let mut backoff = Backoff::new();
         loop {
             if self.frames.table.isolate(frame) {
                 return Detach::Listed { frame: OwnedFrame::used(&self.frames, frame), discarded };
             }
             if self.frames.table.orphan(frame) {
-                return Detach::Orphaned { group: self.frames.table.group(frame), discarded };
+                return Detach::Orphaned { group, discarded };
             }
             // Listed and isolated in between: at most one other party is at it.
             backoff.wait();

@@ -3,6 +3,7 @@
 use frames::{Config, Frames};
 use sync::Arc;
 use sync::lock::Mutex;
+use sync::time::Instant;
 
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
@@ -120,6 +121,10 @@ impl Builder {
             handles: Default::default(),
             entries: EntryBatches::new(),
             doorbell: Default::default(),
+            flushers: Default::default(),
+            unclean: Default::default(),
+            rate: Default::default(),
+            clock: Instant::now(),
             helping: Default::default(),
             room_making: Mutex::new(()),
         })

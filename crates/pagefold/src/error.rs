@@ -94,6 +94,29 @@ pub enum Error {
         /// The backend's answer.
         error: IoError,
     },
+    /// The file was opened for reading alone.
+    #[error("{} isn't open for writing", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What was written couldn't be brought to the file, or the file couldn't be made to keep it. Pages that the file
+    /// doesn't have stay in memory, and are written again, when somebody syncs or a while later.
+    #[error("can't write {}: {error}", path.display())]
+    WriteFailed {
+        /// The file.
+        path: PathBuf,
+        /// The backend's answer.
+        error: IoError,
+    },
+    /// Somebody has had the page pinned, or has been changing it, for seconds.
+    #[error("page {page} of {} is in use: pinned, or being changed", path.display())]
+    PageBusy {
+        /// The file.
+        path: PathBuf,
+        /// The page's number.
+        page: u64,
+    },
     /// A page or an exact range past the end of the file.
     #[error("{} has {len} bytes: {offset} + {wanted} is past its end", path.display())]
     PastEnd {

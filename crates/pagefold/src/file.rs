@@ -6,12 +6,15 @@ use std::path::Path;
 
 use frames::PinnedFrame;
 use sync::Arc;
-use sync::atomic::{AtomicU8, Ordering};
+use sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::census::Hits;
 use crate::error::Error;
+use crate::error_latch::Heard;
 use crate::file_state::FileState;
 use crate::group::Group;
+use crate::io::Access;
+use crate::page_mut::PageMut;
 use crate::stats::{Counters, FileStats};
 use sync::ThreadCounter;
 
@@ -29,7 +32,8 @@ pub enum Advice {
     Sequential,
     /// The range will be needed soon: it is loaded now, before the call returns.
     WillNeed,
-    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they are pinned.
+    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they are pinned or their file
+    /// doesn't have them yet.
     DontNeed,
 }
 
@@ -45,9 +49,26 @@ pub(crate) struct Handle {
     pub(crate) group: Group,
     pub(crate) hits: Arc<Hits>,
     advice: AtomicU8,
+    writable: bool,
+    /// Which of the file's write errors the handle was told of.
+    heard: Heard,
+    /// Time that the handle's writers owe (`dirty`).
+    pub(crate) debt_ns: AtomicU64,
 }
 
 impl Handle {
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        self.file.manager.refuse_child()?;
+        if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
+    }
+
+    /// What couldn't be written, if the handle wasn't told yet.
+    fn tell(&self) -> Result<(), Error> {
+        self.file.latch.tell(&self.heard).map_or(Ok(()), |error| Err(self.file.write_failed(error)))
+    }
+
     /// Pages are loaded without credit from earlier stays.
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
@@ -55,16 +76,25 @@ impl Handle {
 }
 
 impl File {
-    pub(crate) fn open(group: &Group, path: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(group: &Group, path: &Path, access: Access) -> Result<Self, Error> {
         let manager = group.pagefold().manager();
         if manager.frames.forked() {
             return Err(Error::Forked);
         }
-        let file = manager.open(path)?;
         let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
+        let file = manager.open(path, access)?;
         let hits = Arc::new(Hits { counter, group: group.state().id, file: file.owner });
         manager.handles.add(&hits);
-        let handle = Handle { file, group: group.clone(), hits, advice: AtomicU8::new(Advice::Normal as u8) };
+        file.handles.fetch_add(1, Ordering::AcqRel);
+        let handle = Handle {
+            heard: file.latch.listen(),
+            file,
+            group: group.clone(),
+            hits,
+            advice: AtomicU8::new(Advice::Normal as u8),
+            writable: access.writes(),
+            debt_ns: AtomicU64::new(0),
+        };
         Ok(Self { handle: Arc::new(handle) })
     }
 
@@ -113,6 +143,61 @@ impl File {
             return Ok(PinnedPage { len: frame.bytes().len(), frame });
         }
         handle.pin_page(n)
+    }
+
+    /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds, or with
+    /// [`sync`](Self::sync). A file that is shorter becomes longer; what lies between is zeros.
+    ///
+    /// Others see each page as it was before the write or after it. A page that is overwritten as a whole isn't read
+    /// first. When much is waiting to get to the file the call takes longer, by milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past what the file can grow to while it is open; those of
+    /// [`read_at`](Self::read_at) for a page of which a part is overwritten; [`Error::PageBusy`] if one is pinned;
+    /// [`Error::WriteFailed`] if memory is full of what can't be written to this file. Earlier pages of `buf` are written
+    /// then.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.handle.write_pages(buf, offset)
+    }
+
+    /// Page `n` to be changed in place, by this thread alone. Until the guard is dropped others read the page as it was.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the file has no such page; otherwise as [`write_at`](Self::write_at).
+    pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
+        self.handle.change_page(n)
+    }
+
+    /// Cuts the file off, or makes it longer with zeros, at once.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`]; [`Error::PageBusy`] if a page to be cut off is pinned, and then
+    /// nothing is changed; [`Error::WriteFailed`] with the backend's answer.
+    pub fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.handle.check_writable()?;
+        self.handle.file.set_len(len)
+    }
+
+    /// Makes everything that was written to the file before the call, through whatever handle, survive a power cut.
+    ///
+    /// # Errors
+    /// [`Error::WriteFailed`] if that couldn't be done, or if there was a failure before that this handle wasn't told of.
+    /// What the file doesn't have stays in memory: a later `Ok` says that it is there.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.handle.file.manager.refuse_child()?;
+        self.handle.file.write_back_all();
+        self.handle.tell()
+    }
+
+    /// As [`sync`](Self::sync), for the pages that the range touches.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
+        self.handle.file.manager.refuse_child()?;
+        let shift = self.handle.file.page_shift();
+        self.handle.file.write_back(range.start >> shift..range.end.div_ceil(1 << shift));
+        self.handle.tell()
     }
 
     /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.
@@ -174,12 +259,15 @@ impl File {
         self.handle.file.manager.file_stats(&self.handle.file)
     }
 
-    /// Closes the file. When its last handle is closed, or dropped, its pages leave memory.
+    /// Closes the file, and [syncs](Self::sync) it if it is open for writing. When its last handle is closed, or dropped,
+    /// its pages leave memory.
+    ///
+    /// Dropping the handle instead writes what is to be written as well, but if that fails nobody is told, and it is lost.
     ///
     /// # Errors
-    /// None today; what couldn't be written, once files can be written.
+    /// As [`sync`](Self::sync). With other handles open, what couldn't be written isn't lost.
     pub fn close(self) -> Result<(), Error> {
-        Ok(())
+        if self.handle.writable { self.sync() } else { Ok(()) }
     }
 }
 
@@ -197,6 +285,9 @@ impl Drop for Handle {
         let hits = self.hits.counter.sum();
         Counters::add(&self.file.counters.hits, hits);
         Counters::add(&self.group.state().counters.hits, hits);
+        if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.file.last_handle_closed();
+        }
     }
 }
 

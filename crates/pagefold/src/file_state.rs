@@ -2,30 +2,33 @@
 
 use std::path::{Path, PathBuf};
 
-use frames::{Detach, PageMap};
-use sync::Arc;
-use sync::atomic::Backoff;
-use sync::lock::Mutex;
+use frames::PageMap;
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::lock::{Mutex, OnceCell};
+use sync::{Arc, Weak};
 
+use crate::dirty::Unclean;
 use crate::error::Error;
-use crate::io::BackingFile;
+use crate::error_latch::ErrorLatch;
+use crate::io::{Access, BackingFile, IoError};
 use crate::manager::Manager;
 use crate::stats::Counters;
+use crate::writeback::Writeback;
 
 /// What an open file takes besides its page map, rounded up: its state, a handle, its path.
 const OPEN_FILE_BYTES: u64 = 4 << 10;
-/// A file may grow by this factor while it is open before it has to be opened again.
+/// A file may grow by this factor while it is open before it has to be opened again,
 const GROWTH: u64 = 2;
-/// And every file to this many pages.
+/// and every file to this many pages;
 const PAGES_MIN: u64 = 1 << 18;
-/// How often a page is found pinned before it is believed.
-const PINNED_ATTEMPTS: u32 = 6;
+/// to this many if it is opened for writing, as long as there is enough of a place for page words: 64 GiB of 4 KiB pages.
+const WRITER_PAGES_MIN: u64 = 1 << 24;
 
 /// One file, by device and inode.
 pub(crate) struct FileState {
     pub(crate) manager: Arc<Manager>,
     pub(crate) path: PathBuf,
-    pub(crate) backing: Box<dyn BackingFile>,
+    pub(crate) backing: Arc<dyn BackingFile>,
     pub(crate) map: PageMap,
     pub(crate) counters: Arc<Counters>,
     /// The number that frames carry.
@@ -33,26 +36,44 @@ pub(crate) struct FileState {
     page_shift: u32,
     /// Held while the length changes.
     length_change: Mutex<()>,
+    pub(crate) myself: Weak<Self>,
+    /// The file as it was first opened for writing, if it was.
+    writer: OnceCell<Arc<dyn BackingFile>>,
+    /// How long the file is known to be where it is kept. Its own length may be more, until that is written back.
+    pub(crate) disk_len: AtomicU64,
+    /// Held by who makes the file longer, or sets its length (`write`).
+    pub(crate) extension: Mutex<()>,
+    pub(crate) writeback: Writeback,
+    pub(crate) unclean: Unclean,
+    /// Since when there has been something unclean, if there is.
+    pub(crate) unclean_since_ms: AtomicU64,
+    pub(crate) latch: ErrorLatch,
+    /// Open handles.
+    pub(crate) handles: AtomicUsize,
 }
 
 impl FileState {
     pub(crate) fn new(
         manager: &Arc<Manager>,
         path: &Path,
-        backing: Box<dyn BackingFile>,
+        backing: Arc<dyn BackingFile>,
         len: u64,
-    ) -> Result<Self, Error> {
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
         let page_shift = manager.frames.page_size().trailing_zeros();
         let pages = (len >> page_shift) + 1;
         let too_large = |_| Error::FileTooLarge { path: path.to_owned(), pages };
         let counters = Arc::new(Counters::new()?);
         manager.charge_metadata(OPEN_FILE_BYTES)?;
-        let map = PageMap::new(Arc::clone(&manager.frames), pages.saturating_mul(GROWTH).max(PAGES_MIN))
-            .or_else(|_| PageMap::new(Arc::clone(&manager.frames), pages))
+        let least = if access.writes() { WRITER_PAGES_MIN } else { PAGES_MIN };
+        let map_for = |pages| PageMap::new(Arc::clone(&manager.frames), pages);
+        let map = map_for(pages.saturating_mul(GROWTH).max(least))
+            .or_else(|_| map_for(pages.max(PAGES_MIN)))
+            .or_else(|_| map_for(pages))
             .map_err(too_large)
             .inspect_err(|_| manager.frames.budget().uncharge(OPEN_FILE_BYTES))?;
         map.set_len(len);
-        Ok(Self {
+        Ok(Arc::new_cyclic(|myself| Self {
             owner: manager.files.enrol(&counters),
             manager: Arc::clone(manager),
             path: path.to_owned(),
@@ -61,7 +82,16 @@ impl FileState {
             counters,
             page_shift,
             length_change: Mutex::new(()),
-        })
+            myself: Weak::clone(myself),
+            writer: OnceCell::new(),
+            disk_len: AtomicU64::new(len),
+            extension: Mutex::new(()),
+            writeback: Writeback::default(),
+            unclean: Unclean::default(),
+            unclean_since_ms: AtomicU64::new(0),
+            latch: ErrorLatch::default(),
+            handles: AtomicUsize::new(0),
+        }))
     }
 
     /// The length in bytes, as far as is known.
@@ -75,23 +105,73 @@ impl FileState {
         self.page_shift
     }
 
-    /// Asks the system for the length, which another process may have changed, takes it over and says what it is.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        1 << self.page_shift
+    }
+
+    /// The file for writing, if it is open for that.
+    pub(crate) fn writer(&self) -> Option<&dyn BackingFile> {
+        self.writer.get().map(|writer| &**writer)
+    }
+
+    /// Has the file written to through `backing`, unless there is a way already.
+    pub(crate) fn become_writable(&self, backing: Arc<dyn BackingFile>) {
+        let _ = self.writer.set(backing);
+    }
+
+    /// How long the file is where it is kept, as far as is known. Acquire pairs with `written_up_to`: who finds that a page
+    /// was evicted after it had been written back finds that the file has it.
+    pub(crate) fn disk_len(&self) -> u64 {
+        self.disk_len.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn written_up_to(&self, end: u64) {
+        self.disk_len.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// The file has `len` bytes, if it hasn't more.
+    pub(crate) fn grow_to(&self, len: u64) {
+        let _turn = self.length_change.lock();
+        if len > self.len() {
+            self.map.set_len(len);
+        }
+    }
+
+    /// The file has `len` bytes, and fewer than it had.
+    pub(crate) fn shrink_to(&self, len: u64) {
+        let _turn = self.length_change.lock();
+        self.map.set_len(len);
+    }
+
+    /// Asks the system for the length, which another process may have changed, takes it over and says what it is. What
+    /// we have written past the end, and not written back yet, counts as well.
     ///
     /// # Errors
     /// The system's; [`Error::FileTooLarge`] if the file has a byte at `at`, but the page map no place for it.
     pub(crate) fn refresh_len(&self, at: u64) -> Result<u64, Error> {
+        let ask = || self.backing.len().map_err(|error| self.read_failed(self.len() >> self.page_shift, error));
+        // What we write back makes the file longer, but never shorter: if it is, nothing may be under way to it while its
+        // new length is taken over.
+        let suspicious = self.writer().is_some() && ask()? < self.disk_len();
+        let _no_write_back = suspicious.then(|| self.writeback.pause());
         let _turn = self.length_change.lock();
-        let before = self.len();
-        let actual = self.backing.len().map_err(|error| self.read_failed(before >> self.page_shift, error))?;
+        let (before, known) = (self.len(), self.disk_len());
+        let actual = ask()?;
+        let wanted = if before > known { before.max(actual) } else { actual };
         // The map has no room for more pages than this.
-        let now = actual.min(self.map.pages() << self.page_shift);
+        let now = wanted.min(self.map.pages() << self.page_shift);
         if now > before {
             // The page at the old end, and those that were there when the file was longer once, are out of date.
             let stale = before >> self.page_shift..=now >> self.page_shift;
-            let all_gone = self.pages_within(stale).all(|page| self.drop_page(page));
+            let all_gone = self.pages_within(stale).all(|page| self.drop_page(page) || self.writer().is_some());
             if !all_gone {
                 return Ok(before); // Somebody has one pinned: the growth has to wait.
             }
+        }
+        if suspicious {
+            self.disk_len.store(actual, Ordering::Release);
+        } else {
+            self.written_up_to(actual);
         }
         self.map.set_len(now);
         if (now..actual).contains(&at) {
@@ -104,28 +184,28 @@ impl FileState {
         self.map.pages_in_memory(*range.start()..range.end().saturating_add(1))
     }
 
-    /// Takes a page out of memory. False if it is pinned, or being loaded.
+    /// Takes a page out of memory that its file has. False if it is pinned, in use, or unclean.
     pub(crate) fn drop_page(&self, page: u64) -> bool {
-        let frames = &*self.manager.frames;
-        let mut backoff = Backoff::new();
-        loop {
-            match self.map.detach(page, 0) {
-                Detach::Vacant | Detach::Orphaned => return true,
-                Detach::Listed(frame) => {
-                    let group = self.manager.groups.get(frames.group(frame.id()));
-                    if let Some(group) = group {
-                        group.lists.lock().unlink(frames, frame.id());
-                        self.manager.release(&group, [frame]);
-                    }
-                    return true;
-                }
-                // Whoever has it frozen doesn't wait for anything.
-                Detach::Busy => backoff.wait(),
-                // It may be somebody who looks at the page and finds that it isn't the one he wanted.
-                Detach::Pinned if backoff.turns() < PINNED_ATTEMPTS => backoff.wait(),
-                Detach::Pinned | Detach::Loading => return false,
-            }
+        self.drop_page_if(page, false)
+    }
+
+    /// The last handle is closed: what is unclean is written while others can still find the file.
+    pub(crate) fn last_handle_closed(&self) {
+        if self.unclean.get() > 0 {
+            self.write_back_all();
         }
+    }
+
+    pub(crate) fn too_large(&self, bytes: u64) -> Error {
+        Error::FileTooLarge { path: self.path.clone(), pages: bytes >> self.page_shift }
+    }
+
+    pub(crate) fn page_busy(&self, page: u64) -> Error {
+        Error::PageBusy { path: self.path.clone(), page }
+    }
+
+    pub(crate) fn write_failed(&self, error: IoError) -> Error {
+        Error::WriteFailed { path: self.path.clone(), error }
     }
 
     pub(crate) fn read_failed(&self, page: u64, error: crate::io::IoError) -> Error {
@@ -142,8 +222,12 @@ impl Drop for FileState {
         self.manager.drain_entries();
         // Nobody has a handle any more, so no page is being loaded; only leaked guards can still pin one, and those
         // keep their frame, and their part of the map, for good.
+        if self.unclean.get() > 0 {
+            let (pages, error) = (self.unclean.get(), self.latch.failing());
+            tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
+        }
         for page in self.map.pages_in_memory(0..self.map.pages()) {
-            self.drop_page(page);
+            self.drop_page_if(page, true);
         }
         self.manager.files.strike(self.owner);
         self.manager.groups.sweep();

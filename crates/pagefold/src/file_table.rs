@@ -8,7 +8,7 @@ use sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::file_state::FileState;
-use crate::io::{Access, Identity};
+use crate::io::{Access, BackingFile, Identity};
 use crate::manager::Manager;
 use crate::stats::Counters;
 
@@ -45,22 +45,43 @@ impl FileTable {
 
     /// All open files.
     pub(crate) fn all(&self) -> Vec<Arc<FileState>> {
-        self.open.lock().values().filter_map(Weak::upgrade).collect()
+        let mut files = Vec::new();
+        self.collect(&mut files);
+        files
+    }
+
+    /// Adds all open files to a list, which may have room for them already.
+    pub(crate) fn collect(&self, into: &mut Vec<Arc<FileState>>) {
+        into.extend(self.open.lock().values().filter_map(Weak::upgrade));
     }
 }
 
 impl Manager {
     /// Opens a file, or finds it open already, under whatever name.
-    pub(crate) fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<FileState>, Error> {
+    pub(crate) fn open(self: &Arc<Self>, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
         let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
-        let backing = self.backend.open(path, Access::Read).map_err(failed)?;
+        let backing = Arc::from(self.backend.open(path, access).map_err(failed)?);
+        let file = self.find_or_add(path, access, &backing)?;
+        if access.writes() {
+            self.start_flushers()?;
+            file.become_writable(backing);
+        }
+        Ok(file)
+    }
+
+    fn find_or_add(
+        self: &Arc<Self>,
+        path: &Path,
+        access: Access,
+        backing: &Arc<dyn BackingFile>,
+    ) -> Result<Arc<FileState>, Error> {
         let identity = backing.identity();
         if let Some(file) = self.files.open.lock().get(&identity).and_then(Weak::upgrade) {
             return Ok(file);
         }
-        let len = backing.len().map_err(failed)?;
+        let len = backing.len().map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
         // Made without the table's lock, since it may have to make room for itself.
-        let file = Arc::new(FileState::new(self, path, backing, len)?);
+        let file = FileState::new(self, path, Arc::clone(backing), len, access)?;
         let mut open = self.files.open.lock();
         if let Some(faster) = open.get(&identity).and_then(Weak::upgrade) {
             drop(open); // Before our own state goes, which takes locks.

@@ -8,6 +8,8 @@ use sync::atomic::Ordering;
 use crate::error::Error;
 use crate::file::File;
 use crate::group_state::GroupState;
+use crate::io::Access;
+use crate::open_options::OpenOptions;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::GroupStats;
@@ -130,7 +132,12 @@ impl Group {
     /// # Errors
     /// The backend's; no room for another open file in the budget, or for its page map in the address space.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
-        File::open(self, path.as_ref())
+        File::open(self, path.as_ref(), Access::Read)
+    }
+
+    /// A file about to be opened, for writing or otherwise than [`open`](Self::open) does.
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions::new(self)
     }
 
     /// The group's numbers.

@@ -67,6 +67,11 @@ impl Rank {
         Self { place: Place::Main, level }
     }
 
+    /// Cold's place for it.
+    pub(crate) fn cold(level: Level) -> Self {
+        Self { place: Place::Cold, level }
+    }
+
     /// Changes the rank of a frame that the caller has isolated.
     pub(crate) fn give(self, frames: &Frames, frame: &IsolatedFrame) {
         frames.set_rank(frame.id(), self.bits());

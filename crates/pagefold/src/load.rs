@@ -3,8 +3,9 @@
 //! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the
 //! page word; then the read. So whoever has a word in *loading* depends on nothing but the device.
 
-use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame};
+use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinError, PinnedFrame};
 use sync::SharedBytes;
+use sync::atomic::Backoff;
 
 use crate::error::Error;
 use crate::file::{Handle, PinnedPage};
@@ -13,6 +14,7 @@ use crate::io::{IoError, read_full};
 use crate::manager::ChargedFrame;
 use crate::shadow::Level;
 use crate::stats::Counters;
+use crate::write::Patience;
 
 /// How often a thread makes room for a part of the page map before it gives up: others may take the room.
 const ROOM_ATTEMPTS: u32 = 64;
@@ -92,8 +94,7 @@ impl Handle {
         if start >= self.file.len() && start >= self.refreshed_len(start)? {
             return Err(past_end());
         }
-        let pinned = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))?;
-        let frame = match pinned {
+        let frame = match self.pin_in_memory(page)? {
             Some(frame) => {
                 self.hits.counter.add(1);
                 Some(frame)
@@ -103,6 +104,18 @@ impl Handle {
         let len = self.clip(start, 1 << shift);
         // A file that became shorter while the page was read may not have it any more.
         frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
+    }
+
+    /// Pins a page that is in memory, waiting if somebody writes to it.
+    fn pin_in_memory(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, Error> {
+        let mut patience = Patience::default();
+        loop {
+            match self.file.map.pin(page) {
+                Ok(pinned) => return Ok(pinned),
+                Err(PinError::TooMany) => return Err(self.too_many_pins(page)),
+                Err(PinError::Busy) => patience.wait(|| self.file.page_busy(page))?,
+            }
+        }
     }
 
     /// Has a page in memory.
@@ -122,16 +135,18 @@ impl Handle {
         }
         let (mut rooms_made, mut shortened) = (0, 0);
         let mut waited = false;
+        let mut backoff = Backoff::new();
         loop {
             // Somebody may have found out that the file has become shorter. A page past its end is never found.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
             }
-            if self.file.map.state(page) == PageState::Loading {
+            let state = self.file.map.state(page);
+            if state == PageState::Loading {
                 waited = true;
                 self.wait(page)?;
-            } else {
+            } else if let PageState::Vacant { .. } = state {
                 let frame = manager.take_frame(self.group.state())?;
                 match self.file.map.begin_load(page) {
                     BeginLoad::Begun(loading) => {
@@ -161,12 +176,12 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded it. It may be gone again already: then it is our turn.
+            // Another thread has loaded it. It may be gone again already: then it is our turn. Or somebody writes to it.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.file.map.read(*at, into),
                 Want::Pin => {
-                    pinned = self.file.map.pin(page).map_err(|_| self.too_many_pins(page))?;
+                    pinned = self.pin_in_memory(page)?;
                     pinned.is_some()
                 }
                 Want::Presence => true,
@@ -175,6 +190,7 @@ impl Handle {
                 self.count_found(waited);
                 return Ok((there, pinned));
             }
+            backoff.wait();
         }
     }
 
@@ -223,8 +239,11 @@ impl Handle {
     ) -> Result<Loaded<'a>, Error> {
         let (file, group) = (&*self.file, self.group.state());
         let start = page << file.page_shift();
+        // What was written past that is in memory, or was written back, and then the file has it.
         let expected = self.clip(start, 1 << file.page_shift());
-        let read = self.read_into(&frame, start, want);
+        let expected = expected.min(usize::try_from(file.disk_len().saturating_sub(start)).unwrap_or(usize::MAX));
+        let read =
+            if expected == 0 { Ok(zeros_into(&frame, start, want)) } else { self.read_into(&frame, start, want) };
         let got = match read {
             Ok(got) => got,
             Err(error) => {
@@ -279,6 +298,15 @@ impl Handle {
     fn too_many_pins(&self, page: u64) -> Error {
         Error::TooManyPins { path: self.file.path.clone(), page }
     }
+}
+
+/// In place of reading the page at `start`, of which the file has nothing yet. Says so.
+fn zeros_into(frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> usize {
+    frame.fill(|bytes| bytes.zero_from(0));
+    if let Want::Copy { at, into } = want {
+        frame.copy_to((*at - start) as usize, into);
+    }
+    0
 }
 
 /// An [`IoError`] in the number that waiters get. Error numbers of the system are positive.

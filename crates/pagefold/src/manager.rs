@@ -8,11 +8,14 @@ use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
 use sync::thread::sleep;
+use sync::time::Instant;
 
 use crate::census::HandleTable;
+use crate::dirty::{Rate, Unclean};
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
 use crate::file_table::FileTable;
+use crate::flusher::Flushers;
 use crate::group_lists::Orphans;
 use crate::group_state::GroupState;
 use crate::group_table::GroupTable;
@@ -31,6 +34,12 @@ pub(crate) struct Manager {
     pub(crate) handles: HandleTable,
     pub(crate) entries: EntryBatches,
     pub(crate) doorbell: Doorbell,
+    pub(crate) flushers: Flushers,
+    pub(crate) unclean: Unclean,
+    /// How fast pages are written back.
+    pub(crate) rate: Rate,
+    /// Started at the beginning.
+    pub(crate) clock: Instant,
     /// Somebody is filling up a reserve.
     pub(crate) helping: AtomicBool,
     /// Held while frames are turned into room for page maps, or given back to the system.
@@ -76,7 +85,11 @@ impl Manager {
             }
             failed += 1;
             self.drain_entries();
-            let bound = if self.in_flight(group, own_limit) { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
+            let unclean = self.unclean.get() > 0;
+            if unclean {
+                self.flushers.ring();
+            }
+            let bound = if unclean || self.in_flight(group, own_limit) { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
             if failed > bound {
                 return Err(self.limit_reached(group));
             }
@@ -147,8 +160,9 @@ impl Manager {
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
         self.refuse_child()?;
         let _turn = self.room_making.lock();
+        let mut cleaned = 0;
         while !self.frames.budget().try_charge(bytes) {
-            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 {
+            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 && !self.clean_some(&mut cleaned) {
                 let used = Size(self.frames.budget().used());
                 return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
             }
@@ -163,8 +177,9 @@ impl Manager {
         let budget = self.frames.budget();
         let before = budget.max();
         self.frames.set_budget(size.0);
+        let mut cleaned = 0;
         while budget.used() > size.0 {
-            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 {
+            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 && !self.clean_some(&mut cleaned) {
                 let used = Size(budget.used());
                 self.frames.set_budget(before);
                 self.tell_groups(before);
@@ -173,6 +188,12 @@ impl Manager {
         }
         self.tell_groups(size.0);
         Ok(())
+    }
+
+    /// Writes back what is unclean, so that its frames can be given back: a few times, as others may go on writing.
+    fn clean_some(&self, turns: &mut u32) -> bool {
+        *turns += 1;
+        *turns <= CLEAN_TURNS && self.clean_all()
     }
 
     /// Groups made before see it here; those made later read the budget under the table's lock.
@@ -219,9 +240,9 @@ impl Manager {
                 self.count_evictions(&group, std::slice::from_ref(&frame));
                 self.release(&group, [frame]);
             }
-            Err(pinned) => {
+            Err(refused) => {
                 let mut orphans = Orphans::default();
-                group.lists.lock().put_back(&self.frames, pinned, &mut orphans);
+                group.lists.lock().put_back(&self.frames, refused.frame, &mut orphans);
                 group.uncharge(orphans.count);
             }
         }
@@ -236,6 +257,8 @@ const MAPS_SHARE: u64 = 8;
 const MAPS_BATCH: usize = 64;
 /// Extents that are tried before giving up.
 const EXTENTS_TRIED: usize = 16;
+/// Times that files are written back to make room.
+const CLEAN_TURNS: u32 = 3;
 /// Times that an extent's pages are gone through: a page being loaded is there a moment later.
 const DRAIN_ATTEMPTS: usize = 3;
 

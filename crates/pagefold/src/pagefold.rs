@@ -6,6 +6,7 @@ use sync::Arc;
 
 use crate::builder::Builder;
 use crate::error::Error;
+use crate::flusher::FlusherThreads;
 use crate::group::GroupBuilder;
 use crate::manager::Manager;
 use crate::reclaimer::Reclaimer;
@@ -21,7 +22,8 @@ pub struct Pagefold {
 
 struct Shared {
     manager: Arc<Manager>,
-    /// Ends with the last handle.
+    /// Both end with the last handle.
+    _flushers: FlusherThreads,
     _reclaimer: Reclaimer,
 }
 
@@ -35,7 +37,13 @@ impl Pagefold {
     pub(crate) fn start(manager: Manager) -> Result<Self, Error> {
         let manager = Arc::new(manager);
         let reclaimer = Reclaimer::start(&manager)?;
-        Ok(Self { shared: Arc::new(Shared { manager, _reclaimer: reclaimer }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                _flushers: FlusherThreads(Arc::clone(&manager)),
+                manager,
+                _reclaimer: reclaimer,
+            }),
+        })
     }
 
     pub(crate) fn manager(&self) -> &Arc<Manager> {

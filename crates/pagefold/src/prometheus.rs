@@ -51,9 +51,10 @@ impl Stats {
     }
 
     fn register_groups(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, GroupGet); 3] = [
+        let gauges: [(&str, &str, GroupGet); 4] = [
             ("group_charged_bytes", "Memory charged to the group", |group| group.charged_bytes),
             ("group_max_bytes", "The group's limit", |group| group.max_bytes),
+            ("group_unclean_bytes", "Memory of the group that its files don't have yet", |group| group.unclean_bytes),
             ("group_peak_bytes", "The most that was ever charged to the group", |group| group.peak_bytes),
         ];
         for (name, help, get) in gauges {
@@ -64,11 +65,12 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
-        let counters: [(&str, &str, GroupGet); 8] = [
+        let counters: [(&str, &str, GroupGet); 9] = [
             ("group_hits", "Page lookups that found the page in memory", |group| group.hits),
             ("group_misses", "Page lookups that loaded the page", |group| group.misses),
             ("group_waits", "Page lookups that waited for another thread's load", |group| group.waits),
             ("group_read_bytes", "Bytes read from files", |group| group.bytes_in),
+            ("group_written_bytes", "Bytes written to files", |group| group.bytes_out),
             ("group_evictions", "Pages evicted", |group| group.evictions),
             ("group_refaults", "Pages loaded again after an eviction", |group| group.refaults),
             ("group_errors", "Loads that failed", |group| group.errors),
@@ -84,10 +86,13 @@ impl Stats {
     }
 
     fn register_files(&self, registry: &mut Registry) {
-        let counters: [(&str, &str, FileGet); 5] = [
+        let counters: [(&str, &str, FileGet); 8] = [
             ("file_hits", "Page lookups that found the page in memory", |file| file.hits),
             ("file_misses", "Page lookups that loaded the page", |file| file.misses),
             ("file_read_bytes", "Bytes read from the file", |file| file.bytes_in),
+            ("file_written_bytes", "Bytes written to the file", |file| file.bytes_out),
+            ("file_write_requests", "Requests that they were written in", |file| file.write_requests),
+            ("file_write_errors", "Times that writing back failed", |file| file.write_errors),
             ("file_evictions", "Pages of the file evicted", |file| file.evictions),
             ("file_errors", "Loads that failed", |file| file.errors),
         ];

@@ -10,7 +10,7 @@
 use sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
-use frames::{Frames, IsolatedFrame, OwnedFrame};
+use frames::{Frames, IsolatedFrame, OwnedFrame, Refused};
 
 use crate::group_lists::{BATCH_MAX, Batch, Cut, Orphans, Rank};
 use crate::group_state::GroupState;
@@ -40,7 +40,7 @@ struct Sorting {
 }
 
 impl Sorting {
-    /// The page keeps its place in main, at `level`'s hot end.
+    /// The page stays, at the hot end of the list that `rank` says.
     fn stay(&mut self, frames: &Frames, frame: IsolatedFrame, rank: Rank) {
         rank.give(frames, &frame);
         self.stay.push(frame);
@@ -105,15 +105,17 @@ impl Manager {
         Pass { freed: freed + orphans.count as usize, looked_at }
     }
 
-    /// Evicts the victims; those that are pinned stay.
+    /// Evicts the victims; those that are pinned, or that their file doesn't have, stay.
     fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> usize {
         let mut evicted = ArrayVec::<_, VICTIMS_MAX>::new();
         for frame in std::mem::take(&mut sorting.victims) {
             match self.evict(group, frame) {
                 Ok(frame) => evicted.push(frame),
-                Err(pinned) => {
-                    let level = Rank::of(&self.frames, pinned.id()).level;
-                    sorting.stay(&self.frames, pinned, Rank::main(level));
+                Err(Refused { frame, unclean }) => {
+                    let level = Rank::of(&self.frames, frame.id()).level;
+                    // What its file doesn't have yet goes round once more; pinned is in use.
+                    let rank = if unclean { Rank::cold(level) } else { Rank::main(level) };
+                    sorting.stay(&self.frames, frame, rank);
                 }
             }
         }
@@ -122,7 +124,7 @@ impl Manager {
     }
 
     /// Evicts an isolated page, leaving its shadow.
-    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, IsolatedFrame> {
+    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, Refused> {
         let level = Rank::of(&self.frames, frame.id()).level;
         self.frames.evict(frame, group.shadow(level))
     }

@@ -22,6 +22,11 @@ pub(crate) struct Counters {
     /// The group's clock, too: see `shadow`.
     pub(crate) evictions: AtomicU64,
     pub(crate) errors: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    /// Of a file.
+    pub(crate) write_requests: AtomicU64,
+    /// Of a file.
+    pub(crate) write_errors: AtomicU64,
     pub(crate) direct_reclaims: AtomicU64,
 }
 
@@ -40,6 +45,9 @@ impl Counters {
             waits: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            write_requests: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
             direct_reclaims: AtomicU64::new(0),
         })
     }
@@ -107,6 +115,10 @@ pub struct GroupStats {
     pub waits: u64,
     /// Bytes read from files.
     pub bytes_in: u64,
+    /// Bytes of whole pages written to files, and synced.
+    pub bytes_out: u64,
+    /// What its files don't have yet, or may lose in a power cut.
+    pub unclean_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
     /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
@@ -134,6 +146,14 @@ pub struct FileStats {
     pub waits: u64,
     /// Bytes read from the file.
     pub bytes_in: u64,
+    /// Bytes written to the file.
+    pub bytes_out: u64,
+    /// Requests that they were written in.
+    pub write_requests: u64,
+    /// What the file doesn't have yet, or may lose in a power cut.
+    pub unclean_bytes: u64,
+    /// Times that writing back, or a sync, failed.
+    pub write_errors: u64,
     /// Pages evicted.
     pub evictions: u64,
     /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
@@ -167,13 +187,13 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10}",
-            "group", "charged", "max", "hits", "misses", "hit rate", "in", "evictions", "refaults"
+            "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "group", "charged", "max", "hits", "misses", "hit rate", "in", "out", "unclean", "evictions", "refaults"
         )?;
         for group in &self.groups {
             writeln!(
                 f,
-                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>7.2}% {:>10} {:>10} {:>10}",
+                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>7.2}% {:>10} {:>10} {:>10} {:>10} {:>10}",
                 group.name,
                 size(group.charged_bytes),
                 size(group.max_bytes),
@@ -181,6 +201,8 @@ impl fmt::Display for Stats {
                 group.misses,
                 100.0 * group.hit_rate(),
                 size(group.bytes_in),
+                size(group.bytes_out),
+                size(group.unclean_bytes),
                 group.evictions,
                 group.refaults,
             )?;
@@ -188,12 +210,14 @@ impl fmt::Display for Stats {
         for file in &self.files {
             writeln!(
                 f,
-                "{}: {}, {} hits, {} misses, {} read, {} evictions",
+                "{}: {}, {} hits, {} misses, {} read, {} written, {} unclean, {} evictions",
                 file.path.display(),
                 size(file.len),
                 file.hits,
                 file.misses,
                 size(file.bytes_in),
+                size(file.bytes_out),
+                size(file.unclean_bytes),
                 file.evictions
             )?;
         }

@@ -1,0 +1,151 @@
+//! How much may differ from its file, and how writers are slowed down before it gets there.
+//!
+//! A page that its file doesn't have can't be evicted, so at most half of a group's limit, and of the budget, should be
+//! such *unclean* pages. From half of that on, the flusher writes (`flusher`), and writers are slowed down, the more the
+//! nearer they come: each page that they make unclean costs them time, which they sleep off a few milliseconds at a time.
+//! What a page costs follows from how fast pages have been written back lately, so that writers settle at the pace of the
+//! disk somewhere between the two marks. (As Linux's `balance_dirty_pages` does, without its estimates per device.)
+
+use std::time::Duration;
+
+use sync::atomic::{AtomicU64, Ordering};
+use sync::thread::sleep;
+
+use crate::error::Error;
+use crate::file::Handle;
+use crate::file_state::FileState;
+use crate::group_state::GroupState;
+use crate::manager::Manager;
+
+/// Unclean pages, of a group, a file or all. It may be below zero for a moment: a page may be counted out before it was
+/// counted in.
+#[derive(Debug, Default)]
+pub(crate) struct Unclean(AtomicU64);
+
+impl Unclean {
+    pub(crate) fn get(&self) -> u64 {
+        let pages = self.0.load(Ordering::Relaxed);
+        if pages > u64::MAX / 2 { 0 } else { pages }
+    }
+
+    /// Says whether it is the first.
+    fn add(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    fn remove(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The most that should be unclean, as a share of the limit: a half.
+const MAX_SHIFT: u32 = 1;
+/// Writers sleep when they owe so much,
+const DEBT_MIN: Duration = Duration::from_millis(4);
+/// and no longer than this at a time.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// A writer waits so often for room before it writes beyond the mark, which then is no limit.
+const WAITS_MAX: u32 = 100;
+/// Pages a second that are taken for granted before any were written back.
+const RATE_AT_START: u64 = 50_000;
+
+/// How fast pages are written back.
+#[derive(Debug)]
+pub(crate) struct Rate(AtomicU64);
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self(AtomicU64::new(RATE_AT_START))
+    }
+}
+
+impl Rate {
+    /// Takes `pages` in `time` into account. Relaxed, also below: an estimate.
+    pub(crate) fn measured(&self, pages: u64, time: Duration) {
+        let now = pages as f64 / time.as_secs_f64().max(1e-6);
+        let before = self.0.load(Ordering::Relaxed) as f64;
+        self.0.store((before * 0.75 + now * 0.25).max(1.0) as u64, Ordering::Relaxed);
+    }
+
+    fn page_ns(&self) -> f64 {
+        1e9 / self.0.load(Ordering::Relaxed).max(1) as f64
+    }
+}
+
+impl Manager {
+    /// Counts a page that has just become unclean.
+    pub(crate) fn became_unclean(&self, file: &FileState, group: u32) {
+        if file.unclean.add() {
+            file.unclean_since_ms.store(self.now_ms(), Ordering::Relaxed);
+            // From now on it has to be written some time: the flusher, which may sleep for good, has to know.
+            if self.unclean.get() == 0 {
+                self.flushers.ring();
+            }
+        }
+        self.unclean.add();
+        if let Some(group) = self.groups.get(group) {
+            group.unclean.add();
+        }
+    }
+
+    /// Counts a page that isn't unclean any more.
+    pub(crate) fn became_clean(&self, file: &FileState, group: Option<&GroupState>) {
+        file.unclean.remove();
+        self.unclean.remove();
+        if let Some(group) = group {
+            group.unclean.remove();
+        }
+    }
+
+    /// Unclean pages as a share of what there should be at most: the group's, or all if that is more.
+    pub(crate) fn unclean_share(&self, group: &GroupState) -> f64 {
+        let share = |unclean: u64, max: u64| unclean as f64 / (max >> MAX_SHIFT).max(1) as f64;
+        let all = share(self.unclean.get(), self.frames.budget().max() / self.frames.page_size() as u64);
+        share(group.unclean.get(), group.max()).max(all)
+    }
+
+    /// Before a page is made unclean: waits while there are too many.
+    ///
+    /// # Errors
+    /// [`Error::WriteFailed`] if there are too many, and this file's can't be written.
+    pub(crate) fn wait_for_clean(&self, handle: &Handle) -> Result<(), Error> {
+        for _ in 0..WAITS_MAX {
+            if self.unclean_share(handle.group.state()) < 1.0 {
+                return Ok(());
+            }
+            if let Some(error) = handle.file.latch.failing() {
+                return Err(Error::WriteFailed { path: handle.file.path.clone(), error });
+            }
+            self.flushers.ring();
+            sleep(PAUSE_MAX / 4);
+        }
+        Ok(())
+    }
+
+    /// After a page was made unclean: slows the writer down if it has to be.
+    pub(crate) fn pace(&self, handle: &Handle) {
+        let share = self.unclean_share(handle.group.state());
+        if share < 0.5 {
+            return;
+        }
+        self.flushers.ring();
+        // Nothing at the mark at which writing back starts; the disk's pace half way to the other, where it settles if
+        // there is one writer.
+        let ns = self.rate.page_ns() * (share - 0.5) * 4.0;
+        let debt = handle.debt_ns.fetch_add(ns as u64, Ordering::Relaxed) + ns as u64;
+        if debt >= DEBT_MIN.as_nanos() as u64 {
+            handle.debt_ns.fetch_sub(debt, Ordering::Relaxed);
+            sleep(Duration::from_nanos(debt).min(PAUSE_MAX));
+        }
+    }
+
+    /// Whether the flusher should write now: some group, or all, is half way to the mark.
+    pub(crate) fn has_much_unclean(&self) -> bool {
+        self.groups.any(|group| self.unclean_share(group) >= 0.5)
+    }
+
+    /// Milliseconds since the beginning.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.elapsed().as_millis() as u64
+    }
+}

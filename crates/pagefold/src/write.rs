@@ -1,0 +1,343 @@
+//! The way of a write: page by page into memory, from where it is written back some time.
+//!
+//! - A page that is written as a whole, or that its file has nothing of, isn't read first.
+//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows after the bytes are there, and
+//!   pages beyond the end that are still in memory, read when the file was longer, go before that.
+//! - L2. Writes within the file don't take turns with `set_len`: they look at the length again once they have the page,
+//!   or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is before the
+//!   cut, and cut off, or after it, and goes past the end.
+//!
+//! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
+
+use std::time::Duration;
+
+use frames::{BeginLoad, BeginWrite, Detach, Labels, PageState, Writing};
+use sync::atomic::{Backoff, Ordering};
+use sync::thread::sleep;
+
+use crate::error::Error;
+use crate::file::Handle;
+use crate::file_state::FileState;
+use crate::group_lists::Rank;
+use crate::page_mut::PageMut;
+use crate::shadow::Level;
+use crate::stats::Counters;
+
+/// How often a page is found pinned or being written to while that may be over in moments,
+const SPINS: u32 = 20;
+/// and how often after that, a millisecond apart.
+const WAITS_MAX: u32 = 4_000;
+
+/// What came of writing to one page.
+enum Written {
+    Done,
+    /// The file has become shorter: the bytes lie past its end.
+    PastEnd,
+}
+
+impl Handle {
+    /// The whole of [`File::write_at`](crate::File::write_at).
+    pub(crate) fn write_pages(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.check_writable()?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let capacity = self.file.map.pages() << self.file.page_shift();
+        let fits = offset.checked_add(buf.len() as u64).filter(|&end| end <= capacity);
+        let end = fits.ok_or_else(|| self.file.too_large(offset))?;
+        let mut at = offset;
+        while at < end {
+            let page_end = ((at >> self.file.page_shift()) + 1) << self.file.page_shift();
+            let piece = &buf[(at - offset) as usize..(end.min(page_end) - offset) as usize];
+            self.write_piece(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes within one page.
+    fn write_piece(&self, piece: &[u8], at: u64) -> Result<(), Error> {
+        let manager = &*self.file.manager;
+        manager.wait_for_clean(self)?;
+        let end = at + piece.len() as u64;
+        if end > self.file.len() || matches!(self.write_page(piece, at, Some(end))?, Written::PastEnd) {
+            let _turn = self.file.extension.lock();
+            self.file.forget_beyond_end(at..end)?;
+            self.write_page(piece, at, None)?;
+            self.file.grow_to(end);
+        }
+        manager.pace(self);
+        Ok(())
+    }
+
+    /// Writes bytes within one page, if the file reaches to `within`.
+    fn write_page(&self, piece: &[u8], at: u64, within: Option<u64>) -> Result<Written, Error> {
+        let file = &*self.file;
+        let page = at >> file.page_shift();
+        let start = page << file.page_shift();
+        let past_end = || within.is_some_and(|end| end > file.len());
+        let mut patience = Patience::default();
+        loop {
+            match file.map.begin_write(page) {
+                BeginWrite::Begun(mut writing) => {
+                    if past_end() {
+                        return Ok(Written::PastEnd); // L2
+                    }
+                    let was_clean = writing.write((at - start) as usize, piece);
+                    let group = writing.group();
+                    drop(writing);
+                    if was_clean {
+                        file.manager.became_unclean(file, group);
+                    }
+                    self.hits.counter.add(1);
+                    return Ok(Written::Done);
+                }
+                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
+                BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
+                BeginWrite::Absent if self.needs_reading(piece, at) => self.bring_in(page)?,
+                BeginWrite::Absent => {
+                    if let Some(written) = self.make_page(piece, at, past_end)? {
+                        return Ok(written);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the file has bytes of the page, which isn't in memory, besides those that `piece` overwrites.
+    fn needs_reading(&self, piece: &[u8], at: u64) -> bool {
+        let file = &*self.file;
+        let start = at >> file.page_shift() << file.page_shift();
+        let end = file.len().min(start + file.page_bytes());
+        start < file.disk_len() && (at > start || at + (piece.len() as u64) < end)
+    }
+
+    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. `None` if it is there by now.
+    fn make_page(&self, piece: &[u8], at: u64, past_end: impl Fn() -> bool) -> Result<Option<Written>, Error> {
+        let (file, group) = (&*self.file, self.group.state());
+        let page = at >> file.page_shift();
+        if file.map.state(page) == PageState::Loading {
+            let _ = file.map.wait(page); // If that load failed, we don't need it.
+            return Ok(None);
+        }
+        let frame = file.manager.take_frame(group)?;
+        let loading = match file.map.begin_load(page) {
+            BeginLoad::Begun(loading) => loading,
+            BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
+            BeginLoad::NoRoom => {
+                drop(frame);
+                file.manager.make_room(group)?;
+                return Ok(None);
+            }
+        };
+        if past_end() {
+            return Ok(Some(Written::PastEnd)); // L2; dropped, the load is none.
+        }
+        if self.needs_reading(piece, at) {
+            return Ok(None); // Meanwhile somebody wrote to the page, and it was written back and evicted.
+        }
+        let offset = (at - (page << file.page_shift())) as usize;
+        frame.fill(|bytes| {
+            if piece.len() < bytes.len() {
+                bytes.zero_from(0);
+            }
+            bytes.copy_from(offset, piece);
+        });
+        let (level, refault) = group.welcome(loading.shadow());
+        let level = if self.is_sequential() { Level::default() } else { level };
+        file.counters.made(refault);
+        group.counters.made(refault);
+        let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits() };
+        let isolated = loading.publish_dirty(frame.into_frame(), labels);
+        file.manager.became_unclean(file, group.id);
+        file.manager.enter(group, isolated);
+        Ok(Some(Written::Done))
+    }
+
+    /// The whole of [`File::page_mut`](crate::File::page_mut).
+    pub(crate) fn change_page(&self, page: u64) -> Result<PageMut<'_>, Error> {
+        let file = &*self.file;
+        self.check_writable()?;
+        file.manager.wait_for_clean(self)?;
+        let start = page.checked_mul(file.page_bytes()).ok_or_else(|| self.past_end(u64::MAX, 1))?;
+        let mut patience = Patience::default();
+        loop {
+            if start >= file.len() {
+                return Err(self.past_end(start, 1));
+            }
+            match file.map.begin_write(page) {
+                BeginWrite::Begun(writing) => {
+                    let len = file.len().saturating_sub(start).min(file.page_bytes());
+                    if len > 0 {
+                        return Ok(PageMut::new(self, writing, len as usize));
+                    }
+                }
+                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
+                BeginWrite::Absent => self.bring_in(page)?,
+            }
+        }
+    }
+}
+
+/// Waiting for a page that others use: moments at first, then in sleep, and not for ever.
+#[derive(Default)]
+pub(crate) struct Patience {
+    backoff: Backoff,
+}
+
+impl Patience {
+    /// # Errors
+    /// `busy`, when it has taken seconds.
+    pub(crate) fn wait(&mut self, busy: impl FnOnce() -> Error) -> Result<(), Error> {
+        if self.backoff.turns() >= SPINS {
+            if self.backoff.turns() > SPINS + WAITS_MAX {
+                return Err(busy());
+            }
+            sleep(Duration::from_millis(1));
+        }
+        self.backoff.wait();
+        Ok(())
+    }
+}
+
+impl FileState {
+    /// The whole of [`File::set_len`](crate::File::set_len).
+    pub(crate) fn set_len(&self, len: u64) -> Result<(), Error> {
+        let read_only = || Error::ReadOnly { path: self.path.clone() };
+        let writer = self.writer().ok_or_else(read_only)?;
+        if len > self.map.pages() << self.page_shift() {
+            return Err(self.too_large(len));
+        }
+        let _turn = self.extension.lock();
+        // So that nothing is on its way to the file that would make it longer again.
+        let _no_write_back = self.writeback.pause();
+        let before = self.len();
+        if len >= before {
+            self.forget_beyond_end(before..len)?;
+            writer.set_len(len).map_err(|error| self.write_failed(error))?;
+            self.disk_len.store(len, Ordering::Release);
+            self.grow_to(len);
+            return Ok(());
+        }
+        self.shrink_to(len);
+        let cut_page = len.div_ceil(self.page_bytes());
+        let restore = |error| {
+            self.grow_to(before);
+            Err(error)
+        };
+        // While something can still be refused.
+        if let Some(page) = self.map.pages_in_memory(cut_page..self.map.pages()).find(|&page| self.is_pinned(page)) {
+            return restore(self.page_busy(page));
+        }
+        if let Err(error) = writer.set_len(len) {
+            return restore(self.write_failed(error));
+        }
+        self.disk_len.store(len, Ordering::Release);
+        self.drop_pages(cut_page..self.map.pages())?;
+        self.zero_tail(len)
+    }
+
+    fn is_pinned(&self, page: u64) -> bool {
+        // Whoever only looks at the page pins it for moments.
+        let mut backoff = Backoff::new();
+        loop {
+            match self.map.begin_write(page) {
+                BeginWrite::Pinned | BeginWrite::Busy if backoff.turns() < SPINS => backoff.wait(),
+                BeginWrite::Pinned | BeginWrite::Busy => return true,
+                BeginWrite::Begun(_) | BeginWrite::Absent => return false,
+            }
+        }
+    }
+
+    /// Zeroes what the last page has past `len`.
+    fn zero_tail(&self, len: u64) -> Result<(), Error> {
+        let page = len >> self.page_shift();
+        let tail = (len & (self.page_bytes() - 1)) as usize;
+        let mut patience = Patience::default();
+        while tail > 0 {
+            match self.map.begin_write(page) {
+                BeginWrite::Begun(mut writing) => {
+                    self.count(writing.zero_from(tail), &writing);
+                    break;
+                }
+                BeginWrite::Absent if self.map.state(page) == PageState::Loading => {
+                    let _ = self.map.wait(page);
+                }
+                BeginWrite::Absent => break,
+                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| self.page_busy(page))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, was_clean: bool, writing: &Writing<'_>) {
+        if was_clean {
+            self.manager.became_unclean(self, writing.group());
+        }
+    }
+
+    /// Has pages leave memory, whatever they hold.
+    fn drop_pages(&self, pages: std::ops::Range<u64>) -> Result<(), Error> {
+        for page in self.map.pages_in_memory(pages) {
+            let mut patience = Patience::default();
+            while !self.drop_page_if(page, true) {
+                patience.wait(|| self.page_busy(page))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the file grows by `range`, which starts at its end or after: pages that were read, or written to, when it
+    /// was longer must not come back with what they had.
+    fn forget_beyond_end(&self, range: std::ops::Range<u64>) -> Result<(), Error> {
+        let first = self.len().div_ceil(self.page_bytes());
+        let end = range.end.div_ceil(self.page_bytes());
+        if first < end { self.drop_pages(first..end) } else { Ok(()) }
+    }
+
+    /// Takes a page out of memory. False if it is pinned or in use, or if its file doesn't have it and it isn't to be
+    /// discarded.
+    pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> bool {
+        let manager = &*self.manager;
+        let frames = &*manager.frames;
+        let mut backoff = Backoff::new();
+        loop {
+            match self.map.detach(page, 0, discard) {
+                Detach::Vacant => return true,
+                Detach::Orphaned { group, discarded } => {
+                    self.discarded(group, discarded);
+                    return true;
+                }
+                Detach::Listed { frame, discarded } => {
+                    let number = frames.group(frame.id());
+                    self.discarded(number, discarded);
+                    if let Some(group) = manager.groups.get(number) {
+                        group.lists.lock().unlink(frames, frame.id());
+                        manager.release(&group, [frame]);
+                    }
+                    return true;
+                }
+                // Whoever has it frozen most often doesn't wait for anything; or it may be somebody who looks at the page
+                // and finds that it isn't the one he wanted.
+                Detach::Busy | Detach::Pinned if backoff.turns() < SPINS => backoff.wait(),
+                Detach::Busy | Detach::Pinned | Detach::Loading | Detach::Unclean => return false,
+            }
+        }
+    }
+
+    fn discarded(&self, group: u32, discarded: bool) {
+        if discarded {
+            self.manager.became_clean(self, self.manager.groups.get(group).as_deref());
+        }
+    }
+}
+
+impl Counters {
+    /// Counts a page made without reading.
+    fn made(&self, refault: bool) {
+        self.misses.add(1);
+        if refault {
+            self.refaults.add(1);
+        }
+    }
+}
