@@ -4,18 +4,24 @@
 //! fail, then call 2, and so on, until [`FaultyBackend::calls`] says that the call it named was never made.
 //!
 //! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer past the bytes
-//! delivered is overwritten with [`RUBBISH`], so whoever forgets to zero or refill it shows it to the reader.
+//! delivered is overwritten with [`RUBBISH`], so whoever forgets to zero or refill it shows it to the reader. A failed
+//! write has written some of its sectors from the front, how many being chosen by the number of the call: perhaps none,
+//! perhaps all. The other calls, when they fail, have done nothing.
 
 use std::path::Path;
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
+use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
 use crate::{Access, Backend, BackingFile, Fault, FaultKind, Identity, IoError, Schedule};
 
 /// What failed reads leave behind.
 const RUBBISH: [u8; 64] = [0xdb; 64];
+
+/// What failed writes write in units of, as disks do.
+const SECTOR: usize = 512;
 
 /// A backend some of whose calls fail. Clones share their schedule and their counts, so a test keeps one and gives
 /// the other away.
@@ -34,13 +40,28 @@ pub enum Call {
     Len,
     /// [`BackingFile::read`].
     Read,
+    /// [`BackingFile::write`].
+    Write,
+    /// [`BackingFile::sync`].
+    Sync,
+    /// [`BackingFile::set_len`].
+    SetLen,
+}
+
+impl Call {
+    const COUNT: usize = 6;
+
+    /// Whether it can be short.
+    fn transfers(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
 }
 
 /// The counters are `Relaxed`: they are read when the calls are over, and whoever waited for that sees them.
 #[derive(Default)]
 struct Faults {
     plan: Mutex<Plan>,
-    calls: [AtomicU64; 3],
+    calls: [AtomicU64; Call::COUNT],
     fired: [AtomicU64; FaultKind::ALL.len()],
 }
 
@@ -49,8 +70,8 @@ struct Plan {
     schedule: Schedule,
     /// Calls since the schedule was set.
     calls: u64,
-    /// What the next read fails with.
-    pending: Option<i32>,
+    /// What the next call of each kind fails with.
+    pending: [Option<i32>; Call::COUNT],
 }
 
 impl FaultyBackend {
@@ -64,7 +85,7 @@ impl FaultyBackend {
 
     /// Goes on with another schedule, whose call 1 is the next one. Counts of faults go on.
     pub fn set_schedule(&self, schedule: Schedule) {
-        *self.faults.plan.lock() = Plan { schedule, calls: 0, pending: None };
+        *self.faults.plan.lock() = Plan { schedule, ..Plan::default() };
     }
 
     /// Calls seen since the schedule was set, failed ones included. Below N, call N was never made.
@@ -93,29 +114,26 @@ impl FaultyBackend {
 }
 
 impl Faults {
-    /// Counts a call, and says what is to happen to it.
-    fn next(&self, call: Call) -> Option<Fault> {
+    /// Counts a call, and says its number and what is to happen to it.
+    fn next(&self, call: Call) -> (u64, Option<Fault>) {
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
         let mut plan = self.plan.lock();
         plan.calls += 1;
-        let fault = plan.schedule.fault(plan.calls);
-        if call != Call::Read {
-            return fault;
+        let mut fault = plan.schedule.fault(plan.calls);
+        let pending = &mut plan.pending[call as usize];
+        if let Some(errno) = pending.take() {
+            fault = Some(Fault::Errno(errno));
+        } else if let Some(Fault::ShortThenErrno(_, errno)) = fault {
+            *pending = Some(errno).filter(|_| call.transfers());
         }
-        if let Some(errno) = plan.pending.take() {
-            return Some(Fault::Errno(errno));
-        }
-        if let Some(Fault::ShortThenErrno(_, errno)) = fault {
-            plan.pending = Some(errno);
-        }
-        fault
+        (plan.calls, fault)
     }
 
     fn count(&self, kind: FaultKind) {
         self.fired[kind.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The error that `fault` is, counted; none if it is a short read.
+    /// The error that `fault` is, counted; none if it is a short read or write.
     fn error(&self, fault: Fault) -> Result<(), IoError> {
         let (kind, error) = match fault {
             Fault::Interrupted => (FaultKind::Interrupted, IoError::INTERRUPTED),
@@ -133,7 +151,7 @@ impl Faults {
 
     /// [`next`](Self::next) for a call that can't be short.
     fn check(&self, call: Call) -> Result<(), IoError> {
-        self.next(call).map_or(Ok(()), |fault| self.error(fault))
+        self.next(call).1.map_or(Ok(()), |fault| self.error(fault))
     }
 }
 
@@ -164,7 +182,7 @@ impl BackingFile for FaultyFile {
     }
 
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        let fault = self.faults.next(Call::Read);
+        let (_, fault) = self.faults.next(Call::Read);
         if let Some(fault) = fault {
             self.faults.error(fault).inspect_err(|_| spoil(into, 0))?;
         }
@@ -178,6 +196,41 @@ impl BackingFile for FaultyFile {
             _ => Ok(n),
         }
     }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let (call, fault) = self.faults.next(Call::Write);
+        let most = match fault {
+            Some(Fault::Short(most) | Fault::ShortThenErrno(most, _)) if most < len => {
+                self.faults.count(FaultKind::Short);
+                most
+            }
+            Some(fault) => {
+                self.faults.error(fault).inspect_err(|_| {
+                    // Whether it can be done doesn't matter: the write has failed.
+                    let _ = self.inner.write(offset, from, written_by_failure(call, len));
+                })?;
+                len
+            }
+            None => len,
+        };
+        self.inner.write(offset, from, most)
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.faults.check(Call::Sync)?;
+        self.inner.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.faults.check(Call::SetLen)?;
+        self.inner.set_len(len)
+    }
+}
+
+/// How much a failed write of `len` bytes has written.
+fn written_by_failure(call: u64, len: usize) -> usize {
+    let sectors = len.div_ceil(SECTOR) as u64;
+    usize::try_from(mix(call) % (sectors + 1)).unwrap_or(0).saturating_mul(SECTOR).min(len)
 }
 
 /// Overwrites what follows `from`.
@@ -190,3 +243,7 @@ fn spoil(into: SharedBytes<'_>, from: usize) {
 #[cfg(all(test, not(pagefold_loom)))]
 #[path = "faulty_tests.rs"]
 mod tests;
+
+#[cfg(all(test, not(pagefold_loom)))]
+#[path = "faulty_write_tests.rs"]
+mod write_tests;

@@ -1,19 +1,24 @@
-//! Where the bytes of Pagefold's pages come from.
+//! Where the bytes of Pagefold's pages come from, and go to.
 //!
-//! Everything above this crate sees two traits, [`Backend`] and [`BackingFile`], and one function, [`read_full()`],
-//! which makes a whole read out of the answers that systems give. What stands behind them:
+//! Everything above this crate sees two traits, [`Backend`] and [`BackingFile`], and two functions, [`read_full()`] and
+//! [`write_full()`], which make a whole read or write out of the answers that systems give. What stands behind them:
 //!
 //! | backend | bytes | time | used for |
 //! |---|---|---|---|
 //! | [`Posix`] | the machine's files and disks, past the kernel's page cache if possible | real | the product |
-//! | [`ThreadPool`] | another backend's | real | at most so many reads of the other backend at once |
-//! | [`SimulatedDisk`] | given, or computed from a seed | virtual | tests and experiments that can be repeated |
+//! | [`ThreadPool`] | another backend's | real | at most so many requests of the other backend at once |
+//! | [`SimulatedDisk`] | given, or computed; some lost in power cuts | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
 //!
-//! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying at the same time;
-//! hence no `&mut [u8]` exists anywhere here. The kernel writes through a raw pointer, the others word by word.
+//! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
+//! After one that failed, the system may have dropped what it was given: it has to be given again.
 //!
-//! The only unsafe code is that system call (`pread`) and the lifetime that [`ThreadPool`] hides from its workers.
+//! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying at the same time,
+//! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
+//! here. The kernel has a raw pointer, the others go word by word.
+//!
+//! The only unsafe code is the system calls (`pread`, `pwritev`) and the lifetime that [`ThreadPool`] hides from its
+//! workers.
 #![cfg_attr(pagefold_loom, allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
@@ -30,6 +35,9 @@ mod posix_open;
 mod read_full;
 mod schedule;
 mod simulated;
+mod simulated_contents;
+mod simulated_directory;
+mod simulated_file;
 #[cfg(not(pagefold_loom))]
 mod system_calls;
 mod thread_pool;

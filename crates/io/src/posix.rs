@@ -5,7 +5,7 @@
 //! | file | route |
 //! |---|---|
 //! | its file system or disk takes `O_DIRECT` for aligned pages of 4 KiB | direct: no copy in the kernel |
-//! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]): what was written, once it is synced |
+//! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]); what was written, when synced |
 //! | on tmpfs, ramfs, hugetlbfs | buffered: the kernel's pages *are* the file, and there is nothing to drop |
 //!
 //! Some file systems accept `O_DIRECT` and then refuse the read or write with `EINVAL`, as does a buffer that isn't

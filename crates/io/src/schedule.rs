@@ -11,9 +11,11 @@ pub enum Fault {
     Interrupted,
     /// With `EAGAIN`.
     Again,
-    /// A read brings at most so many bytes. Nothing happens to another call, or to a read that brings no more anyway.
+    /// A read or write moves at most so many bytes. Nothing happens to another call, or to one that would move no more
+    /// anyway.
     Short(usize),
-    /// A read brings at most so many bytes, and the next read of the backend fails with this error number.
+    /// A read or write moves at most so many bytes, and the backend's next one of the same kind fails with this error
+    /// number.
     ShortThenErrno(usize, i32),
 }
 
@@ -26,7 +28,7 @@ pub enum FaultKind {
     Interrupted,
     /// It failed with `EAGAIN`.
     Again,
-    /// It brought fewer bytes than there were.
+    /// It moved fewer bytes than there were.
     Short,
 }
 

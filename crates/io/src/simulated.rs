@@ -2,19 +2,21 @@
 //!
 //! A generated file takes no memory, whatever its length: each of its words is computed from the file's seed and the
 //! word's offset. Lengths change as they do on a real disk: what was cut off and comes back is zeros.
+//!
+//! Files can be written, and what was written is lost as it is on a real disk when the power goes before a sync:
+//! [`SimulatedDisk::power_cut`]. The disk can be full, and it can fail to write back.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use sync::lock::{Mutex, RwLock};
-use sync::random::mix;
+use sync::lock::{Mutex, RwLock, RwLockReadGuard};
+use sync::random::{Random, mix};
 use sync::{Arc, SharedBytes};
 
+use crate::simulated_contents::Contents;
+use crate::simulated_directory::Directory;
+use crate::simulated_file::File;
 use crate::virtual_clock::{Timing, VirtualClock};
 use crate::{Access, Backend, BackingFile, Identity, IoError};
-
-/// Bytes copied at once, on the stack.
-const CHUNK: usize = 512;
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
@@ -29,6 +31,12 @@ pub struct DiskStats {
     pub requests: u64,
     /// Bytes read.
     pub bytes: u64,
+    /// Writes, failed ones included.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Syncs, failed ones included.
+    pub syncs: u64,
     /// Virtual time in which there was at least one request.
     pub busy_ns: u64,
 }
@@ -36,36 +44,25 @@ pub struct DiskStats {
 struct Shared {
     files: Mutex<Directory>,
     meter: Mutex<Meter>,
+    failing: Mutex<Failing>,
+    /// How often the power was cut. Shared by every request, so that a cut is at one moment for all of them.
+    cuts: RwLock<u64>,
 }
 
+/// Syncs that are yet to fail.
 #[derive(Default)]
-struct Directory {
-    files: HashMap<PathBuf, Arc<File>>,
-    added: u64,
+struct Failing {
+    syncs: u64,
+    random: Option<Random>,
 }
 
 struct Meter {
     clock: VirtualClock,
     requests: u64,
     bytes: u64,
-}
-
-struct File {
-    inode: u64,
-    contents: Contents,
-    extent: RwLock<Extent>,
-}
-
-enum Contents {
-    Given(Vec<u8>),
-    Generated { seed: u64, word: fn(u64, u64) -> u64 },
-}
-
-/// The file is `len` bytes long; the contents end at `filled`, and zeros follow. `filled <= len`.
-#[derive(Clone, Copy)]
-struct Extent {
-    len: u64,
-    filled: u64,
+    writes: u64,
+    bytes_written: u64,
+    syncs: u64,
 }
 
 /// The word at `offset`, a multiple of 8, of a file made with [`SimulatedDisk::add_generated`].
@@ -78,8 +75,15 @@ impl SimulatedDisk {
     /// An empty disk, at time 0.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
-        let meter = Meter { clock: VirtualClock::new(timing), requests: 0, bytes: 0 };
-        Self { shared: Arc::new(Shared { files: Mutex::default(), meter: Mutex::new(meter) }) }
+        let clock = VirtualClock::new(timing);
+        let meter = Meter { clock, requests: 0, bytes: 0, writes: 0, bytes_written: 0, syncs: 0 };
+        let shared = Shared {
+            files: Mutex::new(Directory::new()),
+            meter: Mutex::new(meter),
+            failing: Mutex::default(),
+            cuts: RwLock::new(0),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Makes a file with these bytes. A file that had the name lives on for those who have it open.
@@ -100,32 +104,51 @@ impl SimulatedDisk {
     }
 
     fn add(&self, path: PathBuf, len: u64, contents: Contents) {
-        let mut directory = self.shared.files.lock();
-        directory.added += 1;
-        let file = File { inode: directory.added, contents, extent: RwLock::new(Extent { len, filled: len }) };
-        directory.files.insert(path, Arc::new(file));
+        self.shared.files.lock().add(path, contents, len);
     }
 
-    /// Shortens a file to `len` bytes; a shorter one stays as it is.
+    /// Shortens a file to `len` bytes, as another process would; a shorter one stays as it is.
     ///
     /// # Errors
     /// `ENOENT`.
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) -> Result<(), IoError> {
-        let file = self.find(path.as_ref())?;
-        let mut extent = file.extent.write();
-        *extent = Extent { len: extent.len.min(len), filled: extent.filled.min(len) };
+        self.find(path.as_ref())?.set_len(|now| now.min(len));
         Ok(())
     }
 
-    /// Lengthens a file to `len` bytes, with zeros; a longer one stays as it is.
+    /// Lengthens a file to `len` bytes, with zeros, as another process would; a longer one stays as it is.
     ///
     /// # Errors
     /// `ENOENT`.
     pub fn grow(&self, path: impl AsRef<Path>, len: u64) -> Result<(), IoError> {
-        let file = self.find(path.as_ref())?;
-        let mut extent = file.extent.write();
-        extent.len = extent.len.max(len);
+        self.find(path.as_ref())?.set_len(|now| now.max(len));
         Ok(())
+    }
+
+    /// Pages of 4 KiB that weren't in the files when they were given to the disk can be written as far as they fit in
+    /// `bytes`, all files together; `ENOSPC` is the answer then. Files that are cut off, and more capacity, make room.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.shared.files.lock().set_capacity(bytes / 4096);
+    }
+
+    /// Has the next `count` syncs fail with `EIO`, for the reason that such things have: each sector written since the
+    /// last sync may be lost, and then reads give what was there before. The seed says which.
+    pub fn fail_syncs(&self, count: u64, seed: u64) {
+        *self.shared.failing.lock() = Failing { syncs: count, random: Some(Random::seeded(seed)) };
+    }
+
+    /// Cuts the power, and gives it back. For each file, since it was last synced:
+    ///
+    /// - of each sector of 512 bytes that was written, one version is there, or what was there before;
+    /// - the length is one of those that it had; bytes below all of them that weren't written are untouched;
+    /// - what was cut off and came back is zeros, or what was there before;
+    /// - a file that was made, and not synced, may be gone.
+    ///
+    /// The seed says which. Whoever has a file open gets `EIO` from now on, and can open it again.
+    pub fn power_cut(&self, seed: u64) {
+        let mut cuts = self.shared.cuts.write();
+        *cuts += 1;
+        self.shared.files.lock().power_cut(seed);
     }
 
     /// The disk's time: when the last request that came ends.
@@ -143,11 +166,18 @@ impl SimulatedDisk {
     #[must_use]
     pub fn stats(&self) -> DiskStats {
         let meter = self.shared.meter.lock();
-        DiskStats { requests: meter.requests, bytes: meter.bytes, busy_ns: meter.clock.busy_ns() }
+        DiskStats {
+            requests: meter.requests,
+            bytes: meter.bytes,
+            writes: meter.writes,
+            bytes_written: meter.bytes_written,
+            syncs: meter.syncs,
+            busy_ns: meter.clock.busy_ns(),
+        }
     }
 
     fn find(&self, path: &Path) -> Result<Arc<File>, IoError> {
-        self.shared.files.lock().files.get(path).cloned().ok_or(IoError::NOT_FOUND)
+        self.shared.files.lock().find(path)
     }
 }
 
@@ -163,16 +193,31 @@ impl Backend for SimulatedDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
-        if access.writes() {
-            return Err(IoError::INVALID); // Until it is built.
-        }
-        Ok(Box::new(OpenFile { file: self.find(path)?, shared: Arc::clone(&self.shared) }))
+        let cuts = *self.shared.cuts.read();
+        let file = self.shared.files.lock().open(path, access)?;
+        Ok(Box::new(OpenFile { file, shared: Arc::clone(&self.shared), writable: access.writes(), cuts }))
     }
 }
 
 struct OpenFile {
     file: Arc<File>,
     shared: Arc<Shared>,
+    writable: bool,
+    /// Cuts of power before the file was opened.
+    cuts: u64,
+}
+
+impl OpenFile {
+    /// Keeps the power on; `EIO` if it was off since the file was opened.
+    fn power(&self) -> Result<RwLockReadGuard<'_, u64>, IoError> {
+        let cuts = self.shared.cuts.read();
+        if *cuts == self.cuts { Ok(cuts) } else { Err(IoError::IO) }
+    }
+
+    /// [`power`](Self::power), for changes.
+    fn power_to_write(&self) -> Result<RwLockReadGuard<'_, u64>, IoError> {
+        if self.writable { self.power() } else { Err(IoError::BAD_FILE) }
+    }
 }
 
 impl BackingFile for OpenFile {
@@ -182,10 +227,12 @@ impl BackingFile for OpenFile {
     }
 
     fn len(&self) -> Result<u64, IoError> {
-        Ok(self.file.extent.read().len)
+        let _power = self.power()?;
+        Ok(self.file.len())
     }
 
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+        let _power = self.power()?;
         let n = self.file.read(offset, into);
         let mut meter = self.shared.meter.lock();
         meter.requests += 1;
@@ -193,51 +240,47 @@ impl BackingFile for OpenFile {
         meter.clock.serve(n as u64);
         Ok(n)
     }
-}
 
-impl File {
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> usize {
-        let extent = self.extent.read();
-        let there = usize::try_from(extent.len.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let n = into.len().min(there);
-        let mut chunk = [0; CHUNK];
-        for at in (0..n).step_by(CHUNK) {
-            let part = &mut chunk[..CHUNK.min(n - at)];
-            self.fill(offset + at as u64, extent.filled, part);
-            into.copy_from(at, part);
-        }
-        n
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let _power = self.power_to_write()?;
+        offset.checked_add(len as u64).ok_or(IoError::INVALID)?;
+        let result = self.file.write(offset, from, len);
+        let n = result.unwrap_or(0) as u64;
+        let mut meter = self.shared.meter.lock();
+        meter.writes += 1;
+        meter.bytes_written += n;
+        meter.clock.serve(n);
+        result
     }
 
-    /// Puts the bytes at `offset` into `part`, zeros from `filled` on.
-    fn fill(&self, offset: u64, filled: u64, part: &mut [u8]) {
-        let there = usize::try_from(filled.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let (bytes, zeros) = part.split_at_mut(there.min(part.len()));
-        zeros.fill(0);
-        match &self.contents {
-            Contents::Given(given) => {
-                let at = usize::try_from(offset).unwrap_or(usize::MAX);
-                if let Some(given) = given.get(at..).and_then(|rest| rest.get(..bytes.len())) {
-                    bytes.copy_from_slice(given);
-                }
-            }
-            Contents::Generated { seed, word } => {
-                let mut at = offset;
-                let mut rest = bytes;
-                while !rest.is_empty() {
-                    let word = word(*seed, at / 8 * 8).to_ne_bytes();
-                    let part = &word[(at % 8) as usize..];
-                    let n = part.len().min(rest.len());
-                    let (now, later) = rest.split_at_mut(n);
-                    now.copy_from_slice(&part[..n]);
-                    at += n as u64;
-                    rest = later;
-                }
-            }
+    fn sync(&self) -> Result<(), IoError> {
+        let _power = self.power_to_write()?;
+        let mut meter = self.shared.meter.lock();
+        meter.syncs += 1;
+        meter.clock.flush();
+        drop(meter);
+        let mut failing = self.shared.failing.lock();
+        if let Failing { syncs: 1.., random: Some(random) } = &mut *failing {
+            self.file.lose_writes(random);
+            failing.syncs -= 1;
+            return Err(IoError::IO);
         }
+        drop(failing);
+        self.file.sync();
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        let _power = self.power_to_write()?;
+        self.file.set_len(|_| len);
+        Ok(())
     }
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
 #[path = "simulated_tests.rs"]
 mod tests;
+
+#[cfg(all(test, not(pagefold_loom)))]
+#[path = "power_cut_tests.rs"]
+mod power_cut_tests;

@@ -1,4 +1,4 @@
-//! Reads done by a fixed number of threads, so that no more of them are under way at once.
+//! Reads, writes and syncs done by a fixed number of threads, so that no more of them are under way at once.
 //!
 //! A caller takes one of a fixed number of *seats*, puts its request there, and sleeps until the seat has the answer.
 //!
@@ -6,14 +6,15 @@
 //! |---|---|---|
 //! | `Free` | a caller with a request | `Waiting`, and its number goes to the end of `line` |
 //! | `Waiting` | the worker that takes the number from `line` | `Running` |
-//! | `Running` | that worker, when the read is over | `Answered` |
+//! | `Running` | that worker, when the request is done | `Answered` |
 //! | `Answered` | the caller | `Free` |
 //!
 //! - T1. A seat belongs to one caller from `Free` to `Free`. All of it is under one lock, which nobody holds while
-//!   reading.
-//! - T2. A worker has the bytes of a request between `Waiting` and `Answered`, and no copy of them afterwards.
-//! - T3. The caller that the bytes are borrowed from doesn't leave [`Queue::read`] before its seat is `Answered`: not
-//!   by unwinding either, which aborts the process.
+//!   reading or writing.
+//! - T2. A worker has what a request borrows, bytes or slices of them, between `Waiting` and `Answered`, and no copy of
+//!   it afterwards.
+//! - T3. The caller that it is borrowed from doesn't leave [`Queue::run`] before its seat is `Answered`: not by
+//!   unwinding either, which aborts the process.
 //! - T4. The pool is closed only when neither it nor a file of it is left, so then there are no callers.
 //!
 //! Threads that have nothing to do sleep. Seats hold the wake-up of their caller, so an answer wakes only that one.
@@ -29,14 +30,15 @@ use sync::{Arc, SharedBytes};
 
 use crate::{Access, Backend, BackingFile, Identity, IoError};
 
-/// A backend whose reads are done by threads of another one's; opening a file and asking its length are not.
+/// A backend whose reads, writes and syncs are those of another one, done by threads. Opening a file, and asking or
+/// setting its length, aren't. A sync keeps a thread for as long as the disk takes.
 pub struct ThreadPool {
     inner: Box<dyn Backend>,
     pool: Arc<Pool>,
 }
 
 impl ThreadPool {
-    /// `threads` threads reading from `inner`, at least one. `queue` requests more than that may wait; who comes later
+    /// `threads` threads using `inner`, at least one. `queue` requests more than that may wait; who comes later
     /// waits for room.
     ///
     /// # Errors
@@ -81,7 +83,19 @@ impl BackingFile for PooledFile {
     }
 
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        self.pool.queue.read(Arc::clone(&self.file), offset, into)
+        self.pool.queue.run(&self.file, Task::Read { offset, into })
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.pool.queue.run(&self.file, Task::Write { offset, from, len })
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.pool.queue.run(&self.file, Task::Sync).map(|_| ())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.file.set_len(len)
     }
 }
 
@@ -95,20 +109,34 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.queue.close();
         for worker in self.workers.drain(..) {
-            // A worker catches what its reads throw, so there is nothing to hear of here.
+            // A worker catches what its requests throw, so there is nothing to hear of here.
             let _ = worker.join();
         }
     }
 }
 
-/// What a read came to: an answer, or a panic that belongs to the caller.
+/// What a request came to: an answer, or a panic that belongs to the caller.
 type Outcome = Result<Result<usize, IoError>, Box<dyn Any + Send>>;
 
-/// A read to be done. The bytes live as long as T2 and T3 say.
+/// What is to be done.
+enum Task<'a> {
+    Read {
+        offset: u64,
+        into: SharedBytes<'a>,
+    },
+    Write {
+        offset: u64,
+        from: &'a [SharedBytes<'a>],
+        len: usize,
+    },
+    /// Comes to 0.
+    Sync,
+}
+
+/// A task, and the file that it is for. What it borrows lives as long as T2 and T3 say.
 struct Request {
     file: Arc<dyn BackingFile>,
-    offset: u64,
-    into: SharedBytes<'static>,
+    task: Task<'static>,
 }
 
 enum Seat {
@@ -152,15 +180,15 @@ impl Queue {
         }
     }
 
-    /// Has a worker read, and waits for it.
-    fn read(&self, file: Arc<dyn BackingFile>, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+    /// Has a worker do the task, and waits for it.
+    fn run(&self, file: &Arc<dyn BackingFile>, task: Task<'_>) -> Result<usize, IoError> {
         let stay = AbortOnUnwind;
-        // SAFETY: only the lifetime changes. A worker uses the bytes before the seat is answered and not afterwards
-        // (T2), and until then this function keeps the borrow (T3): it leaves below `take_answer`, and unwinding from
-        // anywhere before ends in `stay`.
+        // SAFETY: only the lifetime changes. A worker uses what is borrowed before the seat is answered and not
+        // afterwards (T2), and until then this function keeps the borrow (T3): it leaves below `take_answer`, and
+        // unwinding from anywhere before ends in `stay`.
         #[allow(unsafe_code)]
-        let into = unsafe { std::mem::transmute::<SharedBytes<'_>, SharedBytes<'static>>(into) };
-        let seat = self.ask(Request { file, offset, into });
+        let task = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
+        let seat = self.ask(Request { file: Arc::clone(file), task });
         let outcome = self.take_answer(seat);
         std::mem::forget(stay);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
@@ -202,7 +230,7 @@ impl Queue {
     /// A worker's life.
     fn work(&self) {
         while let Some((seat, request)) = self.next() {
-            let outcome = run(request);
+            let outcome = request.run();
             self.state.lock().seats[seat] = Seat::Answered(outcome);
             self.answers[seat].notify_one();
         }
@@ -232,9 +260,16 @@ impl Queue {
     }
 }
 
-/// Does the read. The request is gone when it returns (T2).
-fn run(request: Request) -> Outcome {
-    catch_unwind(AssertUnwindSafe(move || request.file.read(request.offset, request.into)))
+impl Request {
+    /// Does it. The request is gone when this returns (T2).
+    fn run(self) -> Outcome {
+        let Self { file, task } = self;
+        catch_unwind(AssertUnwindSafe(move || match task {
+            Task::Read { offset, into } => file.read(offset, into),
+            Task::Write { offset, from, len } => file.write(offset, from, len),
+            Task::Sync => file.sync().map(|()| 0),
+        }))
+    }
 }
 
 /// Ends the process when dropped, which is to say: when unwound past.

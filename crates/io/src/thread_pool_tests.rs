@@ -4,7 +4,7 @@ use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::time::{Duration, Instant};
 
 use super::*;
-use crate::{SimulatedDisk, Timing, generated_word, read_full};
+use crate::{SimulatedDisk, Timing, generated_word, read_full, write_full};
 
 /// Calls `read` instead of reading.
 struct Custom<F>(Arc<F>);
@@ -143,4 +143,79 @@ fn the_threads_end_with_the_last_handle() {
     assert_eq!(file.read(0, SharedBytes::new(&page())), Ok(0));
     drop(file);
     await_threads(name, 0);
+}
+
+#[test]
+fn many_writers_each_write_their_own_bytes_and_what_was_synced_stays() {
+    let disk = SimulatedDisk::new(Timing::default());
+    let pool = ThreadPool::new(disk.clone(), 3, 2).unwrap();
+    let file = pool.open(Path::new("file"), Access::CreateNew).unwrap();
+    drop(pool);
+    std::thread::scope(|scope| {
+        for caller in 0..8 {
+            let file = &*file;
+            scope.spawn(move || {
+                for i in 0..50 {
+                    let offset = (i * 8 + caller) * 8192;
+                    let words: Vec<_> =
+                        (0..1024).map(|at| AtomicU64::new(generated_word(7, offset + at * 8))).collect();
+                    let slices = [SharedBytes::new(&words[..512]), SharedBytes::new(&words[512..])];
+                    assert_eq!(write_full(file, offset, &slices, 8192), Ok(()));
+                }
+                assert_eq!(file.sync(), Ok(()));
+            });
+        }
+    });
+    disk.power_cut(1);
+    assert_eq!(file.write(0, &[SharedBytes::new(&page())], 4096), Err(IoError::IO));
+    assert_eq!((file.sync(), file.set_len(5)), (Err(IoError::IO), Err(IoError::IO)));
+    let file = disk.open(Path::new("file"), Access::Read).unwrap();
+    assert_eq!(file.len(), Ok(400 * 8192));
+    let words = page();
+    for offset in (0..400 * 8192).step_by(4096) {
+        assert_eq!(read_full(&*file, offset, SharedBytes::new(&words)), Ok(4096));
+        let wanted = |at: usize| generated_word(7, offset + at as u64 * 8);
+        assert!(words.iter().enumerate().all(|(at, word)| word.load(Ordering::Relaxed) == wanted(at)), "at {offset}");
+    }
+}
+
+/// Writes and syncs come from the pool's threads, and may panic there.
+#[test]
+fn writes_and_syncs_are_done_by_the_pool() {
+    struct Panics;
+    impl Backend for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+            Ok(Box::new(Self))
+        }
+    }
+    impl BackingFile for Panics {
+        fn identity(&self) -> Identity {
+            Identity { device: 1, inode: 2 }
+        }
+
+        fn len(&self) -> Result<u64, IoError> {
+            Ok(0)
+        }
+
+        fn read(&self, _: u64, _: SharedBytes<'_>) -> Result<usize, IoError> {
+            Ok(0)
+        }
+
+        fn write(&self, _: u64, _: &[SharedBytes<'_>], _: usize) -> Result<usize, IoError> {
+            panic!("write in {:?}", std::thread::current().name())
+        }
+
+        fn sync(&self) -> Result<(), IoError> {
+            panic!("sync in {:?}", std::thread::current().name())
+        }
+    }
+    let file = ThreadPool::new(Panics, 1, 0).unwrap().open(Path::new(""), Access::Write).unwrap();
+    let thrown = |call: &dyn Fn()| *catch_unwind(AssertUnwindSafe(call)).unwrap_err().downcast::<String>().unwrap();
+    let write = thrown(&|| assert!(file.write(0, &[SharedBytes::new(&page())], 4096).is_ok()));
+    let sync = thrown(&|| assert!(file.sync().is_ok()));
+    assert_eq!([write, sync], ["write", "sync"].map(|call| format!("{call} in Some(\"pagefold-io-0\")")));
 }

@@ -21,12 +21,14 @@ pub struct Timing {
     pub bytes_per_second: u64,
     /// Requests that the disk works on at once; 0 counts as 1.
     pub queue_depth: u32,
+    /// Time that a sync takes once everything before it has ended; nothing else is worked on meanwhile.
+    pub sync_ns: u64,
 }
 
 impl Default for Timing {
     /// An NVMe disk of the middle class, under one synchronous caller.
     fn default() -> Self {
-        Self { latency_ns: 80_000, bytes_per_second: 3_000_000_000, queue_depth: 1 }
+        Self { latency_ns: 80_000, bytes_per_second: 3_000_000_000, queue_depth: 1, sync_ns: 1_000_000 }
     }
 }
 
@@ -74,6 +76,14 @@ impl VirtualClock {
         self.now_ns = self.now_ns.max(end);
     }
 
+    /// Syncs.
+    pub(crate) fn flush(&mut self) {
+        let end = self.now_ns.saturating_add(self.timing.sync_ns);
+        self.now_ns = end;
+        self.channel_free_ns = end;
+        self.lanes_free_ns.fill(end);
+    }
+
     /// Waits until all requests have ended, and so much longer.
     pub(crate) fn idle(&mut self, ns: u64) {
         let then = self.now_ns.saturating_add(ns);
@@ -88,7 +98,8 @@ mod tests {
     use super::*;
 
     fn time(queue_depth: u32, requests: &[u64]) -> u64 {
-        let mut clock = VirtualClock::new(Timing { latency_ns: 100, bytes_per_second: 1_000_000_000, queue_depth });
+        let mut clock =
+            VirtualClock::new(Timing { latency_ns: 100, bytes_per_second: 1_000_000_000, queue_depth, sync_ns: 7 });
         requests.iter().for_each(|&bytes| clock.serve(bytes));
         assert_eq!(clock.busy_ns(), clock.now_ns());
         clock.now_ns()
@@ -110,7 +121,7 @@ mod tests {
 
     #[test]
     fn idle_time_is_not_busy_time() {
-        let mut clock = VirtualClock::new(Timing { latency_ns: 100, bytes_per_second: 0, queue_depth: 2 });
+        let mut clock = VirtualClock::new(Timing { latency_ns: 100, bytes_per_second: 0, queue_depth: 2, sync_ns: 7 });
         clock.serve(1 << 40);
         clock.idle(50);
         clock.serve(1);
@@ -119,8 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_waits_for_all_and_lets_nobody_else_work() {
+        let mut clock =
+            VirtualClock::new(Timing { latency_ns: 100, bytes_per_second: 1_000_000_000, queue_depth: 3, sync_ns: 7 });
+        clock.serve(10);
+        clock.serve(10);
+        clock.flush();
+        assert_eq!(clock.now_ns(), 127);
+        clock.serve(10);
+        assert_eq!((clock.now_ns(), clock.busy_ns()), (237, 237));
+    }
+
+    #[test]
     fn time_saturates() {
-        let mut clock = VirtualClock::new(Timing { latency_ns: u64::MAX, bytes_per_second: 1, queue_depth: 1 });
+        let mut clock =
+            VirtualClock::new(Timing { latency_ns: u64::MAX, bytes_per_second: 1, queue_depth: 1, sync_ns: 7 });
         clock.serve(u64::MAX);
         clock.serve(1);
         clock.idle(1);

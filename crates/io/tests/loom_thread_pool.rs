@@ -34,6 +34,13 @@ impl BackingFile for Offsets {
         into.copy_from(0, &offset.to_ne_bytes());
         Ok(offset as usize)
     }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let mut word = [0; 8];
+        from[0].copy_to(0, &mut word);
+        assert_eq!((u64::from_ne_bytes(word), from[0].len()), (offset, len));
+        Ok(len)
+    }
 }
 
 fn read_one(file: &dyn BackingFile, offset: u64) {
@@ -43,13 +50,18 @@ fn read_one(file: &dyn BackingFile, offset: u64) {
     assert_eq!(words[0].load(Ordering::Relaxed), offset);
 }
 
-fn two_callers(queue: usize) {
+fn write_one(file: &dyn BackingFile, offset: u64) {
+    let words = [AtomicU64::new(offset)];
+    assert_eq!(file.write(offset, &[SharedBytes::new(&words)], 8), Ok(8));
+}
+
+fn two_callers(queue: usize, other_call: fn(&dyn BackingFile, u64)) {
     sync::model(move || {
         let pool = ThreadPool::new(Offsets, 1, queue).unwrap();
         let file: Arc<dyn BackingFile> = Arc::from(pool.open(Path::new(""), Access::Read).unwrap());
         drop(pool);
         let other = Arc::clone(&file);
-        let caller = thread::spawn("caller", move || read_one(&*other, 8)).unwrap();
+        let caller = thread::spawn("caller", move || other_call(&*other, 8)).unwrap();
         read_one(&*file, 16);
         caller.join().unwrap();
     });
@@ -57,10 +69,15 @@ fn two_callers(queue: usize) {
 
 #[test]
 fn callers_wait_for_a_seat() {
-    two_callers(0);
+    two_callers(0, read_one);
 }
 
 #[test]
 fn callers_wait_in_line() {
-    two_callers(1);
+    two_callers(1, read_one);
+}
+
+#[test]
+fn a_writer_and_a_reader_wait_for_a_seat() {
+    two_callers(0, write_one);
 }

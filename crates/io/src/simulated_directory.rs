@@ -1,0 +1,63 @@
+//! The names on the simulated disk.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use sync::Arc;
+use sync::lock::Mutex;
+use sync::random::{Random, mix};
+
+use crate::simulated_contents::Contents;
+use crate::simulated_file::{File, Space};
+use crate::{Access, IoError};
+
+/// Files by their names, and the room that they share.
+pub(crate) struct Directory {
+    files: HashMap<PathBuf, Arc<File>>,
+    made: u64,
+    space: Arc<Mutex<Space>>,
+}
+
+impl Directory {
+    /// No files, and room without end.
+    pub(crate) fn new() -> Self {
+        let space = Space { pages: 0, pages_max: u64::MAX };
+        Self { files: HashMap::new(), made: 0, space: Arc::new(Mutex::new(space)) }
+    }
+
+    /// Adds a file that has been there for long.
+    pub(crate) fn add(&mut self, path: PathBuf, contents: Contents, len: u64) {
+        self.insert(path, contents, len, true);
+    }
+
+    pub(crate) fn find(&self, path: &Path) -> Result<Arc<File>, IoError> {
+        self.files.get(path).cloned().ok_or(IoError::NOT_FOUND)
+    }
+
+    /// Finds or makes a file, as `access` says.
+    pub(crate) fn open(&mut self, path: &Path, access: Access) -> Result<Arc<File>, IoError> {
+        match self.find(path) {
+            Ok(_) if access == Access::CreateNew => Err(IoError::EXISTS),
+            Err(IoError::NOT_FOUND) if access.makes() => {
+                Ok(self.insert(path.to_owned(), Contents::Given(Vec::new()), 0, false))
+            }
+            found => found,
+        }
+    }
+
+    fn insert(&mut self, path: PathBuf, contents: Contents, len: u64, named: bool) -> Arc<File> {
+        self.made += 1;
+        let file = Arc::new(File::new(self.made, contents, len, named, &self.space));
+        self.files.insert(path, Arc::clone(&file));
+        file
+    }
+
+    pub(crate) fn set_capacity(&mut self, pages: u64) {
+        self.space.lock().pages_max = pages;
+    }
+
+    /// Each file suffers for itself: the order in which they come doesn't count.
+    pub(crate) fn power_cut(&mut self, seed: u64) {
+        self.files.retain(|_, file| file.power_cut(&mut Random::seeded(mix(seed) ^ mix(file.inode))));
+    }
+}
