@@ -3,8 +3,8 @@
 //! A sequence is a plain array of page numbers that everyone reads from front to back, so it costs all subjects the
 //! same. Popular pages are scattered over the file by a random permutation: popularity and position are independent.
 
-use crate::random::Random;
-use crate::zipf::Zipf;
+use crate::peers::random::Random;
+use crate::peers::zipf::Zipf;
 
 /// How often pages are wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,14 +10,14 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::hit::resident;
-use super::progress;
-use crate::accesses::{Distribution, Popularity};
-use crate::contents::Contents;
-use crate::data_file::DataFile;
-use crate::record::Report;
-use crate::stepper::{self, Count};
-use crate::subject::Operation;
-use crate::subjects::Kind;
+use crate::output::progress;
+use crate::peers::accesses::{Distribution, Popularity};
+use crate::peers::contents::Contents;
+use crate::peers::data_file::DataFile;
+use crate::peers::report::Report;
+use crate::peers::stepper::{self, Count};
+use crate::peers::subject::Operation;
+use crate::peers::subjects::Kind;
 use crate::summary::Summary;
 
 /// How the experiment is done.

@@ -1,32 +1,14 @@
-//! The command line.
+//! The command line of `bench peers`.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Arg, Args, Command as ClapCommand, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Command as ClapCommand, Subcommand, ValueEnum};
 
-use crate::experiments::miss;
-use crate::subject::Operation;
-use crate::subjects::Kind;
-
-/// Pagefold beside its peers, measured in one run
-#[derive(Debug, Parser)]
-#[command(name = "bench", version)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Compare with raw arrays, mmap, other caches and textbook baselines
-    #[command(subcommand)]
-    Peers(Peers),
-    /// What `peers hit --count` traces
-    #[command(hide = true)]
-    CountChild(CountChild),
-}
+use crate::peers::miss;
+use crate::peers::subject::Operation;
+use crate::peers::subjects::Kind;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Peers {
@@ -177,14 +159,8 @@ pub(crate) struct CountChild {
     pub(crate) file: PathBuf,
 }
 
-/// What the command line says. Doesn't return if that is nothing sensible, or a wish for help.
-pub(crate) fn parse() -> Cli {
-    let matches = command().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-}
-
 /// Derived, but the help of each experiment lists those subjects that have a place in it.
-fn command() -> ClapCommand {
+pub(crate) fn command() -> ClapCommand {
     let all = "all; with --count: all but array-huge,mmap,pread".to_owned();
     let experiments = [
         ("hit", Kind::all(), all),
@@ -193,11 +169,10 @@ fn command() -> ClapCommand {
         ("scan", Kind::evicting(), names(&Kind::evicting())),
         ("all", Kind::all(), "all that have a place in each".to_owned()),
     ];
-    Cli::command().mut_subcommand("peers", |peers| {
-        experiments.into_iter().fold(peers, |peers, (name, listed, default)| {
-            let subjects = |arg| subjects_of(arg, name, listed, &default);
-            peers.mut_subcommand(name, |experiment| experiment.mut_arg("subjects", subjects))
-        })
+    let peers = ClapCommand::new("peers").about("Compare with raw arrays, mmap, other caches and textbook baselines");
+    experiments.into_iter().fold(Peers::augment_subcommands(peers), |peers, (name, listed, default)| {
+        let subjects = |arg| subjects_of(arg, name, listed, &default);
+        peers.mut_subcommand(name, |experiment| experiment.mut_arg("subjects", subjects))
     })
 }
 
@@ -248,6 +223,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::FromArgMatches;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -255,11 +231,8 @@ mod tests {
     }
 
     fn parsed(arguments: &[&str]) -> Peers {
-        let matches = command().try_get_matches_from([&["bench", "peers"], arguments].concat()).unwrap();
-        let Command::Peers(peers) = Cli::from_arg_matches(&matches).unwrap().command else {
-            panic!("peers were asked")
-        };
-        peers
+        let matches = command().try_get_matches_from([&["peers"], arguments].concat()).unwrap();
+        Peers::from_arg_matches(&matches).unwrap()
     }
 
     #[test]
@@ -275,7 +248,7 @@ mod tests {
     #[test]
     fn help_lists_the_subjects_of_the_experiment() {
         let help = |experiment| {
-            let error = command().try_get_matches_from(["bench", "peers", experiment, "--help"]).unwrap_err();
+            let error = command().try_get_matches_from(["peers", experiment, "--help"]).unwrap_err();
             error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
         };
         assert!(help("hit").contains("dashmap") && help("hit").contains("[default: 1,2]"), "{}", help("hit"));

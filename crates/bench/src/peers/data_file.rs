@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempPath;
 
-use crate::contents::{Contents, PAGE, offset_of};
+use crate::peers::contents::{Contents, PAGE, offset_of};
 
 /// A file of known contents. It is removed with the value, unless the caller named it.
 #[derive(Debug)]

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::interleave::{self, Contestant, Reference, Workload};
-use super::{progress, threads_label};
-use crate::accesses::{Distribution, Popularity};
-use crate::contents::Contents;
-use crate::data_file::DataFile;
-use crate::measure::Effort;
-use crate::record::Report;
-use crate::subject::{Operation, Subject, verify};
-use crate::subjects::{Kind, Plan};
+use super::threads_label;
+use crate::output::progress;
+use crate::peers::accesses::{Distribution, Popularity};
+use crate::peers::contents::Contents;
+use crate::peers::data_file::DataFile;
+use crate::peers::measure::Effort;
+use crate::peers::report::Report;
+use crate::peers::subject::{Operation, Subject, verify};
+use crate::peers::subjects::{Kind, Plan};
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]

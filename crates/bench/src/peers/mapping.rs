@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use crate::contents::PAGE;
+use crate::peers::contents::PAGE;
 
 /// Which pages of the machine anonymous memory should be made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::subject::{Operation, Subject};
+use crate::peers::subject::{Operation, Subject};
 
 /// How long a round is, for each of its threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,7 +129,7 @@ fn process_cpu() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::Pages;
+    use crate::peers::subject::Pages;
 
     struct Counter(AtomicUsize);
 

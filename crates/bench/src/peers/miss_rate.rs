@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::{percent, progress};
-use crate::accesses::{Distribution, Popularity};
-use crate::contents::Contents;
-use crate::data_file::DataFile;
-use crate::perfect_lfu::PerfectLfu;
-use crate::record::Report;
-use crate::subject::Operation;
-use crate::subjects::{Kind, Plan};
+use super::percent;
+use crate::output::progress;
+use crate::peers::accesses::{Distribution, Popularity};
+use crate::peers::contents::Contents;
+use crate::peers::data_file::DataFile;
+use crate::peers::perfect_lfu::PerfectLfu;
+use crate::peers::report::Report;
+use crate::peers::subject::Operation;
+use crate::peers::subjects::{Kind, Plan};
+use crate::peers::zipf::best_miss_ratio;
 use crate::summary::Summary;
-use crate::zipf::best_miss_ratio;
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Reports as a chart: the headline metric, a panel for each workload, one scale for all panels of a report.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -11,9 +11,10 @@ use plotters::element::{Circle, PathElement, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, ShapeStyle, TextStyle, WHITE};
 
-use crate::metric::words;
-use crate::record::{Record, Report};
-use crate::table::{distinct, label_of, with_spread, workload_of};
+use crate::peers::metric::words;
+use crate::peers::report::Report;
+use crate::peers::table::{distinct, label_of, with_spread, workload_of};
+use crate::record::Record;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -50,14 +51,6 @@ struct Chart<'a> {
 struct Panel<'a> {
     title: &'a str,
     records: Vec<&'a Record>,
-}
-
-/// Makes sure that a chart can be written to `path` later. What is there stays as it is; if nothing is, nothing stays.
-pub(crate) fn prepare(path: &Path) -> Result<()> {
-    let cannot = || format!("cannot write the plot to {}", path.display());
-    let existed = fs::symlink_metadata(path).is_ok();
-    OpenOptions::new().create(true).write(true).truncate(false).open(path).with_context(cannot)?;
-    if existed { Ok(()) } else { fs::remove_file(path).with_context(cannot) }
 }
 
 /// Writes the chart of `reports` to `path`.
@@ -226,6 +219,7 @@ impl Scale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output;
     use crate::summary::Summary;
 
     fn drawn(figures: &[(&str, &str, f64)], quick: bool) -> String {
@@ -237,7 +231,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plot.svg");
-        prepare(&path).unwrap();
+        output::prepare_plot(&path).unwrap();
         assert!(!path.exists());
         write(&[report], &path, quick).unwrap();
         fs::read_to_string(path).unwrap()
@@ -262,11 +256,5 @@ mod tests {
         assert!(svg.contains("8 B") && !svg.contains("100 B") && !svg.contains("4 KiB"), "{svg}");
         assert!(!svg.contains("log scale") && !svg.contains("<circle") && !svg.contains("--quick"), "{svg}");
         assert!(drawn(&[("moka", "8 B", 2.0)], false).contains("nothing to compare"));
-    }
-
-    #[test]
-    fn a_place_where_nothing_can_be_written_is_found_at_once() {
-        let error = format!("{:#}", prepare(Path::new("/nowhere/at/all.svg")).unwrap_err());
-        assert!(error.contains("cannot write the plot to /nowhere/at/all.svg: No such file"), "{error}");
     }
 }

@@ -7,13 +7,14 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::{percent, progress};
-use crate::accesses::{Distribution, Popularity};
-use crate::contents::Contents;
-use crate::data_file::DataFile;
-use crate::record::Report;
-use crate::subject::{Operation, Subject};
-use crate::subjects::{Kind, Plan};
+use super::percent;
+use crate::output::progress;
+use crate::peers::accesses::{Distribution, Popularity};
+use crate::peers::contents::Contents;
+use crate::peers::data_file::DataFile;
+use crate::peers::report::Report;
+use crate::peers::subject::{Operation, Subject};
+use crate::peers::subjects::{Kind, Plan};
 use crate::summary::Summary;
 
 /// How the experiment is done.

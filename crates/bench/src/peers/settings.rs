@@ -5,23 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::cli::{Common, HitArgs, MissArgs, MissRateArgs, ScanArgs, Size, Timed};
-use crate::experiments::{atomics, hit, miss, miss_rate, scan};
-use crate::measure::Effort;
-use crate::subject::Operation;
-use crate::subjects::Kind;
-
-/// A mistake on the command line that only shows when all of it is known.
-#[derive(Debug)]
-pub(crate) struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
+use crate::peers::cli::{Common, HitArgs, MissArgs, MissRateArgs, ScanArgs, Size, Timed};
+use crate::peers::measure::Effort;
+use crate::peers::subject::Operation;
+use crate::peers::subjects::Kind;
+use crate::peers::{atomics, hit, miss, miss_rate, scan};
+use crate::usage::Usage;
 
 /// Long enough to leave the processor's caches between two passes.
 const SEQUENCE: usize = 1 << 22;
@@ -95,7 +84,7 @@ fn kinds(common: &Common, usual: Vec<Kind>, possible: Vec<Kind>, experiment: &st
         if !possible.contains(kind) {
             let names: Vec<String> = possible.iter().map(|kind| kind.name()).collect();
             let message = format!("{} has no place in {experiment}, but {} have", kind.name(), names.join(", "));
-            return Err(Usage(message).into());
+            return Err(Usage::error(message));
         }
     }
     let mut kinds = Vec::new();

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::contents::{PAGE, Page, offset_of};
-use crate::data_file::DataFile;
-use crate::subject::Misses;
+use crate::peers::contents::{PAGE, Page, offset_of};
+use crate::peers::data_file::DataFile;
+use crate::peers::subject::Misses;
 
 /// Pages of one or two files under one numbering: the second file's follow those of the first.
 #[derive(Debug)]

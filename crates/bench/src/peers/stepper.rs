@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::instruction::{Instruction, LENGTH_MAX};
+use crate::peers::instruction::{Instruction, LENGTH_MAX};
 
 /// What was executed between the breakpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
-use crate::contents::{Contents, PAGE};
+use crate::peers::contents::{Contents, PAGE};
 
 /// Something that hands out bytes of pages.
 pub(crate) trait Pages: Send + Sync {

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::metric::words;
-use crate::record::{Record, Report};
+use crate::peers::metric::words;
+use crate::peers::report::Report;
+use crate::record::Record;
 
 /// What a terminal or a log shows of a report: the headline metric of all workloads, then a
 /// block for each of them.

@@ -3,7 +3,7 @@
 //! Sampling uses Walker's alias method in Vose's form: every rank owns one column of equal width, part of which is lent to
 //! one other rank. A sample picks a column, then one of the two. Shares are rounded to 2^-32 of a column.
 
-use crate::random::Random;
+use crate::peers::random::Random;
 
 /// The distribution, ready to be sampled.
 #[derive(Debug)]

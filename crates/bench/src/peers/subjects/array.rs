@@ -5,9 +5,9 @@ use std::ptr;
 use anyhow::Result;
 
 use super::Plan;
-use crate::mapping::{Backing, Mapping};
-use crate::source::Source;
-use crate::subject::Pages;
+use crate::peers::mapping::{Backing, Mapping};
+use crate::peers::source::Source;
+use crate::peers::subject::Pages;
 
 /// All pages of the file, copied into one array. Nothing is ever written to it afterwards.
 pub(super) struct Array {

@@ -4,9 +4,9 @@ use anyhow::Result;
 use dashmap::DashMap;
 
 use super::{Hasher, Plan};
-use crate::contents::Page;
-use crate::source::Source;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::Page;
+use crate::peers::source::Source;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages in a `DashMap`; a reader holds the read lock of a shard while it copies.
 pub(super) struct Dashmap {

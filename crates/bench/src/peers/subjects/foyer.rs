@@ -4,9 +4,9 @@ use anyhow::Result;
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, S3FifoConfig};
 
 use super::{Hasher, Plan};
-use crate::contents::Page;
-use crate::source::Source;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::Page;
+use crate::peers::source::Source;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages in a `foyer` cache; a reader holds an entry while it copies.
 pub(super) struct Foyer {

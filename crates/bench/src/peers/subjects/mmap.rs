@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::Plan;
 use super::array::copy_from;
-use crate::mapping::Mapping;
-use crate::subject::Pages;
+use crate::peers::mapping::Mapping;
+use crate::peers::subject::Pages;
 
 /// A shared mapping of the file, which nobody writes to.
 pub(super) struct Mmap {

@@ -14,10 +14,10 @@ mod vmcache;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::data_file::DataFile;
-use crate::mapping::Backing;
-use crate::source::Source;
-use crate::subject::Subject;
+use crate::peers::data_file::DataFile;
+use crate::peers::mapping::Backing;
+use crate::peers::source::Source;
+use crate::peers::subject::Subject;
 
 /// One hash function for all peers, the fastest that any of them ships, so that no table compares hash functions.
 type Hasher = ::quick_cache::DefaultHashBuilder;
@@ -144,9 +144,9 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::accesses::{Distribution, Popularity};
-    use crate::contents::Contents;
-    use crate::subject::verify;
+    use crate::peers::accesses::{Distribution, Popularity};
+    use crate::peers::contents::Contents;
+    use crate::peers::subject::verify;
 
     #[test]
     fn every_subject_hands_out_the_right_bytes_of_resident_pages() {

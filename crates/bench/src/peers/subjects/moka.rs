@@ -6,9 +6,9 @@ use anyhow::Result;
 use moka::sync::Cache;
 
 use super::{Hasher, Plan};
-use crate::contents::Page;
-use crate::source::Source;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::Page;
+use crate::peers::source::Source;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages in a `moka` cache; a reader holds an `Arc` while it copies.
 pub(super) struct Moka {

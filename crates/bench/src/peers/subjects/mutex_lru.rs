@@ -7,9 +7,9 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::Plan;
-use crate::contents::Page;
-use crate::source::Source;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::Page;
+use crate::peers::source::Source;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages in an LRU map; a reader holds the mutex while it copies, but not while it loads.
 pub(super) struct MutexLru {

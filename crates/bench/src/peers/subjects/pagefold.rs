@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use pagefold::{File, Group};
 
 use super::Plan;
-use crate::contents::{PAGE, offset_of};
-use crate::data_file::DataFile;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::{PAGE, offset_of};
+use crate::peers::data_file::DataFile;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages by `read_at`. With one file (`TWO` is false) there is nothing to find out before.
 pub(super) struct Pagefold<const TWO: bool> {

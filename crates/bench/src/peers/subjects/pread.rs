@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::Plan;
-use crate::source::Source;
-use crate::subject::Pages;
+use crate::peers::source::Source;
+use crate::peers::subject::Pages;
 
 /// A `pread` each time.
 pub(super) struct Pread {

@@ -7,9 +7,9 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use super::{Hasher, Plan};
-use crate::contents::Page;
-use crate::source::Source;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::Page;
+use crate::peers::source::Source;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages in a `quick_cache`; a reader holds an `Arc` while it copies.
 pub(super) struct QuickCache {

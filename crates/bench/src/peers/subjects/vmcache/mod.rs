@@ -23,10 +23,10 @@ use sync::bytes::SharedBytes;
 use self::page_state::{PageState, Seen};
 use self::resident_set::ResidentSet;
 use super::Plan;
-use crate::contents::PAGE;
-use crate::mapping::{Backing, Mapping};
-use crate::source::Source;
-use crate::subject::{Misses, Pages};
+use crate::peers::contents::PAGE;
+use crate::peers::mapping::{Backing, Mapping};
+use crate::peers::source::Source;
+use crate::peers::subject::{Misses, Pages};
 
 /// Pages that a thread evicts at a time, about, and slots that the hand passes at a time.
 const BATCH: usize = 64;

@@ -1,0 +1,75 @@
+//! The commands, and which of the two builds has them.
+
+use anyhow::Result;
+use clap::{ArgMatches, Command};
+
+use crate::scaling;
+
+/// All commands of both builds: the wrong build says which is the right one.
+pub(crate) fn command() -> Command {
+    let bench = Command::new("bench")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Pagefold beside its peers on real CPUs, and beside older designs on virtual ones")
+        .subcommand_required(true)
+        .arg_required_else_help(true);
+    peers::commands(bench).subcommand(scaling::virtual_command()).subcommand(scaling::real_command())
+}
+
+/// Does what the command line says.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    match matches.subcommand() {
+        Some(("virtual", matches)) => scaling::run_virtual(matches),
+        Some(("real", matches)) => scaling::run_real(matches),
+        Some((name, matches)) => peers::run(name, matches),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(pagefold_manycore))]
+mod peers {
+    use anyhow::Result;
+    use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+    use crate::peers::cli::{CountChild, Peers};
+    use crate::peers::{COUNT_CHILD, cli, count_child};
+
+    pub(super) fn commands(bench: Command) -> Command {
+        let child = CountChild::augment_args(Command::new(COUNT_CHILD).hide(true));
+        bench.subcommand(cli::command()).subcommand(child)
+    }
+
+    pub(super) fn run(name: &str, matches: &ArgMatches) -> Result<()> {
+        if name == COUNT_CHILD {
+            return count_child(&CountChild::from_arg_matches(matches)?);
+        }
+        crate::peers::run(&Peers::from_arg_matches(matches)?)
+    }
+}
+
+/// The peers' own locks and threads know nothing of virtual CPUs.
+#[cfg(pagefold_manycore)]
+mod peers {
+    use anyhow::Result;
+    use clap::{Arg, ArgMatches, Command};
+
+    use crate::usage::Usage;
+
+    pub(super) fn commands(bench: Command) -> Command {
+        let rest = Arg::new("rest").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
+        bench.subcommand(Command::new("peers").hide(true).disable_help_flag(true).arg(rest))
+    }
+
+    pub(super) fn run(_: &str, _: &ArgMatches) -> Result<()> {
+        Err(Usage::error("this build runs on virtual CPUs, the peers don't: `cargo run --release -p bench -- peers …`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+}

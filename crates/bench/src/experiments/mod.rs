@@ -1,0 +1,56 @@
+//! The scaling experiments: a folder for each, a file for each scheme.
+//!
+//! To add one: a folder with a constant of type [`Experiment`], and its name in [`ALL`]. Commands, tables, plots, the
+//! page and the gate follow from the constant.
+
+mod locks;
+mod lookup;
+
+use anyhow::Result;
+
+use crate::scaling::experiment::Experiment;
+use crate::usage::Usage;
+
+/// What we ship is called this, in every experiment.
+pub(crate) const OURS: &str = "pagefold";
+
+/// All of them.
+pub(crate) const ALL: &[&Experiment] = &[&lookup::LOOKUP, &locks::LOCKS];
+
+/// The experiment of that name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find(name: &str) -> Result<&'static Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+        Usage::error(format!("no experiment is called {name:?}: there are {}", known.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_name_what_exists() {
+        for experiment in ALL {
+            // `cargo bench-real calibrate`, and the commands of the frame, aren't experiments.
+            assert!(!["all", "gate", "calibrate", "help"].contains(&experiment.name));
+            let machine = |name| assert!(manycore::Preset::find(name).is_ok(), "{name}");
+            let workload = |name| assert!(experiment.workloads.iter().any(|workload| workload.name == name), "{name}");
+            let scheme = |name| assert!(experiment.schemes.iter().any(|scheme| scheme.name == name), "{name}");
+            machine(experiment.machine);
+            for published in experiment.published {
+                machine(published.machine);
+                workload(published.workload);
+                published.figures.iter().for_each(|figure| scheme(figure.scheme));
+            }
+            for claim in experiment.claims {
+                machine(claim.machine);
+                workload(claim.workload);
+                scheme(claim.scheme);
+            }
+        }
+    }
+}
