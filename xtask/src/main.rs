@@ -1,19 +1,29 @@
-//! `cargo xtask test [--long]`: every check of the workspace, in one command.
+//! `cargo xtask test [--long]`: every check of the workspace, in one command. Behind `cargo bench-virtual` and `cargo
+//! bench-real`, the benchmarks.
 //!
 //! Builds that need other flags get target directories of their own, so that they don't throw each other's out.
 
+mod bench;
+mod workspace;
+
 use std::env;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-const HELP: &str = "Runs the checks of the workspace.
+use crate::workspace::{root, target_directory};
+
+const HELP: &str = "Runs the checks of the workspace, and its benchmarks.
 
 Usage: cargo xtask test [--long]
+       cargo bench-virtual [NAME …]
+       cargo bench-real [NAME …]
 
   test          formatting, lints, unit and integration tests, examples in the documentation
   test --long   these, and: loom models, hits on 88 virtual CPUs, ThreadSanitizer, thousands of seeds, the
-                benchmarks in small";
+                benchmarks in small
+  bench-virtual   experiments on up to 256 virtual CPUs
+  bench-real      the same on the CPUs that there are";
 
 /// One check: a name, and the command that makes it.
 struct Check {
@@ -24,8 +34,11 @@ struct Check {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let long = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
+    let long = match words[..] {
+        ["bench-virtual", ..] => return bench::on_virtual_cpus(arguments.split_off(1)),
+        ["bench-real", ..] => return bench::on_real_cpus(arguments.split_off(1)),
         ["test"] => false,
         ["test", "--long"] => true,
         ["--help" | "-h" | "help"] | [] => {
@@ -79,12 +92,8 @@ fn run(checks: Vec<Check>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
-}
-
 fn cargo(name: &'static str, arguments: &str) -> Check {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = workspace::cargo();
     command.args(arguments.split_whitespace()).current_dir(root());
     Check { name, command, must_fail: false }
 }
@@ -92,7 +101,7 @@ fn cargo(name: &'static str, arguments: &str) -> Check {
 /// As [`cargo`], with compiler flags and a target directory for them.
 fn cargo_with(name: &'static str, flags: &str, directory: &str, arguments: &str) -> Check {
     let mut check = cargo(name, arguments);
-    check.command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", root().join(directory));
+    check.command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target_directory(directory));
     check
 }
 
@@ -114,10 +123,10 @@ fn long_checks() -> Vec<Check> {
         loom("loom models: frames", "test --release -p pagefold-frames --lib --tests"),
         loom("loom models: io", "test --release -p pagefold-io --lib"),
         cargo_with(
-            "88 virtual CPUs: hits wait for nobody",
+            "88 virtual CPUs: hits wait for nobody, the same figures each time, a report",
             "--cfg pagefold_manycore",
-            "target-virtual",
-            "test --release -p pagefold --test virtual_lookup",
+            "virtual",
+            "test --release -p bench --test virtual_cpus",
         ),
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files"),
@@ -138,7 +147,7 @@ fn long_checks() -> Vec<Check> {
 }
 
 fn loom(name: &'static str, arguments: &str) -> Check {
-    cargo_with(name, "--cfg pagefold_loom", "target-loom", arguments)
+    cargo_with(name, "--cfg pagefold_loom", "loom", arguments)
 }
 
 fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
@@ -146,7 +155,7 @@ fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg pagefold_tsan";
     let target = concat!("--target ", "x86_64-unknown-linux-gnu");
     let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
-    let mut check = cargo_with(name, flags, "target-tsan", &format!("{test} {target} -- {rest}"));
+    let mut check = cargo_with(name, flags, "tsan", &format!("{test} {target} -- {rest}"));
     let suppressions = root().join("crates/frames/tests/tsan.supp");
     let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
     check.command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", options);

@@ -1,12 +1,9 @@
 //! The one shape in which every experiment hands out its figures: flat records that any tool can load as a table.
 
-use serde::Serialize;
-
-use crate::machine::Machine;
-use crate::summary::Summary;
+use serde::{Deserialize, Serialize};
 
 /// One figure of one subject.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Record {
     /// `hit`, `miss`, `miss-rate`, `scan`, `hit-atomics`, ...
     pub(crate) experiment: String,
@@ -16,7 +13,7 @@ pub(crate) struct Record {
     pub(crate) workload: String,
     /// Processor, memory and kernel in a line.
     pub(crate) machine: String,
-    /// CPUs of that machine.
+    /// CPUs of that machine; in a scaling experiment, those that were used.
     pub(crate) cpus: u32,
     /// What the value is: `cpu_per_op`, `cpu_ratio_ordinary`, ...
     pub(crate) metric: String,
@@ -28,68 +25,4 @@ pub(crate) struct Record {
     pub(crate) min: f64,
     /// The largest round.
     pub(crate) max: f64,
-}
-
-/// Everything that one experiment found.
-#[derive(Debug)]
-pub(crate) struct Report {
-    /// Name of the experiment, in every record.
-    pub(crate) experiment: &'static str,
-    /// What was done, in a sentence or two above the table.
-    pub(crate) about: String,
-    /// The metric of the overview and of the plot.
-    pub(crate) headline: &'static str,
-    /// Repetitions of each figure; none if it was counted or computed once.
-    pub(crate) rounds: Option<u32>,
-    /// What words in the table mean, right below it.
-    pub(crate) legend: String,
-    /// What a reader has to know about the figures, such as a subject that missed when it shouldn't.
-    pub(crate) notes: Vec<String>,
-    /// The figures.
-    pub(crate) records: Vec<Record>,
-    machine: Machine,
-}
-
-impl Report {
-    /// An empty report of `experiment`, measured here.
-    pub(crate) fn new(experiment: &'static str, headline: &'static str, about: String) -> Self {
-        let (legend, notes, records) = (String::new(), Vec::new(), Vec::new());
-        Self { experiment, about, headline, rounds: None, legend, notes, records, machine: Machine::here() }
-    }
-
-    /// Adds one figure.
-    pub(crate) fn add(&mut self, subject: &str, workload: &str, metric: &str, unit: &str, summary: Summary) {
-        self.records.push(Record {
-            experiment: self.experiment.to_owned(),
-            subject: subject.to_owned(),
-            workload: workload.to_owned(),
-            machine: self.machine.description.clone(),
-            cpus: self.machine.cpus,
-            metric: metric.to_owned(),
-            unit: unit.to_owned(),
-            value: summary.median,
-            min: summary.min,
-            max: summary.max,
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_is_a_flat_object_with_ten_fields() {
-        let mut report = Report::new("hit", "cpu_per_op", String::new());
-        report.add("pagefold", "8 B", "cpu_per_op", "ns", Summary::exact(2.5));
-        let json = serde_json::to_value(&report.records).unwrap();
-        let object = json[0].as_object().unwrap();
-        let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
-        names.sort_unstable();
-        let expected =
-            ["cpus", "experiment", "machine", "max", "metric", "min", "subject", "unit", "value", "workload"];
-        assert_eq!(names, expected);
-        assert_eq!(object["value"], 2.5);
-        assert!(object.values().all(|value| value.is_string() || value.is_number()));
-    }
 }

@@ -1,4 +1,5 @@
 //! Every table, small and short: the program runs, its figures have the promised shape, and mistakes are told apart.
+#![cfg(not(pagefold_manycore))]
 
 use std::process::{Command, Output};
 

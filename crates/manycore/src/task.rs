@@ -115,16 +115,19 @@ impl Task {
         }
     }
 
-    /// Notes that the thread has seen the line at that version.
+    /// Notes that the thread has seen the line at that version. The first look since the last hint counts: who has seen
+    /// a line change already, and loops because of it, isn't to wait for the next change.
     #[inline]
     pub(crate) fn watch(&mut self, line: LineId, version: u32) {
         if self.watched_over {
             return;
         }
-        match self.watched.iter().position(|watched| watched.0 == line) {
-            Some(at) => self.watched[at].1 = version,
-            None if self.watched.len() < WATCHED_MAX => self.watched.push((line, version)),
-            None => self.watched_over = true,
+        if self.watched.iter().any(|watched| watched.0 == line) {
+            return;
+        }
+        match self.watched.len() < WATCHED_MAX {
+            true => self.watched.push((line, version)),
+            false => self.watched_over = true,
         }
     }
 

@@ -242,6 +242,28 @@ fn a_conclusion_survives_every_cost_halved_and_doubled() {
     }
 }
 
+/// A reader that sees two different values in one round, as of a sequence lock, tries again: nobody will write any more.
+#[test]
+fn who_has_seen_a_change_does_not_wait_for_another() {
+    let lines = lines(1);
+    let report = exact(1, 2, 1).run_tasks(2, |task| {
+        if task == 0 {
+            work::cpu(5_000);
+            lines[0].0.store(1, Relaxed);
+            return;
+        }
+        loop {
+            let before = lines[0].0.load(Relaxed);
+            work::cpu(20_000);
+            if lines[0].0.load(Relaxed) == before {
+                break;
+            }
+            spin_hint();
+        }
+    });
+    report.unwrap();
+}
+
 #[test]
 fn the_largest_machine_runs() {
     let machine = Machine::new(Shape::new(8, 16, 2).unwrap(), Costs::default()).unwrap();

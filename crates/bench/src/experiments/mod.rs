@@ -1,28 +1,56 @@
-//! The experiments, one a file.
+//! The scaling experiments: a folder for each, a file for each scheme.
+//!
+//! To add one: a folder with a constant of type [`Experiment`], and its name in [`ALL`]. Commands, tables, plots, the
+//! page and the gate follow from the constant.
 
-pub(crate) mod atomics;
-pub(crate) mod hit;
-pub(crate) mod interleave;
-pub(crate) mod miss;
-pub(crate) mod miss_rate;
-pub(crate) mod scan;
+mod locks;
+mod lookup;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::Result;
 
-/// A bar on standard error for `steps` steps; nothing if that isn't a terminal.
-fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix:10} [{bar:30}] {pos}/{len} {msg} ({eta} left)")
-        .expect("the template is a constant")
-        .progress_chars("=> ");
-    ProgressBar::new(steps as u64).with_style(style).with_prefix(experiment)
+use crate::scaling::experiment::Experiment;
+use crate::usage::Usage;
+
+/// What we ship is called this, in every experiment.
+pub(crate) const OURS: &str = "pagefold";
+
+/// All of them.
+pub(crate) const ALL: &[&Experiment] = &[&lookup::LOOKUP, &locks::LOCKS];
+
+/// The experiment of that name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find(name: &str) -> Result<&'static Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+        Usage::error(format!("no experiment is called {name:?}: there are {}", known.join(", ")))
+    })
 }
 
-/// `1 thread`, `2 threads`.
-fn threads_label(threads: usize) -> String {
-    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// `part` of `whole` in percent; zero of nothing.
-fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+    #[test]
+    fn experiments_name_what_exists() {
+        for experiment in ALL {
+            // `cargo bench-real calibrate`, and the commands of the frame, aren't experiments.
+            assert!(!["all", "gate", "calibrate", "help"].contains(&experiment.name));
+            let machine = |name| assert!(manycore::Preset::find(name).is_ok(), "{name}");
+            let workload = |name| assert!(experiment.workloads.iter().any(|workload| workload.name == name), "{name}");
+            let scheme = |name| assert!(experiment.schemes.iter().any(|scheme| scheme.name == name), "{name}");
+            machine(experiment.machine);
+            for published in experiment.published {
+                machine(published.machine);
+                workload(published.workload);
+                published.figures.iter().for_each(|figure| scheme(figure.scheme));
+            }
+            for claim in experiment.claims {
+                machine(claim.machine);
+                workload(claim.workload);
+                scheme(claim.scheme);
+            }
+        }
+    }
 }

@@ -1,0 +1,35 @@
+//! No lock: the page is counted and looked at again, as Linux does since 2.6.27.
+
+use super::memory::Memory;
+use super::tree::Tree;
+use super::{PageCache, measure};
+use crate::scaling::experiment::Scheme;
+
+/// The scheme.
+pub(super) const SCHEME: Scheme = Scheme {
+    name: "counted",
+    about: "lock-free: walk the tree, raise the page's count, look again; drop the count after the copy",
+    hidden: false,
+    measure: |job| measure(job, Counted::new),
+};
+
+struct Counted {
+    tree: Tree,
+    memory: Memory,
+}
+
+impl Counted {
+    fn new(pages: u64) -> Self {
+        Self { tree: Tree::new(pages), memory: Memory::new(pages) }
+    }
+}
+
+impl PageCache for Counted {
+    #[inline]
+    fn read(&self, index: u64, into: &mut [u8]) {
+        if let Some(page) = self.tree.get_page(index) {
+            self.memory.copy(page.number, into);
+            page.put();
+        }
+    }
+}

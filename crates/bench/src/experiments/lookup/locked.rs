@@ -1,0 +1,45 @@
+//! A tree under a lock: the page is found and counted under it, and copied outside of it.
+
+use super::PageCache;
+use super::memory::Memory;
+use super::seam::Ordering;
+use super::tree::Tree;
+
+/// A lock that readers of the tree take.
+pub(super) trait ReadLock: Default + Send + Sync {
+    /// Waits for the lock.
+    fn lock(&self);
+    /// Gives it back.
+    fn unlock(&self);
+}
+
+/// A cached file.
+pub(super) struct Locked<L> {
+    lock: L,
+    tree: Tree,
+    memory: Memory,
+}
+
+impl<L: ReadLock> Locked<L> {
+    /// With so many pages, all in memory.
+    pub(super) fn new(pages: u64) -> Self {
+        Self { lock: L::default(), tree: Tree::new(pages), memory: Memory::new(pages) }
+    }
+}
+
+impl<L: ReadLock> PageCache for Locked<L> {
+    #[inline]
+    fn read(&self, index: u64, into: &mut [u8]) {
+        self.lock.lock();
+        // Relaxed: the lock orders it.
+        let page = self.tree.slot(index).and_then(|slot| self.tree.page(slot.load(Ordering::Relaxed)));
+        if let Some(page) = page {
+            page.get();
+        }
+        self.lock.unlock();
+        if let Some(page) = page {
+            self.memory.copy(page.number, into);
+            page.put();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Which pages are read, decided before anything is timed.
+//!
+//! A sequence is a plain array of page numbers that everyone reads from front to back, so it costs all subjects the
+//! same. Popular pages are scattered over the file by a random permutation: popularity and position are independent.
+
+use crate::peers::random::Random;
+use crate::peers::zipf::Zipf;
+
+/// How often pages are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Distribution {
+    /// All alike.
+    Uniform,
+    /// By Zipf's law with this exponent.
+    Zipf(f64),
+}
+
+impl Distribution {
+    /// As it stands in the tables: `uniform`, `zipf 0.99`.
+    pub(crate) fn label(self) -> String {
+        match self {
+            Self::Uniform => "uniform".to_owned(),
+            Self::Zipf(s) => format!("zipf {s}"),
+        }
+    }
+}
+
+/// A distribution over the pages of one file, from which any number of sequences can be drawn.
+#[derive(Debug)]
+pub(crate) struct Popularity {
+    pages: u32,
+    zipf: Option<(Zipf, Vec<u32>)>,
+}
+
+/// Which page has which rank is the same in every run and for every thread.
+const PERMUTATION_SEED: u64 = 0x5EED;
+
+impl Popularity {
+    /// `distribution` over `pages` pages.
+    pub(crate) fn new(distribution: Distribution, pages: u32) -> Self {
+        let zipf = match distribution {
+            Distribution::Uniform => None,
+            Distribution::Zipf(s) => Some((Zipf::new(pages, s), permutation(pages))),
+        };
+        Self { pages, zipf }
+    }
+
+    /// `len` accesses that follow from `seed`.
+    pub(crate) fn accesses(&self, len: usize, seed: u64) -> Vec<u32> {
+        let mut random = Random::new(seed);
+        (0..len).map(|_| self.page(&mut random)).collect()
+    }
+
+    fn page(&self, random: &mut Random) -> u32 {
+        match &self.zipf {
+            None => random.below(self.pages),
+            Some((zipf, page_of)) => page_of[zipf.sample(random) as usize],
+        }
+    }
+}
+
+/// A uniformly random order of `0..pages` (Fisher and Yates).
+fn permutation(pages: u32) -> Vec<u32> {
+    let mut random = Random::new(PERMUTATION_SEED);
+    let mut order: Vec<u32> = (0..pages).collect();
+    for last in (1..pages).rev() {
+        order.swap(last as usize, random.below(last + 1) as usize);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permutation_holds_every_page_once() {
+        let mut order = permutation(1_000);
+        assert_ne!(order, (0..1_000).collect::<Vec<_>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn sequences_follow_from_the_seed_and_stay_in_the_file() {
+        for distribution in [Distribution::Uniform, Distribution::Zipf(0.99)] {
+            let popularity = Popularity::new(distribution, 300);
+            let sequence = popularity.accesses(10_000, 5);
+            assert_eq!(sequence, popularity.accesses(10_000, 5));
+            assert_ne!(sequence, popularity.accesses(10_000, 6));
+            assert!(sequence.iter().all(|&page| page < 300));
+        }
+    }
+}

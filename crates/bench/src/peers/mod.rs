@@ -1,0 +1,115 @@
+//! Pagefold beside its peers, measured in one run.
+//!
+//! [`accesses`] are decided beforehand and the same for all; a [`subject`] is a loop around one read, compiled for it;
+//! the experiments, one a file, time them in turn, round by round, and report medians of ratios within a round.
+
+mod accesses;
+mod atomics;
+pub(crate) mod cli;
+mod contents;
+mod data_file;
+mod hit;
+mod instruction;
+mod interleave;
+mod mapping;
+mod measure;
+mod metric;
+mod miss;
+mod miss_rate;
+mod perfect_lfu;
+mod plot;
+mod random;
+mod report;
+mod scan;
+mod settings;
+mod source;
+mod stepper;
+mod subject;
+mod subjects;
+mod table;
+mod zipf;
+
+use anyhow::Result;
+
+use crate::output::{self, QUICK, say};
+use crate::peers::cli::{Common, CountChild, Peers};
+use crate::peers::report::Report;
+use crate::peers::settings::All;
+use crate::record::Record;
+
+/// The hidden command with which `hit --count` starts this program again, to trace it.
+pub(crate) const COUNT_CHILD: &str = atomics::CHILD_COMMAND;
+
+/// What the traced process does.
+pub(crate) fn count_child(child: &CountChild) -> Result<()> {
+    atomics::child(child.subject, child.pages, child.ops, &child.file)
+}
+
+/// `bench peers`.
+pub(crate) fn run(peers: &Peers) -> Result<()> {
+    let common = peers.common();
+    // Before anything takes long: a measurement mustn't be lost to a mistyped path.
+    if let Some(path) = &common.output.plot {
+        output::prepare_plot(path)?;
+    }
+    if common.quick && common.output.json {
+        eprintln!("bench: {QUICK}");
+    } else if common.quick {
+        say(&format!("{QUICK}\n"))?;
+    }
+    let reports = measure(peers)?;
+    print(&reports, common.output.json)?;
+    match &common.output.plot {
+        Some(path) => plot::write(&reports, path, common.quick),
+        None => Ok(()),
+    }
+}
+
+fn measure(peers: &Peers) -> Result<Vec<Report>> {
+    Ok(match peers {
+        Peers::Hit(args) if args.count => vec![atomics::run(&settings::atomics(args)?)?],
+        Peers::Hit(args) => vec![hit::run(&settings::hit(args)?)?],
+        Peers::Miss(args) => vec![miss::run(&settings::miss(args)?)?],
+        Peers::MissRate(args) => vec![miss_rate::run(&settings::miss_rate(args)?)?],
+        Peers::Scan(args) => vec![scan::run(&settings::scan(args)?)?],
+        Peers::All(args) => all(&args.common)?,
+    })
+}
+
+fn all(common: &Common) -> Result<Vec<Report>> {
+    let all = All::of(common);
+    let mut reports = vec![hit::run(&settings::hit(&all.hit)?)?, atomics::run(&settings::atomics(&all.hit)?)?];
+    if let Some(args) = &all.miss {
+        reports.push(miss::run(&settings::miss(args)?)?);
+    }
+    if let Some(args) = &all.miss_rate {
+        reports.push(miss_rate::run(&settings::miss_rate(args)?)?);
+    }
+    if let Some(args) = &all.scan {
+        reports.push(scan::run(&settings::scan(args)?)?);
+    }
+    Ok(reports)
+}
+
+fn print(reports: &[Report], json: bool) -> Result<()> {
+    let text = if json {
+        for note in reports.iter().flat_map(|report| &report.notes) {
+            eprintln!("bench: {note}");
+        }
+        let records: Vec<&Record> = reports.iter().flat_map(|report| &report.records).collect();
+        serde_json::to_string_pretty(&records)? + "\n"
+    } else {
+        reports.iter().map(table::render).collect::<Vec<_>>().join("\n")
+    };
+    say(&text)
+}
+
+/// `1 thread`, `2 threads`.
+fn threads_label(threads: usize) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
+}
+
+/// `part` of `whole` in percent; zero of nothing.
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}

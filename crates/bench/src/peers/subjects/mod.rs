@@ -1,0 +1,200 @@
+//! Everything that is compared: the raw baselines, our clean ones, the peers, and Pagefold.
+
+mod array;
+mod dashmap;
+mod foyer;
+mod mmap;
+mod moka;
+mod mutex_lru;
+mod pagefold;
+mod pread;
+mod quick_cache;
+mod vmcache;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::peers::data_file::DataFile;
+use crate::peers::mapping::Backing;
+use crate::peers::source::Source;
+use crate::peers::subject::Subject;
+
+/// One hash function for all peers, the fastest that any of them ships, so that no table compares hash functions.
+type Hasher = ::quick_cache::DefaultHashBuilder;
+
+/// A subject by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// A raw array in ordinary 4 KiB pages
+    #[value(name = "array")]
+    Array,
+    /// A raw array in huge pages
+    #[value(name = "array-huge")]
+    ArrayHuge,
+    /// The file mapped, all of it resident
+    Mmap,
+    /// One pread for each access
+    Pread,
+    /// vmcache-style, optimistic readers
+    Vmcache,
+    /// vmcache-style, readers take a shared lock
+    VmcacheShared,
+    /// The dashmap crate (never evicts)
+    Dashmap,
+    /// The quick_cache crate
+    #[value(name = "quick_cache")]
+    QuickCache,
+    /// The foyer-memory crate with S3-FIFO
+    #[value(name = "foyer-s3fifo")]
+    Foyer,
+    /// The moka crate
+    Moka,
+    /// One mutex around an LRU map
+    MutexLru,
+    /// Pagefold's read_at
+    Pagefold,
+    /// Pagefold's page(n), a pinned guard
+    PagefoldPage,
+}
+
+/// What a subject is built for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'a> {
+    /// The file whose pages come first.
+    pub(crate) data: &'a DataFile,
+    /// A second file, numbered on from the first.
+    pub(crate) scanned: Option<&'a DataFile>,
+    /// How many pages a subject may keep.
+    pub(crate) budget_pages: u32,
+}
+
+impl Plan<'_> {
+    /// Pages of all files.
+    fn pages(&self) -> u32 {
+        self.data.pages() + self.scanned.map_or(0, DataFile::pages)
+    }
+
+    fn source(&self) -> Result<Source> {
+        Source::new(self.data, self.scanned)
+    }
+}
+
+impl Kind {
+    /// All of them, in the order of the tables.
+    pub(crate) fn all() -> Vec<Self> {
+        Self::value_variants().to_vec()
+    }
+
+    /// Those that keep to a budget.
+    pub(crate) fn evicting() -> Vec<Self> {
+        Self::all().into_iter().filter(|kind| kind.evicts()).collect()
+    }
+
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().expect("no kind is skipped").get_name().to_owned()
+    }
+
+    /// Whose row it is: two ways to use Pagefold are one subject.
+    pub(crate) fn subject(self) -> String {
+        if self.pins() { "pagefold".to_owned() } else { self.name() }
+    }
+
+    /// What to put before the workload: how the subject is used, if not in the usual way.
+    pub(crate) fn way(self) -> &'static str {
+        if self.pins() { "page(n), " } else { "" }
+    }
+
+    fn pins(self) -> bool {
+        self == Self::PagefoldPage
+    }
+
+    /// One of each kind: readers of a resident page evict like the others.
+    fn evicts(self) -> bool {
+        match self {
+            Self::Vmcache | Self::QuickCache | Self::Foyer | Self::Moka | Self::MutexLru | Self::Pagefold => true,
+            Self::Array | Self::ArrayHuge | Self::Mmap | Self::Pread | Self::Dashmap => false,
+            Self::VmcacheShared | Self::PagefoldPage => false,
+        }
+    }
+
+    /// The subject, empty unless it has no notion of that.
+    pub(crate) fn build(self, plan: &Plan<'_>) -> Result<Box<dyn Subject>> {
+        Ok(match self {
+            Self::Array => Box::new(array::Array::new(plan, Backing::Ordinary)?),
+            Self::ArrayHuge => Box::new(array::Array::new(plan, Backing::Huge)?),
+            Self::Mmap => Box::new(mmap::Mmap::new(plan)?),
+            Self::Pread => Box::new(pread::Pread::new(plan)?),
+            Self::Vmcache => Box::new(vmcache::VmCache::<false>::new(plan)?),
+            Self::VmcacheShared => Box::new(vmcache::VmCache::<true>::new(plan)?),
+            Self::Dashmap => Box::new(dashmap::Dashmap::new(plan)?),
+            Self::QuickCache => Box::new(quick_cache::QuickCache::new(plan)?),
+            Self::Foyer => Box::new(foyer::Foyer::new(plan)?),
+            Self::Moka => Box::new(moka::Moka::new(plan)?),
+            Self::MutexLru => Box::new(mutex_lru::MutexLru::new(plan)?),
+            Self::Pagefold if plan.scanned.is_some() => Box::new(pagefold::Pagefold::<true>::new(plan)?),
+            Self::Pagefold => Box::new(pagefold::Pagefold::<false>::new(plan)?),
+            Self::PagefoldPage => Box::new(pagefold::PinnedPages::new(plan)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::peers::accesses::{Distribution, Popularity};
+    use crate::peers::contents::Contents;
+    use crate::peers::subject::verify;
+
+    #[test]
+    fn every_subject_hands_out_the_right_bytes_of_resident_pages() {
+        let data = DataFile::new(None, 256, Contents::Pattern).unwrap();
+        let plan = Plan { data: &data, scanned: None, budget_pages: 1024 };
+        let sample: Vec<u32> = (0..256).rev().chain(0..256).collect();
+        for kind in Kind::all() {
+            let subject = kind.build(&plan).unwrap();
+            verify(&*subject, &kind.name(), Contents::Pattern, &sample).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_evicting_subject_hands_out_the_right_bytes_to_two_threads() {
+        let data = DataFile::new(None, 4096, Contents::Pattern).unwrap();
+        let plan = Plan { data: &data, scanned: None, budget_pages: 1024 };
+        let popularity = Popularity::new(Distribution::Uniform, 4096);
+        for kind in Kind::evicting() {
+            let subject = kind.build(&plan).unwrap();
+            thread::scope(|scope| {
+                for seed in 0..2 {
+                    let (subject, popularity) = (&*subject, &popularity);
+                    let sample = popularity.accesses(10_000, seed);
+                    scope.spawn(move || verify(subject, &kind.name(), Contents::Pattern, &sample).unwrap());
+                }
+            });
+            // Three quarters of 20,000 accesses are to absent pages. The other two reads of each find it, unless the
+            // policy didn't let it in.
+            let misses = subject.misses();
+            assert!((10_000..50_000).contains(&misses.main), "{}: {misses:?}", kind.name());
+            assert_eq!(misses.scanned, 0);
+        }
+    }
+
+    #[test]
+    fn misses_are_told_apart_by_file() {
+        let main = DataFile::new(None, 512, Contents::Pattern).unwrap();
+        let scanned = DataFile::new(None, 2048, Contents::Zeros).unwrap();
+        let plan = Plan { data: &main, scanned: Some(&scanned), budget_pages: 1024 };
+        for kind in Kind::evicting() {
+            let subject = kind.build(&plan).unwrap();
+            verify(&*subject, &kind.name(), Contents::Pattern, &[5, 511]).unwrap();
+            let mut bytes = [1; 8];
+            subject.read_once(512, 0, &mut bytes).unwrap();
+            subject.read_once(512 + 2047, 0, &mut bytes).unwrap();
+            assert_eq!(bytes, [0; 8]);
+            let misses = subject.misses();
+            assert_eq!((misses.main, misses.scanned), (2, 2), "{}", kind.name());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Pagefold: one group with all of the budget.
+
+use anyhow::{Context, Result, ensure};
+use pagefold::{File, Group};
+
+use super::Plan;
+use crate::peers::contents::{PAGE, offset_of};
+use crate::peers::data_file::DataFile;
+use crate::peers::subject::{Misses, Pages};
+
+/// Pages by `read_at`. With one file (`TWO` is false) there is nothing to find out before.
+pub(super) struct Pagefold<const TWO: bool> {
+    files: Files,
+}
+
+/// Pages of one file by `page(n)`: pin, copy from the slice, unpin.
+pub(super) struct PinnedPages {
+    files: Files,
+}
+
+/// One file, or two under one numbering.
+struct Files {
+    main: File,
+    main_pages: u32,
+    scanned: Option<File>,
+    // Keeps the group and its memory.
+    _group: Group,
+}
+
+impl Files {
+    fn open(plan: &Plan<'_>) -> Result<Self> {
+        let budget = offset_of(plan.budget_pages);
+        let fold = pagefold::Pagefold::builder().memory(budget).page_size(PAGE).build();
+        let fold = fold.with_context(|| format!("pagefold refuses a budget of {budget} bytes"))?;
+        let group = fold.group("bench").max(budget).build().context("pagefold refuses the group")?;
+        let open = |data: &DataFile| group.open(data.path()).context("pagefold cannot open the data file");
+        let (main, scanned) = (open(plan.data)?, plan.scanned.map(open).transpose()?);
+        Ok(Self { main, main_pages: plan.data.pages(), scanned, _group: group })
+    }
+
+    /// The file of `page`, and its number there.
+    #[inline(always)]
+    fn place<const TWO: bool>(&self, page: u32) -> Result<(&File, u32)> {
+        if !TWO || page < self.main_pages {
+            return Ok((&self.main, page));
+        }
+        let file = self.scanned.as_ref().with_context(|| format!("there is no page {page}"))?;
+        Ok((file, page - self.main_pages))
+    }
+
+    fn misses(&self) -> Misses {
+        let scanned = self.scanned.as_ref().map_or(0, |file| file.stats().misses);
+        Misses { main: self.main.stats().misses, scanned }
+    }
+}
+
+impl<const TWO: bool> Pagefold<TWO> {
+    /// Over the plan's files.
+    pub(super) fn new(plan: &Plan<'_>) -> Result<Self> {
+        Ok(Self { files: Files::open(plan)? })
+    }
+}
+
+impl<const TWO: bool> Pages for Pagefold<TWO> {
+    #[inline(always)]
+    fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        let (file, page) = self.files.place::<TWO>(page)?;
+        let len = file.read_at(into, offset_of(page) + offset as u64)?;
+        ensure!(len == into.len(), "the data file ends in page {page}");
+        Ok(())
+    }
+
+    fn misses(&self) -> Misses {
+        self.files.misses()
+    }
+}
+
+impl PinnedPages {
+    /// Over the plan's files.
+    pub(super) fn new(plan: &Plan<'_>) -> Result<Self> {
+        Ok(Self { files: Files::open(plan)? })
+    }
+}
+
+impl Pages for PinnedPages {
+    #[inline(always)]
+    fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        let pinned = self.files.main.page(u64::from(page))?;
+        into.copy_from_slice(&pinned[offset..offset + into.len()]);
+        Ok(())
+    }
+
+    fn misses(&self) -> Misses {
+        self.files.misses()
+    }
+}

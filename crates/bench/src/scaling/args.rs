@@ -1,0 +1,80 @@
+//! What is the same in the command lines of `bench virtual` and `bench real`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, Command};
+
+use super::experiment::{Experiment, Workload};
+use crate::experiments;
+
+/// What experiments take on both kinds of CPUs.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Common {
+    /// Numbers of CPUs, one task on each: a list, as in 1,2,44,88. More tasks than the machine has CPUs take turns
+    /// [default: powers of two, and as many as there are]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = parse_cpus)]
+    pub(crate) cpus: Vec<usize>,
+    /// Only these schemes: a list. The first is what speed-ups refer to
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) schemes: Vec<String>,
+    /// Only these workloads: a list
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) workloads: Vec<String>,
+    /// Time in which each run counts operations [default: 200us of virtual, 300ms of real time]
+    #[arg(long, value_parser = parse_time)]
+    pub(crate) time: Option<Duration>,
+    /// Bytes that an operation copies, in experiments in which that can be chosen
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) bytes: Option<u32>,
+    /// Print an array of flat records instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw throughput over CPUs, a panel for each workload
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Few CPUs, short: shows that everything works; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+/// Adds a sub-command for each experiment, with the names that its options know.
+pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
+    let command = command.subcommand_required(true).arg_required_else_help(true);
+    experiments::ALL.iter().fold(command, |command, experiment| {
+        let schemes: Vec<PossibleValue> =
+            experiment.schemes.iter().map(|scheme| PossibleValue::new(scheme.name).help(scheme.about)).collect();
+        let workload = |workload: &Workload| PossibleValue::new(workload.name).help(workload.about);
+        let workloads: Vec<PossibleValue> = experiment.workloads.iter().map(workload).collect();
+        command.subcommand(
+            A::augment_args(Command::new(experiment.name).about(experiment.question))
+                .long_about(long_about(experiment))
+                .mut_arg("schemes", |arg| arg.value_parser(PossibleValuesParser::new(schemes)))
+                .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads))),
+        )
+    })
+}
+
+fn long_about(experiment: &Experiment) -> String {
+    let machines = experiment.machines().join(", ");
+    let mut text =
+        format!("{}\n\nAn operation is {}. Machines: {machines}.", experiment.question, experiment.operation);
+    for published in experiment.published {
+        text += &format!("\nPublished on {}: {} ({}).", published.machine, published.about, published.source);
+    }
+    text
+}
+
+fn parse_cpus(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(cpus) if (1..=manycore::CPUS_MAX).contains(&cpus) => Ok(cpus),
+        _ => Err(format!("a number of CPUs is between 1 and {}", manycore::CPUS_MAX)),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| format!("{error}; a time is like 200us or 300ms"))?;
+    let possible = Duration::from_micros(1)..=Duration::from_secs(60);
+    if possible.contains(&time) { Ok(time) } else { Err("a run is between 1us and 60s long".to_owned()) }
+}

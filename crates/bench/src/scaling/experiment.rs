@@ -1,0 +1,160 @@
+//! What an experiment is: a question, workloads, and schemes that are measured on each of them.
+
+use anyhow::Result;
+
+use super::job::{Job, Sample};
+
+/// An experiment. Each is a constant in a folder of its own; see [`crate::experiments`].
+#[derive(Debug)]
+pub(crate) struct Experiment {
+    /// On the command line and in records.
+    pub(crate) name: &'static str,
+    /// What it answers, in a sentence.
+    pub(crate) question: &'static str,
+    /// What is counted: `one read_at of a page`.
+    pub(crate) operation: &'static str,
+    /// The preset it runs on if nobody says otherwise.
+    pub(crate) machine: &'static str,
+    /// What tasks do.
+    pub(crate) workloads: &'static [Workload],
+    /// Who is compared. The first is what speed-ups refer to.
+    pub(crate) schemes: &'static [Scheme],
+    /// Bytes that an operation copies, if that can be chosen.
+    pub(crate) bytes: Option<usize>,
+    /// What others measured.
+    pub(crate) published: &'static [Published],
+    /// What has to come out.
+    pub(crate) claims: &'static [Claim],
+}
+
+/// What the tasks of a run do.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    /// On the command line and in records.
+    pub(crate) name: &'static str,
+    /// In a sentence.
+    pub(crate) about: &'static str,
+}
+
+/// One way to do it.
+#[derive(Debug)]
+pub(crate) struct Scheme {
+    /// On the command line and in records; what we ship is called `pagefold`.
+    pub(crate) name: &'static str,
+    /// In a sentence.
+    pub(crate) about: &'static str,
+    /// Only measured when asked for.
+    pub(crate) hidden: bool,
+    /// Measures one run.
+    pub(crate) measure: fn(&Job<'_>) -> Result<Sample>,
+}
+
+/// Figures of somebody else's.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// The preset that stands for the machine.
+    pub(crate) machine: &'static str,
+    /// The workload that comes closest.
+    pub(crate) workload: &'static str,
+    /// Who, where and when.
+    pub(crate) source: &'static str,
+    /// What was measured, in a sentence.
+    pub(crate) about: &'static str,
+    /// Unit of the figures.
+    pub(crate) unit: &'static str,
+    /// Whether larger figures are better.
+    pub(crate) higher_is_better: bool,
+    /// The figures.
+    pub(crate) figures: &'static [Figure],
+}
+
+/// One figure.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    /// Our name of the scheme.
+    pub(crate) scheme: &'static str,
+    /// CPUs, or processes.
+    pub(crate) cpus: usize,
+    /// In the table's unit.
+    pub(crate) value: f64,
+}
+
+/// Something that has to come out. Claims of what others measured, and of what we promise.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// The preset it holds on.
+    pub(crate) machine: &'static str,
+    /// The workload.
+    pub(crate) workload: &'static str,
+    /// The scheme.
+    pub(crate) scheme: &'static str,
+    /// CPUs.
+    pub(crate) cpus: usize,
+    /// What is looked at.
+    pub(crate) measure: Measure,
+    /// What it has to be.
+    pub(crate) bound: Bound,
+    /// Whether the project's checks fail without it.
+    pub(crate) gate: bool,
+}
+
+/// A figure of a scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Throughput over that of one CPU.
+    Scaling,
+    /// Throughput over that without contention.
+    Efficiency,
+    /// Shared writes for each operation.
+    SharedWrites,
+}
+
+/// What a figure has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bound {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// Whether `value` keeps to it.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => value >= least,
+            Self::AtMost(most) => value <= most,
+        }
+    }
+}
+
+impl Experiment {
+    /// The schemes that are measured if nobody says which.
+    pub(crate) fn usual_schemes(&self) -> impl Iterator<Item = &'static Scheme> {
+        self.schemes.iter().filter(|scheme| !scheme.hidden)
+    }
+
+    /// The machines that it has something to say about: the usual one, and those of published figures.
+    pub(crate) fn machines(&self) -> Vec<&'static str> {
+        let mut machines = vec![self.machine];
+        for published in self.published {
+            if !machines.contains(&published.machine) {
+                machines.push(published.machine);
+            }
+        }
+        machines
+    }
+}
+
+impl Published {
+    /// The scheme's figure with the fewest CPUs: what its others are compared with.
+    pub(crate) fn base(&self, scheme: &str) -> Option<&Figure> {
+        self.figures.iter().filter(|figure| figure.scheme == scheme).min_by_key(|figure| figure.cpus)
+    }
+
+    /// How many times better than the base a figure is.
+    pub(crate) fn gain(&self, figure: &Figure) -> f64 {
+        let base = self.base(figure.scheme).map_or(figure.value, |base| base.value);
+        if self.higher_is_better { figure.value / base } else { base / figure.value }
+    }
+}

@@ -1,0 +1,63 @@
+//! What must not get worse: the claims of all experiments that are marked so.
+
+use anyhow::{Result, bail};
+
+use super::args::Common;
+use super::experiment::{Claim, Experiment};
+use super::verdict::{self, Outcome};
+use super::virtual_run::Run;
+use crate::experiments::{self, OURS};
+use crate::output::say;
+use crate::usage::Usage;
+
+/// Checks each claim of what we ship, on another scheme if `scheme` is one.
+///
+/// # Errors
+/// A claim that doesn't hold.
+pub(crate) fn run(scheme: &str) -> Result<()> {
+    let mut failed = 0;
+    let mut checked = 0;
+    for experiment in experiments::ALL {
+        for claim in experiment.claims.iter().filter(|claim| claim.gate) {
+            if !experiment.schemes.iter().any(|known| known.name == scheme) {
+                continue;
+            }
+            let claim =
+                Claim { scheme: if claim.scheme == OURS { named(experiment, scheme) } else { claim.scheme }, ..*claim };
+            checked += 1;
+            failed += usize::from(!check(experiment, &claim)?);
+        }
+    }
+    if checked == 0 {
+        return Err(Usage::error(format!("no experiment with a gate has a scheme {scheme:?}: try {OURS} or planted")));
+    }
+    if failed > 0 {
+        bail!("{failed} of {checked} claims don't hold");
+    }
+    Ok(())
+}
+
+/// The experiment's own copy of the name.
+fn named(experiment: &Experiment, scheme: &str) -> &'static str {
+    experiment.schemes.iter().find(|known| known.name == scheme).map_or(OURS, |known| known.name)
+}
+
+/// Says whether the claim holds, and if it doesn't, where the time goes.
+fn check(experiment: &'static Experiment, claim: &Claim) -> Result<bool> {
+    let common = Common {
+        cpus: vec![claim.cpus],
+        schemes: vec![claim.scheme.to_owned()],
+        workloads: vec![claim.workload.to_owned()],
+        ..Common::default()
+    };
+    let results = Run::new(experiment, &common, claim.machine, Some(1))?.results()?;
+    let Some(verdict) = verdict::judge(&results, claim) else {
+        bail!("nothing was measured for the claim on {}", claim.scheme);
+    };
+    say(&format!("{verdict}\n"))?;
+    let holds = verdict.outcome == Outcome::Agrees;
+    if !holds && let Some(line) = results.rows[0].report().and_then(manycore::Report::hottest_line) {
+        say(&format!("  {:.1} % of all CPU time is lost at {}\n", line.shares.lost(), line.line))?;
+    }
+    Ok(holds)
+}

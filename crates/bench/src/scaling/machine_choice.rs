@@ -1,0 +1,85 @@
+//! Which virtual machine: a preset, or a file with a shape and costs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use manycore::{Costs, Machine, PRESETS, Preset, SetupError, Shape};
+use serde::Deserialize;
+
+use super::results::Host;
+use crate::usage::Usage;
+
+/// A machine and what it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineChoice {
+    /// To run on.
+    pub(crate) machine: Machine,
+    /// In records.
+    pub(crate) name: String,
+    /// Its CPUs, cores and sockets.
+    pub(crate) shape: Shape,
+}
+
+/// What `cargo bench-real calibrate` writes. Costs that it doesn't name are the usual ones.
+#[derive(Deserialize)]
+struct MachineFile {
+    name: String,
+    shape: FileShape,
+    costs: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct FileShape {
+    sockets: usize,
+    cores_per_socket: usize,
+    threads_per_core: usize,
+}
+
+impl MachineChoice {
+    /// The preset of that name, or the machine in the file of that name.
+    ///
+    /// # Errors
+    /// A mistake of the user's, with what there is to choose from.
+    pub(crate) fn find(name: &str) -> Result<Self> {
+        if let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) {
+            let machine = Machine::preset(name).map_err(usage)?;
+            return Ok(Self { machine, name: name.to_owned(), shape: preset.shape });
+        }
+        let text = fs::read_to_string(Path::new(name)).map_err(|error| {
+            let presets: Vec<&str> = PRESETS.iter().map(|preset: &Preset| preset.name).collect();
+            let presets = presets.join(", ");
+            Usage::error(format!(
+                "no machine {name:?}: neither a preset ({presets}) nor a file that can be read ({error})"
+            ))
+        })?;
+        let file: MachineFile = serde_json::from_str(&text).map_err(|error| {
+            Usage::error(format!("{name} isn't a machine: {error}; it has name, shape and costs, as `cargo bench-real calibrate` writes them"))
+        })?;
+        let shape = Shape::new(file.shape.sockets, file.shape.cores_per_socket, file.shape.threads_per_core);
+        let shape = shape.map_err(usage)?;
+        let costs = file.costs.iter().try_fold(Costs::default(), |costs, (name, &value)| costs.with(name, value));
+        let machine = Machine::new(shape, costs.map_err(usage)?).map_err(usage)?;
+        Ok(Self { machine, name: file.name, shape })
+    }
+
+    /// For tables and records.
+    pub(crate) fn host(&self) -> Host {
+        Host { name: self.name.clone(), cpus: self.shape.cpus() }
+    }
+
+    /// Numbers of CPUs that show a curve: powers of two, a socket, all cores, all CPUs. With `quick` the ends alone.
+    pub(crate) fn usual_cpus(&self, quick: bool) -> Vec<usize> {
+        let all = self.shape.cpus();
+        if quick {
+            return vec![1, all];
+        }
+        let powers = (0..9).map(|power| 1 << power).filter(|&cpus| cpus < all);
+        powers.chain([self.shape.cores_per_socket, self.shape.cores(), all]).collect()
+    }
+}
+
+fn usage(error: SetupError) -> anyhow::Error {
+    Usage::error(error.to_string())
+}

@@ -1,0 +1,87 @@
+//! Which runs to make.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::args::Common;
+use super::experiment::{Experiment, Scheme, Workload};
+use crate::usage::Usage;
+
+/// Every scheme on every workload with each number of CPUs, so many times.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) experiment: &'static Experiment,
+    pub(crate) workloads: Vec<&'static Workload>,
+    pub(crate) schemes: Vec<&'static Scheme>,
+    /// Ascending.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) bytes: usize,
+    /// Of each run.
+    pub(crate) time: Duration,
+    /// Seeds or rounds.
+    pub(crate) repeats: u32,
+}
+
+impl Plan {
+    /// What was asked for, or what is usual.
+    ///
+    /// # Errors
+    /// A name that the experiment doesn't know, or bytes that it has no use for.
+    pub(crate) fn new(
+        experiment: &'static Experiment,
+        common: &Common,
+        usual_cpus: Vec<usize>,
+        usual_time: Duration,
+        repeats: u32,
+    ) -> Result<Self> {
+        let mut cpus = if common.cpus.is_empty() { usual_cpus } else { common.cpus.clone() };
+        cpus.sort_unstable();
+        cpus.dedup();
+        let mut schemes = named(&common.schemes, experiment.schemes.iter(), |scheme| scheme.name, "scheme")?;
+        if common.schemes.is_empty() {
+            schemes = experiment.usual_schemes().collect();
+        }
+        let bytes = match (common.bytes, experiment.bytes) {
+            (Some(_), None) => {
+                return Err(Usage::error(format!(
+                    "an operation of {} copies nothing: leave --bytes out",
+                    experiment.name
+                )));
+            }
+            (asked, usual) => asked.map(|bytes| bytes as usize).or(usual).unwrap_or(0),
+        };
+        Ok(Self {
+            experiment,
+            workloads: named(&common.workloads, experiment.workloads.iter(), |workload| workload.name, "workload")?,
+            schemes,
+            cpus,
+            bytes,
+            time: common.time.unwrap_or(usual_time),
+            repeats,
+        })
+    }
+}
+
+/// Those of `all` that are named, in the order of their names and once; all if none is.
+fn named<T>(
+    names: &[String],
+    all: impl Iterator<Item = &'static T> + Clone,
+    name_of: impl Fn(&T) -> &'static str,
+    what: &str,
+) -> Result<Vec<&'static T>> {
+    if names.is_empty() {
+        return Ok(all.collect());
+    }
+    let mut found: Vec<&'static T> = Vec::new();
+    for name in names {
+        let Some(item) = all.clone().find(|item| name_of(item) == name) else {
+            let known: Vec<&str> = all.map(name_of).collect();
+            return Err(Usage::error(format!("no {what} is called {name:?}: there are {}", known.join(", "))));
+        };
+        if !found.iter().any(|other| name_of(other) == name) {
+            found.push(item);
+        }
+    }
+    Ok(found)
+}

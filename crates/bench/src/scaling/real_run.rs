@@ -1,0 +1,104 @@
+//! `bench real`: the same experiments on the CPUs that there are.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+use super::args::{Common, with_experiments};
+use super::experiment::Experiment;
+use super::plan::Plan;
+use super::results::{Host, Results};
+use super::stage::{Stage, allowed_cpus};
+use super::{curves, records, sweep, table};
+use crate::experiments;
+use crate::machine::Machine;
+use crate::output::{self, QUICK, say};
+
+/// `bench real EXPERIMENT`.
+#[derive(Clone, Debug, Args)]
+struct RealArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Repetitions, all runs in turn [default: 7; 2 with --quick]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+}
+
+/// `bench real all`.
+#[derive(Clone, Debug, Args)]
+struct RealAllArgs {
+    /// Print an array of flat records instead of text
+    #[arg(long)]
+    json: bool,
+    /// Short: shows that everything works; the figures mean nothing
+    #[arg(long)]
+    quick: bool,
+}
+
+/// The command.
+pub(crate) fn command() -> Command {
+    let about = "Run the same experiments on the CPUs of this machine";
+    let all = Command::new("all").about("Run all experiments on the CPUs that there are");
+    with_experiments::<RealArgs>(Command::new("real").about(about).bin_name("cargo bench-real"))
+        .subcommand(RealAllArgs::augment_args(all))
+}
+
+/// Does what the command line says.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    match matches.subcommand() {
+        Some(("all", matches)) => all(&RealAllArgs::from_arg_matches(matches)?),
+        Some((name, matches)) => one(experiments::find(name)?, &RealArgs::from_arg_matches(matches)?),
+        None => Ok(()),
+    }
+}
+
+/// Length of a run if nobody says otherwise.
+const TIME: Duration = Duration::from_millis(300);
+const TIME_QUICK: Duration = Duration::from_millis(5);
+
+fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>) -> Result<Results> {
+    let machine = Machine::here();
+    let have = allowed_cpus().len();
+    let mut usual: Vec<usize> = (0..9).map(|power| 1 << power).filter(|&cpus| cpus < have).collect();
+    usual.push(have.clamp(1, manycore::CPUS_MAX));
+    let rounds = rounds.unwrap_or(if common.quick { 2 } else { 7 });
+    let plan = Plan::new(experiment, common, usual, if common.quick { TIME_QUICK } else { TIME }, rounds)?;
+    let mut how = format!("{rounds} rounds, {} each", humantime::format_duration(plan.time));
+    if plan.cpus.iter().any(|&cpus| cpus > have) {
+        how += &format!("; more tasks than the {have} CPUs here take turns");
+        eprintln!("bench: there are {have} CPUs here: more tasks take turns, which says little about more CPUs");
+    }
+    let host = Host { name: machine.description, cpus: have };
+    sweep::run(&plan, host, how, |_| Stage { time: plan.time })
+}
+
+fn one(experiment: &'static Experiment, args: &RealArgs) -> Result<()> {
+    let common = &args.common;
+    if let Some(path) = &common.plot {
+        output::prepare_plot(path)?;
+    }
+    let results = results(experiment, common, args.rounds)?;
+    if let Some(path) = &common.plot {
+        curves::write(&results, path)?;
+    }
+    print(&[results], common.json, common.quick)
+}
+
+fn all(args: &RealAllArgs) -> Result<()> {
+    let common = Common { quick: args.quick, ..Common::default() };
+    let all: Result<Vec<Results>> =
+        experiments::ALL.iter().map(|experiment| results(experiment, &common, None)).collect();
+    print(&all?, args.json, args.quick)
+}
+
+fn print(all: &[Results], json: bool, quick: bool) -> Result<()> {
+    if quick {
+        eprintln!("bench: {QUICK}");
+    }
+    if json {
+        let records: Vec<_> = all.iter().flat_map(records::of).collect();
+        return say(&(serde_json::to_string_pretty(&records)? + "\n"));
+    }
+    say(&all.iter().map(table::render).collect::<Vec<_>>().join("\n"))
+}

@@ -1,0 +1,123 @@
+//! Real CPUs to run on: one pinned thread for each task.
+
+use std::sync::{Barrier, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::job::Sample;
+
+/// How long a run is.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// Time in which operations are counted.
+    pub(crate) time: Duration,
+}
+
+/// Operations between two looks at the clock.
+const CHUNK: u64 = 64;
+
+/// What one thread did.
+struct Share {
+    operations: u64,
+    wall: Duration,
+    cpu: Duration,
+}
+
+/// Work of a task's own, about `ns` nanoseconds of it: a chain of multiplications, timed once.
+pub(crate) fn own_work(ns: u64) {
+    static STEPS_PER_NS: OnceLock<f64> = OnceLock::new();
+    let steps_per_ns = *STEPS_PER_NS.get_or_init(|| {
+        const STEPS: u64 = 1 << 20;
+        let fastest = (0..9).map(|_| {
+            let start = Instant::now();
+            chain(STEPS);
+            start.elapsed()
+        });
+        STEPS as f64 / fastest.min().map_or(1.0, |time| time.as_nanos().max(1) as f64)
+    });
+    chain((ns as f64 * steps_per_ns) as u64);
+}
+
+fn chain(steps: u64) {
+    let mut value = steps;
+    for _ in 0..steps {
+        value = std::hint::black_box(value.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    }
+}
+
+impl Stage {
+    /// See [`Job::measure`](super::job::Job::measure).
+    pub(super) fn measure<S: Sync, T: Send>(
+        &self,
+        tasks: usize,
+        set_up: impl Fn() -> S + Send + Sync,
+        begin: impl Fn(&S, usize) -> T + Send + Sync,
+        operation: impl Fn(&S, &mut T) + Send + Sync,
+    ) -> Result<Sample> {
+        let subject = set_up();
+        let gate = Barrier::new(tasks);
+        let cpus = allowed_cpus();
+        let shares: Vec<Share> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..tasks)
+                .map(|task| {
+                    let (subject, gate, begin, operation) = (&subject, &gate, &begin, &operation);
+                    let cpu = cpus.get(task % cpus.len().max(1)).copied();
+                    scope.spawn(move || {
+                        pin(cpu);
+                        let mut state = begin(subject, task);
+                        gate.wait();
+                        repeat(self.time, || operation(subject, &mut state))
+                    })
+                })
+                .collect();
+            let shares = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a task panicked")));
+            shares.collect::<Result<_>>()
+        })?;
+        let operations: u64 = shares.iter().map(|share| share.operations).sum();
+        let cpu: Duration = shares.iter().map(|share| share.cpu).sum();
+        Ok(Sample {
+            operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
+            cpu_ns_per_operation: cpu.as_secs_f64() * 1e9 / operations as f64,
+            inside: None,
+        })
+    }
+}
+
+fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
+    let (start, cpu) = (Instant::now(), thread_cpu());
+    let mut operations = 0;
+    loop {
+        for _ in 0..CHUNK {
+            operation();
+        }
+        operations += CHUNK;
+        let wall = start.elapsed();
+        if wall >= time {
+            return Share { operations, wall, cpu: thread_cpu().saturating_sub(cpu) };
+        }
+    }
+}
+
+/// CPUs that this process may use.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Best effort: where it is refused, the kernel places threads.
+fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,44 @@
+//! Results as the flat records that all of this crate's experiments print.
+
+use super::results::{Results, Row};
+use crate::record::Record;
+use crate::summary::Summary;
+
+/// Operations in a second.
+pub(crate) const THROUGHPUT: &str = "throughput";
+/// Throughput over that of the fewest CPUs.
+pub(crate) const SCALING: &str = "scaling";
+
+/// All figures of `results`. The subject is the scheme; `cpus` are those that the tasks ran on.
+pub(crate) fn of(results: &Results) -> Vec<Record> {
+    results.rows.iter().flat_map(|row| of_row(results, row)).collect()
+}
+
+fn of_row(results: &Results, row: &Row) -> Vec<Record> {
+    let figures = [
+        (THROUGHPUT, "1/s", Some(row.throughput())),
+        ("deviation", "%", Some(Summary::exact(row.deviation()))),
+        ("cpu_per_op", "ns", Some(row.summary(|sample| sample.cpu_ns_per_operation))),
+        ("speed_up", "x", results.speed_up(row)),
+        (SCALING, "x", results.scaling(row, results.fewest())),
+        ("efficiency", "x", row.efficiency()),
+        ("shared_writes", "count", row.shared_writes()),
+        ("transfers", "count", row.transfers()),
+    ];
+    let record = |(metric, unit, summary): (&str, &str, Option<Summary>)| {
+        let summary = summary?;
+        Some(Record {
+            experiment: results.experiment.name.to_owned(),
+            subject: row.scheme.to_owned(),
+            workload: row.workload.to_owned(),
+            machine: results.host.name.clone(),
+            cpus: u32::try_from(row.cpus).unwrap_or(u32::MAX),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            value: summary.median,
+            min: summary.min,
+            max: summary.max,
+        })
+    };
+    figures.into_iter().filter_map(record).collect()
+}

@@ -1,0 +1,146 @@
+//! What the runs of an experiment gave, and the ratios that tables show.
+
+use super::experiment::{Experiment, Measure, Scheme, Workload};
+use super::job::{Inside, Sample};
+use crate::summary::Summary;
+
+/// Where it was run.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    /// In records: a preset, a machine file's name, or a description of this machine.
+    pub(crate) name: String,
+    /// CPUs it has.
+    pub(crate) cpus: usize,
+}
+
+/// All runs of one experiment on one machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Results {
+    /// Of which.
+    pub(crate) experiment: &'static Experiment,
+    /// Where.
+    pub(crate) host: Host,
+    /// In the order of the tables.
+    pub(crate) workloads: Vec<&'static Workload>,
+    /// In the order of the tables; the first is the reference.
+    pub(crate) schemes: Vec<&'static Scheme>,
+    /// Ascending.
+    pub(crate) cpus: Vec<usize>,
+    /// How it was done, for a line above the table.
+    pub(crate) how: String,
+    /// A row for each workload, number of CPUs and scheme.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// All repetitions of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// What the tasks did.
+    pub(crate) workload: &'static str,
+    /// Which scheme.
+    pub(crate) scheme: &'static str,
+    /// On how many CPUs.
+    pub(crate) cpus: usize,
+    /// One for each seed or round.
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Row {
+    /// Over the repetitions.
+    pub(crate) fn summary(&self, figure: impl Fn(&Sample) -> f64) -> Summary {
+        Summary::of(self.samples.iter().map(figure))
+    }
+
+    /// Operations in a second.
+    pub(crate) fn throughput(&self) -> Summary {
+        self.summary(|sample| sample.operations_per_s)
+    }
+
+    /// Standard deviation of the throughput over the repetitions, in percent of its mean.
+    pub(crate) fn deviation(&self) -> f64 {
+        let values: Vec<f64> = self.samples.iter().map(|sample| sample.operations_per_s).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        if mean == 0.0 { 0.0 } else { 100.0 * variance.sqrt() / mean }
+    }
+
+    /// A figure that only a virtual machine has.
+    pub(crate) fn inside(&self, figure: impl Fn(&Inside) -> Option<f64>) -> Option<Summary> {
+        let values: Option<Vec<f64>> = self.samples.iter().map(|sample| figure(sample.inside.as_ref()?)).collect();
+        values.filter(|values| !values.is_empty()).map(Summary::of)
+    }
+
+    /// Throughput over that without contention.
+    pub(crate) fn efficiency(&self) -> Option<Summary> {
+        self.inside(|inside| inside.efficiency)
+    }
+
+    /// Shared writes for each operation.
+    pub(crate) fn shared_writes(&self) -> Option<Summary> {
+        self.inside(|inside| Some(inside.report.shared_writes_per_operation))
+    }
+
+    /// Transfers for each operation.
+    pub(crate) fn transfers(&self) -> Option<Summary> {
+        self.inside(|inside| Some(inside.report.transfers_per_operation))
+    }
+
+    /// Where the time of the first repetition went.
+    pub(crate) fn report(&self) -> Option<&manycore::Report> {
+        Some(&self.samples.first()?.inside.as_ref()?.report)
+    }
+}
+
+impl Results {
+    /// The rows of a workload.
+    pub(crate) fn of(&self, workload: &str) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.workload == workload)
+    }
+
+    /// One row.
+    pub(crate) fn row(&self, workload: &str, scheme: &str, cpus: usize) -> Option<&Row> {
+        self.of(workload).find(|row| row.scheme == scheme && row.cpus == cpus)
+    }
+
+    /// The scheme that speed-ups refer to.
+    pub(crate) fn reference(&self) -> &'static str {
+        self.schemes.first().map_or("", |scheme| scheme.name)
+    }
+
+    /// The fewest CPUs, which scaling refers to.
+    pub(crate) fn fewest(&self) -> usize {
+        self.cpus.first().copied().unwrap_or(1)
+    }
+
+    /// The most CPUs.
+    pub(crate) fn most(&self) -> usize {
+        self.cpus.last().copied().unwrap_or(1)
+    }
+
+    /// Throughput over that of the reference on as many CPUs.
+    pub(crate) fn speed_up(&self, row: &Row) -> Option<Summary> {
+        ratio(row, self.row(row.workload, self.reference(), row.cpus)?)
+    }
+
+    /// Throughput over that of the same scheme on `cpus` CPUs.
+    pub(crate) fn scaling(&self, row: &Row, cpus: usize) -> Option<Summary> {
+        ratio(row, self.row(row.workload, row.scheme, cpus)?)
+    }
+
+    /// The figure that a claim is about.
+    pub(crate) fn measure(&self, row: &Row, measure: Measure) -> Option<f64> {
+        let summary = match measure {
+            Measure::Scaling => self.scaling(row, 1),
+            Measure::Efficiency => row.efficiency(),
+            Measure::SharedWrites => row.shared_writes(),
+        };
+        summary.map(|summary| summary.median)
+    }
+}
+
+/// Ratios are taken within a repetition.
+fn ratio(row: &Row, to: &Row) -> Option<Summary> {
+    let pairs = row.samples.iter().zip(&to.samples);
+    let ratios: Vec<f64> = pairs.map(|(row, to)| row.operations_per_s / to.operations_per_s).collect();
+    (!ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite())).then(|| Summary::of(ratios))
+}

@@ -1,0 +1,108 @@
+//! Sentences on what agrees with the published result and what doesn't, made from figures.
+
+use std::fmt;
+
+use super::experiment::{Bound, Claim, Figure, Measure, Published};
+use super::results::Results;
+use super::table::{cpus_label, number};
+
+/// Ratios that differ by less agree.
+const CLOSE: f64 = 1.25;
+
+/// How a figure compares with what was to be expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// As expected.
+    Agrees,
+    /// The same direction, but another size.
+    Differs,
+    /// Not as expected.
+    Contradicts,
+}
+
+/// An outcome, and the figures it rests on.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    /// How it compares.
+    pub(crate) outcome: Outcome,
+    /// The figures.
+    pub(crate) sentence: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.outcome {
+            Outcome::Agrees => "agrees",
+            Outcome::Differs => "differs in size",
+            Outcome::Contradicts => "DOESN'T AGREE",
+        };
+        write!(formatter, "{word}: {}", self.sentence)
+    }
+}
+
+/// The published figures that the runs of a workload can be compared with.
+pub(crate) fn published<'a>(results: &'a Results, workload: &'a str) -> impl Iterator<Item = &'static Published> + 'a {
+    let all = results.experiment.published.iter();
+    all.filter(move |published| published.machine == results.host.name && published.workload == workload)
+}
+
+/// All that can be said about `results`: published figures first, then the project's own promises.
+pub(crate) fn of(results: &Results) -> Vec<Verdict> {
+    let published = results.workloads.iter().flat_map(|workload| published(results, workload.name));
+    let figures = published
+        .flat_map(|published| published.figures.iter().filter_map(move |figure| compare(results, published, figure)));
+    figures.chain(results.experiment.claims.iter().filter_map(|claim| judge(results, claim))).collect()
+}
+
+/// A published gain beside ours.
+fn compare(results: &Results, published: &Published, figure: &Figure) -> Option<Verdict> {
+    let base = published.base(figure.scheme)?;
+    if base.cpus == figure.cpus {
+        return None;
+    }
+    let row = results.row(published.workload, figure.scheme, figure.cpus)?;
+    let ours = results.scaling(row, base.cpus)?.median;
+    let theirs = published.gain(figure);
+    let outcome = if (ours.max(theirs) / ours.min(theirs)) <= CLOSE {
+        Outcome::Agrees
+    } else if (ours > 1.0) == (theirs > 1.0) {
+        Outcome::Differs
+    } else {
+        Outcome::Contradicts
+    };
+    let sentence = format!(
+        "{}, {} on {}: {} × the throughput of {}, published {} × ({} and {} {})",
+        published.workload,
+        figure.scheme,
+        cpus_label(figure.cpus),
+        number(ours),
+        cpus_label(base.cpus),
+        number(theirs),
+        base.value,
+        figure.value,
+        published.unit,
+    );
+    Some(Verdict { outcome, sentence })
+}
+
+/// A claim, if the runs cover it.
+pub(crate) fn judge(results: &Results, claim: &Claim) -> Option<Verdict> {
+    if claim.machine != results.host.name {
+        return None;
+    }
+    let row = results.row(claim.workload, claim.scheme, claim.cpus)?;
+    let value = results.measure(row, claim.measure)?;
+    let figure = match claim.measure {
+        Measure::Scaling => format!("{} × the throughput of 1 CPU", number(value)),
+        Measure::Efficiency => format!("contention efficiency {value:.4}"),
+        Measure::SharedWrites => format!("{value:.4} shared writes for each operation"),
+    };
+    let bound = match claim.bound {
+        Bound::AtLeast(least) => format!("at least {least}"),
+        Bound::AtMost(most) => format!("at most {most}"),
+    };
+    let outcome = if claim.bound.holds(value) { Outcome::Agrees } else { Outcome::Contradicts };
+    let place = format!("{}, {} on {}", claim.workload, claim.scheme, cpus_label(claim.cpus));
+    let gate = if claim.gate { " (a gate)" } else { "" };
+    Some(Verdict { outcome, sentence: format!("{place}: {figure}, to be {bound}{gate}") })
+}

@@ -1,0 +1,191 @@
+//! `bench virtual`: experiments on virtual CPUs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+use super::args::{Common, with_experiments};
+use super::beside::Beside;
+use super::cost_scaling::{self, CostScaling};
+use super::experiment::Experiment;
+use super::machine_choice::MachineChoice;
+use super::plan::Plan;
+use super::results::Results;
+use super::stage::Stage;
+use super::{beside, curves, gate, page, profile, records, sweep, table};
+use crate::experiments;
+use crate::output::{self, QUICK, say};
+use crate::usage::Usage;
+
+/// `bench virtual EXPERIMENT`.
+#[derive(Clone, Debug, Args)]
+struct VirtualArgs {
+    #[command(flatten)]
+    common: Common,
+    /// A preset, or a file with the shape and the costs of a machine (what `cargo bench-real calibrate` writes)
+    #[arg(long, value_name = "PRESET|FILE")]
+    machine: Option<String>,
+    /// Repetitions, each with another seed [default: 3; 1 with --quick]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: Option<u32>,
+    /// Print where the time of each scheme goes on the most CPUs
+    #[arg(long)]
+    profile: bool,
+    /// Repeat the run on the most CPUs with each cost halved and doubled: does the order of the schemes change?
+    #[arg(long)]
+    scale_costs: bool,
+    /// Put the records of `bench-real … --json` beside: throughput of several CPUs over that of one
+    #[arg(long, value_name = "FILE.json")]
+    beside: Option<PathBuf>,
+}
+
+/// `bench virtual all`.
+#[derive(Clone, Debug, Args)]
+struct ReportArgs {
+    /// Directory for the report, made if it isn't there; the page is index.html
+    #[arg(long, value_name = "DIR")]
+    report: PathBuf,
+    /// Records of `bench-real all --json`, to be put beside
+    #[arg(long, value_name = "FILE.json")]
+    beside: Option<PathBuf>,
+    /// The machine that those records come from: a file of `cargo bench-real calibrate`, or a preset
+    #[arg(long, value_name = "PRESET|FILE", requires = "beside")]
+    beside_machine: Option<String>,
+    /// Few CPUs, short: shows that everything works; the figures mean nothing
+    #[arg(long)]
+    quick: bool,
+}
+
+/// `bench virtual gate`.
+#[derive(Clone, Debug, Args)]
+struct GateArgs {
+    /// Who has to pass instead of pagefold: `planted` must not
+    #[arg(long, default_value = crate::experiments::OURS)]
+    scheme: String,
+}
+
+/// The command.
+pub(crate) fn command() -> Command {
+    let about = "Run experiments on up to 256 virtual CPUs";
+    let report = Command::new("all").about("Run all experiments, and write one page about them");
+    let gate = Command::new("gate").about("Check what must not get worse; ends with 1 if it did");
+    with_experiments::<VirtualArgs>(Command::new("virtual").about(about).bin_name("cargo bench-virtual"))
+        .subcommand(ReportArgs::augment_args(report))
+        .subcommand(GateArgs::augment_args(gate))
+}
+
+/// Does what the command line says.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    match matches.subcommand() {
+        Some(("all", matches)) => report(&ReportArgs::from_arg_matches(matches)?),
+        Some(("gate", matches)) => gate::run(&GateArgs::from_arg_matches(matches)?.scheme),
+        Some((name, matches)) => one(experiments::find(name)?, &VirtualArgs::from_arg_matches(matches)?),
+        None => Ok(()),
+    }
+}
+
+/// Virtual time of a run if nobody says otherwise.
+const TIME: Duration = Duration::from_micros(200);
+const TIME_QUICK: Duration = Duration::from_micros(20);
+
+/// What is to be run on which machine.
+pub(crate) struct Run {
+    /// The machine.
+    pub(crate) machine: MachineChoice,
+    /// What.
+    pub(crate) plan: Plan,
+    /// Only to show that everything works.
+    pub(crate) quick: bool,
+}
+
+impl Run {
+    /// From the options that all experiments have. `machine` is a preset or a file.
+    pub(crate) fn new(
+        experiment: &'static Experiment,
+        common: &Common,
+        machine: &str,
+        seeds: Option<u32>,
+    ) -> Result<Self> {
+        let machine = MachineChoice::find(machine)?;
+        let cpus = machine.usual_cpus(common.quick);
+        let seeds = seeds.unwrap_or(if common.quick { 1 } else { 3 });
+        let time = if common.quick { TIME_QUICK } else { TIME };
+        Ok(Self { plan: Plan::new(experiment, common, cpus, time, seeds)?, machine, quick: common.quick })
+    }
+
+    /// Makes all runs.
+    pub(crate) fn results(&self) -> Result<Results> {
+        let plan = &self.plan;
+        let seeds = if plan.repeats == 1 { "1 seed".to_owned() } else { format!("{} seeds", plan.repeats) };
+        let how = format!("{seeds}, {} of virtual time each", humantime::format_duration(plan.time));
+        sweep::run(plan, self.machine.host(), how, |repeat| self.stage(repeat))
+    }
+
+    fn stage(&self, repeat: u32) -> Stage {
+        let machine = self.machine.machine.clone().seed(u64::from(repeat) + 1);
+        Stage { machine, time: self.plan.time, efficiency: true }
+    }
+}
+
+fn one(experiment: &'static Experiment, args: &VirtualArgs) -> Result<()> {
+    let common = &args.common;
+    if let Some(path) = &common.plot {
+        output::prepare_plot(path)?;
+    }
+    if common.json && (args.profile || args.scale_costs || args.beside.is_some()) {
+        return Err(Usage::error("--json prints records alone: leave --profile, --scale-costs and --beside out"));
+    }
+    let real = args.beside.as_deref().map(beside::read).transpose()?;
+    let run = Run::new(experiment, common, args.machine.as_deref().unwrap_or(experiment.machine), args.seeds)?;
+    if common.quick {
+        eprintln!("bench: {QUICK}");
+    }
+    let results = run.results()?;
+    if let Some(path) = &common.plot {
+        curves::write(&results, path)?;
+    }
+    if common.json {
+        return say(&(serde_json::to_string_pretty(&records::of(&results))? + "\n"));
+    }
+    let mut text = table::render(&results);
+    if let Some(real) = &real {
+        text += &format!("\n{}", Beside::new(&results, real));
+    }
+    if args.profile {
+        text += &profile::text(&results);
+    }
+    say(&text)?;
+    if args.scale_costs {
+        say(&format!("\n{}", CostScaling::run(&run, &results)?))?;
+    }
+    Ok(())
+}
+
+/// Everything, on one page.
+fn report(args: &ReportArgs) -> Result<()> {
+    let real = args.beside.as_deref().map(beside::read).transpose()?;
+    page::prepare(&args.report)?;
+    let mut chapters = Vec::new();
+    for experiment in experiments::ALL {
+        let mut chapter = page::Chapter::new(experiment);
+        let common = Common { quick: args.quick, ..Common::default() };
+        for machine in experiment.machines() {
+            let run = Run::new(experiment, &common, machine, None)?;
+            let results = run.results()?;
+            let scaling = cost_scaling::CostScaling::run(&run, &results)?;
+            chapter.parts.push(page::Part { results, scaling });
+        }
+        if let Some(real) = &real {
+            let machine = args.beside_machine.as_deref().unwrap_or(experiment.machine);
+            let cpus = beside::cpus(real, experiment);
+            let common = Common { cpus, ..common };
+            let results = Run::new(experiment, &common, machine, None)?.results()?;
+            chapter.beside = Some(Beside::new(&results, real));
+        }
+        chapters.push(chapter);
+    }
+    let path = page::write(&args.report, &chapters, args.quick)?;
+    say(&page::summary(&chapters, &path))
+}

@@ -1,0 +1,27 @@
+//! Where things are, and how cargo is called.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// The workspace's manifest.
+pub(crate) fn manifest() -> PathBuf {
+    root().join("Cargo.toml")
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Where builds with other flags go, beside the usual ones, so that they don't throw each other out.
+pub(crate) fn target_directory(name: &str) -> PathBuf {
+    let mut usual = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| root().join("target").into_os_string());
+    usual.push(format!("-{name}"));
+    usual.into()
+}
