@@ -47,7 +47,7 @@ pub enum DirectIo {
     Auto,
     /// Not at all: buffered, and dropped behind.
     Never,
-    /// Or the file can't be opened: `EINVAL`.
+    /// Or the file can't be opened: `EINVAL`. The part page at its end is written buffered even so.
     Always,
 }
 
