@@ -202,11 +202,10 @@ impl Writing {
             let given = story.given.lock().clone();
             *story.stable.lock() = given;
         }
-        self.hold_each(map, Unclean::Unstable, |page, held| {
+        self.hold_each(map, Unclean::Unstable, |_, held| {
             if held.settle() {
                 self.count_unclean(-1);
                 self.settled.fetch_add(1, Ordering::Relaxed);
-                version_of(map, page, &self.story(map, page).stable.lock());
             }
         });
     }
