@@ -53,6 +53,8 @@ fn a_page_is_written_to_written_back_and_settled() {
     assert!(hold(&map, 700, Unclean::Unstable).settle());
     assert_eq!((map.next_written(0..2000), map.state(700)), (None, before));
     assert_eq!(read(&map, 700), expected);
+    // Where it is asserted that the chunk has no written page left.
+    assert!(matches!(map.detach(700, 0, false), Detach::Listed { discarded: false, .. }));
 }
 
 #[test]
