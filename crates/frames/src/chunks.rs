@@ -145,6 +145,8 @@ impl Chunks {
         // Release pairs with the Acquire in `give_back`.
         let before = self.states[word >> self.shift].fetch_sub(change, Ordering::Release);
         debug_assert!(before & PRESENT != 0 && before & COUNT != 0, "left more often than entered");
+        let after = before - change;
+        debug_assert!((after & WRITTEN_COUNT) / WRITTEN <= after & COUNT, "more words written than in use");
     }
 
     /// Gives an idle chunk back. False if it isn't idle any more.

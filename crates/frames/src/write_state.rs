@@ -13,7 +13,8 @@
 //!   way to a writer (`REWRITTEN`) leaves the page `DIRTY`.
 //! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`: if
 //!   its change comes before that to `HELD`, the holder sees the bytes (Release to Acquire); if it comes after, the page
-//!   is `DIRTY` again when the holder lets go.
+//!   is `DIRTY` again when the holder lets go. A writer in the middle of its bytes may find that its page was given to
+//!   the file half written and settled meanwhile: it has the frame frozen, so nobody evicts the page before its change.
 //! - S4. A holder finds the frame by the page's word and looks at the word again once it holds: the frame may have gone to
 //!   another page, which then was held for nothing, and goes back to what it was. Whoever meets `HELD` therefore
 //!   waits: it may be such a mistake, and that ends in a few instructions.

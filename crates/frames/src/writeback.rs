@@ -50,7 +50,8 @@ impl PageMap {
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 
-    /// Holds a page that is as `wanted`.
+    /// Holds a page that is as `wanted`. One that is clean, and couldn't go back to the short way of reading when it was
+    /// settled, does so now if it can.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -59,7 +60,12 @@ impl PageMap {
         let state = &self.frames.table.record(frame).write_state;
         match state.hold(wanted) {
             write_state::Hold::Held => {}
-            write_state::Hold::Other => return Hold::Other,
+            write_state::Hold::Other => {
+                if state.is_clean() {
+                    return_to_short_way(&self.frames, frame, index);
+                }
+                return Hold::Other;
+            }
             write_state::Hold::Busy => return Hold::Busy,
         }
         // S4. Relaxed: whoever gave the frame to another page, which then became unclean, did that before the change
@@ -97,38 +103,13 @@ impl<'a> HeldPage<'a> {
         self.ended = true;
         let clean = self.state().end_hold(None);
         if clean {
-            self.return_to_short_way();
+            return_to_short_way(self.frames, self.frame, self.index);
         }
         clean
     }
 
     fn state(&self) -> &'a write_state::WriteState {
         &self.frames.table.record(self.frame).write_state
-    }
-
-    /// Has the page's readers take the short way again, if nobody uses the page just now. If somebody does, the page is
-    /// clean all the same.
-    fn return_to_short_way(&self) {
-        let table = &self.frames.table;
-        if !table.freeze(self.frame) {
-            return;
-        }
-        let word: &AtomicU64 = &self.frames.words.words[self.index];
-        // Relaxed: the Acquire of `freeze`.
-        let now = PageWord::from_bits(word.load(Ordering::Relaxed));
-        let state = self.state();
-        // Since it was let go of, the page may have been evicted, or written to.
-        let still = now.is_written() && now.frame() == Some(self.frame) && state.is_clean();
-        // The next generation, because readers may have seen this one before the page was written to.
-        if still && table.begin_next_stay(self.frame) {
-            let settled = PageWord::resident(self.frame, table.generation(self.frame));
-            let settled = settled.with_referenced(state.take_referenced());
-            // Release pairs with the Acquire loads of readers: the bytes are visible. Nobody else changes the word of a
-            // frozen, written page.
-            word.store(settled.bits(), Ordering::Release);
-            self.frames.words.chunks.remove_written(self.index);
-        }
-        table.unfreeze(self.frame, 0);
     }
 }
 
@@ -138,4 +119,29 @@ impl Drop for HeldPage<'_> {
             self.state().end_hold(Some(Unclean::Dirty));
         }
     }
+}
+
+/// Has the page's readers take the short way again, if nobody uses the page just now. If somebody does, the page is
+/// clean all the same, and whoever next comes to write the object back tries again ([`PageMap::hold`]).
+fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
+    let table = &frames.table;
+    if !table.freeze(frame) {
+        return;
+    }
+    let word: &AtomicU64 = &frames.words.words[index];
+    // Relaxed: the Acquire of `freeze`.
+    let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+    let state = &table.record(frame).write_state;
+    // Since it was let go of, the page may have been evicted, or written to.
+    let still = now.is_written() && now.frame() == Some(frame) && state.is_clean();
+    // The next generation, because readers may have seen this one before the page was written to.
+    if still && table.begin_next_stay(frame) {
+        let settled = PageWord::resident(frame, table.generation(frame));
+        let settled = settled.with_referenced(state.take_referenced());
+        // Release pairs with the Acquire loads of readers: the bytes are visible. Nobody else changes the word of a
+        // frozen, written page.
+        word.store(settled.bits(), Ordering::Release);
+        frames.words.chunks.remove_written(index);
+    }
+    table.unfreeze(frame, 0);
 }

@@ -53,6 +53,8 @@ fn a_page_is_written_to_written_back_and_settled() {
     assert!(hold(&map, 700, Unclean::Unstable).settle());
     assert_eq!((map.next_written(0..2000), map.state(700)), (None, before));
     assert_eq!(read(&map, 700), expected);
+    // Where it is asserted that the chunk has no written page left.
+    assert!(matches!(map.detach(700, 0, false), Detach::Listed { discarded: false, .. }));
 }
 
 #[test]
@@ -71,6 +73,49 @@ fn a_page_that_is_used_settles_without_leaving_the_long_way() {
     assert!(map.frames().take_referenced(&isolated), "it was pinned");
     drop(map.frames().evict(isolated, 0).expect("it is clean"));
     assert_eq!(map.next_written(0..8), None);
+}
+
+/// The story: a page that was pinned, or begun to be written to and left as it was, stayed written for good, so that
+/// writing an object back until it has no written page never ended.
+#[test]
+fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    let BeginWrite::Begun(unused) = map.begin_write(0) else { panic!("nobody has it") };
+    assert!(matches!(map.hold(0, Unclean::Dirty), Hold::Other));
+    drop(unused);
+    assert_eq!(map.next_written(0..8), Some(0));
+    assert!(matches!(map.hold(0, Unclean::Dirty), Hold::Other));
+    assert_eq!(map.next_written(0..8), None);
+
+    assert!(write(&map, 0, 0, &[2]));
+    hold(&map, 0, Unclean::Dirty).end(Unclean::Unstable);
+    let pin = map.pin(0).unwrap();
+    assert!(hold(&map, 0, Unclean::Unstable).settle());
+    assert_eq!(map.next_written(0..8), Some(0));
+    drop(pin);
+    assert!(matches!(map.hold(0, Unclean::Unstable), Hold::Other));
+    assert_eq!((map.next_written(0..8), read(&map, 0)[0]), (None, 2));
+}
+
+#[test]
+fn uses_are_remembered_when_a_page_changes_its_way() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    let PageState::Resident { frame } = map.state(0) else { panic!("in memory") };
+    let take_referenced = || {
+        let isolated = map.frames().isolate(frame).unwrap();
+        let referenced = map.frames().take_referenced(&isolated);
+        map.frames().put_back(isolated).unwrap();
+        referenced
+    };
+    read(&map, 0);
+    assert!(write(&map, 0, 0, &[2]));
+    assert!(take_referenced() && !take_referenced(), "it was read before it was written to");
+    read(&map, 0);
+    hold(&map, 0, Unclean::Dirty).end(Unclean::Unstable);
+    assert!(hold(&map, 0, Unclean::Unstable).settle());
+    assert!(take_referenced() && !take_referenced(), "it was read before it was settled");
 }
 
 #[test]

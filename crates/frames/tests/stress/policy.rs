@@ -1,0 +1,186 @@
+//! The policy, of which these tests need no more: a list of frames in no order, and two maps.
+
+use std::time::{Duration, Instant};
+
+use frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PinError, PinnedFrame};
+use sync::Arc;
+use sync::atomic::{AtomicBool, Ordering};
+use sync::lock::Mutex;
+use sync::random::Random;
+use sync::thread;
+
+pub(crate) const PAGE: usize = 4096;
+/// Words in a page.
+pub(crate) const WORDS: usize = PAGE / 8;
+pub(crate) const FRAMES: u64 = 64;
+/// Pages of each of the two maps: more than there are frames, in two chunks.
+pub(crate) const PAGES: u64 = 60;
+/// The first of them.
+pub(crate) const FAR: u64 = 512 - PAGES / 2;
+
+pub(crate) struct Policy {
+    pub(crate) maps: [PageMap; 2],
+    pub(crate) frames: Arc<Frames>,
+    listed: Mutex<Vec<FrameId>>,
+    stop: AtomicBool,
+}
+
+impl Policy {
+    pub(crate) fn new() -> Self {
+        let memory = FRAMES * (PAGE as u64 + 64) + (64 << 10);
+        let config =
+            Config { page_words_shift: Some(20), nodes: Some(2), huge_pages: false, ..Config::new(memory, PAGE) };
+        let frames = Arc::new(Frames::new(&config).unwrap());
+        let maps = [0; 2].map(|_| PageMap::new(Arc::clone(&frames), FAR + PAGES).unwrap());
+        Self { maps, frames, listed: Mutex::default(), stop: AtomicBool::new(false) }
+    }
+
+    /// A page of one of the maps.
+    pub(crate) fn page(random: &mut Random) -> (usize, u64) {
+        (random.below(2) as usize, FAR + random.below(PAGES))
+    }
+
+    /// All of them.
+    pub(crate) fn pages() -> impl Iterator<Item = (usize, u64)> {
+        (0..2).flat_map(|map| (FAR..FAR + PAGES).map(move |page| (map, page)))
+    }
+
+    pub(crate) fn list(&self, frame: IsolatedFrame) {
+        let mut listed = self.listed.lock();
+        let id = frame.id();
+        match self.frames.put_back(frame) {
+            Ok(()) => listed.push(id),
+            Err(orphan) => drop(orphan),
+        }
+    }
+
+    pub(crate) fn unlist(&self, frame: FrameId) {
+        self.listed.lock().retain(|&listed| listed != frame);
+    }
+
+    /// Takes a frame off the list, as reclaim does.
+    fn isolate(&self, random: &mut Random) -> Option<IsolatedFrame> {
+        let mut listed = self.listed.lock();
+        let at = random.below(listed.len() as u64) as usize;
+        let isolated = self.frames.isolate(*listed.get(at)?)?;
+        listed.swap_remove(at);
+        Some(isolated)
+    }
+
+    pub(crate) fn reclaim(&self, random: &mut Random) {
+        let Some(isolated) = self.isolate(random) else { return };
+        if self.frames.take_referenced(&isolated) && random.one_in(2) {
+            return self.list(isolated);
+        }
+        match self.frames.evict(isolated, random.below(1 << 20)) {
+            Ok(frame) => drop(frame),
+            Err(refused) => self.list(refused.frame),
+        }
+    }
+
+    pub(crate) fn frame(&self, random: &mut Random) -> OwnedFrame<'_> {
+        loop {
+            if let Some(frame) = self.frames.allocate() {
+                return frame;
+            }
+            self.reclaim(random);
+            thread::yield_now();
+        }
+    }
+
+    pub(crate) fn pin(&self, map: usize, page: u64) -> Option<PinnedFrame<'_>> {
+        loop {
+            match self.maps[map].pin(page) {
+                Ok(pin) => return pin,
+                // A writer was stopped, or an evictor, and for long.
+                Err(PinError::Busy) => thread::yield_now(),
+                Err(PinError::TooMany) => panic!("a few threads have a billion pins"),
+            }
+        }
+    }
+
+    /// Takes a page out of memory, unless its file doesn't have it.
+    pub(crate) fn remove(&self, random: &mut Random) {
+        let (map, page) = Self::page(random);
+        if let Detach::Listed { frame, .. } = self.maps[map].detach(page, 1, false) {
+            self.unlist(frame.id());
+            drop(frame);
+        }
+    }
+
+    pub(crate) fn drain(&self) {
+        let Some(drain) = self.frames.begin_drain() else { return };
+        for frame in drain.frames() {
+            let Some(isolated) = self.frames.isolate(frame) else { continue };
+            self.unlist(frame);
+            match self.frames.evict(isolated, 2) {
+                Ok(frame) => drop(frame),
+                Err(refused) => self.list(refused.frame),
+            }
+        }
+        let _ = drain.finish();
+    }
+
+    /// What reclaim, removals, drains and sweeps do, in one thread.
+    pub(crate) fn disturb(&self, random: &mut Random) {
+        self.reclaim(random);
+        if random.one_in(8) {
+            self.remove(random);
+        }
+        if random.one_in(256) {
+            self.drain();
+            self.frames.sweep_maps(1);
+        }
+        thread::yield_now();
+    }
+
+    /// All at rest: every page can be removed, and then every frame is free and nothing but frames is charged.
+    pub(crate) fn end(self) {
+        for (map, page) in Self::pages() {
+            match self.maps[map].detach(page, 0, false) {
+                Detach::Listed { frame, .. } => drop(frame),
+                Detach::Vacant => {}
+                other => panic!("somebody is still at page {page}: {other:?}"),
+            }
+        }
+        let stats = self.frames.stats();
+        assert_eq!(stats.free_frames, stats.frames);
+        let frames = Arc::clone(&self.frames);
+        drop(self);
+        assert_eq!(frames.stats().map_bytes, 0);
+        while frames.begin_drain().is_some_and(|drain| drain.finish()) {}
+        assert_eq!(frames.extents(), 0, "with all frames free, every extent can be drained");
+    }
+}
+
+/// What a thread does, again and again.
+pub(crate) type Step<T> = fn(&T, &mut Random);
+
+/// Has a thread for each of `steps` take it again and again, for a few seconds.
+pub(crate) fn run<T: AsRef<Policy> + Send + Sync + 'static>(test: T, steps: &[Step<T>]) -> T {
+    let test = Arc::new(test);
+    let threads: Vec<_> = (1..)
+        .zip(steps)
+        .map(|(seed, &step)| {
+            let test = Arc::clone(&test);
+            let body = move || {
+                let mut random = Random::seeded(seed);
+                while !(*test).as_ref().stop.load(Ordering::Relaxed) {
+                    step(&test, &mut random);
+                }
+            };
+            thread::spawn("stress", body).unwrap()
+        })
+        .collect();
+    let policy: &Policy = (*test).as_ref();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2500) {
+        thread::sleep(Duration::from_millis(50));
+        assert!(policy.frames.budget().used() <= policy.frames.budget().max());
+    }
+    policy.stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    Arc::into_inner(test).expect("the threads are gone")
+}

@@ -1,0 +1,103 @@
+//! Pages that nobody writes to. Each says how often it was loaded.
+
+use frames::{BeginLoad, Labels, LoadFailure};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::random::Random;
+use sync::thread;
+
+use crate::policy::{FRAMES, PAGE, Policy, WORDS, run};
+
+struct Reading {
+    policy: Policy,
+    loads: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl AsRef<Policy> for Reading {
+    fn as_ref(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+/// The word at `at` of a page of that name.
+fn word(map: usize, page: u64, load: u64, at: usize) -> u64 {
+    (map as u64) << 63 | page << 48 | (load & 0xffff_ffff) << 16 | at as u64
+}
+
+/// Fails unless `bytes`, from word `at` on, are of one load of this page.
+fn check(map: usize, page: u64, at: usize, bytes: &[u8]) {
+    let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+    let load = words[0] >> 16 & 0xffff_ffff;
+    for (i, &found) in words.iter().enumerate() {
+        assert_eq!(found, word(map, page, load, at + i), "map {map}, page {page}, word {}: {found:#x}", at + i);
+    }
+}
+
+impl Reading {
+    /// Has a page in memory, with or without a pin of the loader's.
+    fn load(&self, map: usize, page: u64, random: &mut Random) {
+        let frame = self.policy.frame(random);
+        let loading = match self.policy.maps[map].begin_load(page) {
+            BeginLoad::Begun(loading) => loading,
+            BeginLoad::Resident => return,
+            BeginLoad::Busy => {
+                let _ = self.policy.maps[map].wait(page);
+                return;
+            }
+            BeginLoad::NoRoom => {
+                self.policy.frames.sweep_maps(4);
+                return;
+            }
+        };
+        if random.one_in(16) {
+            return loading.fail(LoadFailure(5));
+        }
+        let load = self.loads.fetch_add(1, Ordering::Relaxed);
+        frame.fill(|bytes| {
+            for at in 0..WORDS {
+                bytes.copy_from(at * 8, &word(map, page, load, at).to_ne_bytes());
+            }
+        });
+        let (isolated, pin) = loading.publish(frame, Labels::default(), random.one_in(4));
+        self.policy.list(isolated);
+        if let Some(pin) = pin {
+            check(map, page, 0, pin.bytes());
+        }
+    }
+
+    /// Reads and does nothing else, so that this is where a thread is most likely stopped.
+    fn read(&self, random: &mut Random) {
+        let (map, page) = Policy::page(random);
+        let at = if random.one_in(2) { 0 } else { random.below(WORDS as u64) as usize };
+        let mut bytes = [0; PAGE];
+        let bytes = &mut bytes[at * 8..];
+        if self.policy.maps[map].read(page * PAGE as u64 + (at * 8) as u64, bytes) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            check(map, page, at, bytes);
+        }
+    }
+
+    fn pin(&self, random: &mut Random) {
+        let (map, page) = Policy::page(random);
+        match self.policy.pin(map, page) {
+            Some(pin) => {
+                check(map, page, 0, pin.bytes());
+                if random.one_in(8) {
+                    thread::yield_now();
+                }
+                check(map, page, 0, pin.bytes());
+            }
+            None => self.load(map, page, random),
+        }
+    }
+}
+
+#[test]
+fn no_byte_is_foreign_and_no_frame_is_lost() {
+    let test = Reading { policy: Policy::new(), loads: AtomicU64::new(0), hits: AtomicU64::new(0) };
+    let disturb = |test: &Reading, random: &mut Random| test.policy.disturb(random);
+    let test = run(test, &[Reading::read, Reading::read, Reading::read, Reading::pin, Reading::pin, disturb]);
+    let (loads, hits) = (test.loads.into_inner(), test.hits.into_inner());
+    assert!(loads > 4 * FRAMES && hits > 0, "{loads} loads and {hits} hits try nothing");
+    test.policy.end();
+}

@@ -1,0 +1,263 @@
+//! Pages that are written to, and written back to a file that forgets what isn't synced.
+//!
+//! Every word of a page says which version of the page it is. What is read is one version, and not older than what was
+//! written before the read began; nothing that was written is lost, except to a removal that throws it away.
+
+use frames::{BeginLoad, BeginWrite, Detach, HeldPage, Hold, Labels, LoadFailure, Unclean};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
+use sync::random::Random;
+use sync::thread;
+
+use crate::policy::{FAR, PAGE, PAGES, Policy, WORDS, run};
+
+/// A page's bytes, as a file has them.
+type Page = Box<[u8]>;
+
+/// A page, beside its frame.
+struct Story {
+    /// The last version written, changed by whoever may write to the page.
+    version: AtomicU64,
+    /// What the file was given, and what it wouldn't lose.
+    given: Mutex<Page>,
+    stable: Mutex<Page>,
+}
+
+struct Writing {
+    policy: Policy,
+    stories: [Vec<Story>; 2],
+    /// One thread at a time writes a file back, or cuts it.
+    write_back: [Mutex<()>; 2],
+    unclean: AtomicU64,
+    reads: AtomicU64,
+    settled: AtomicU64,
+}
+
+impl AsRef<Policy> for Writing {
+    fn as_ref(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+/// A version of a page.
+fn contents(map: usize, page: u64, version: u64) -> Page {
+    let word = |at: usize| (map as u64) << 63 | page << 48 | (version & 0xffff_ffff) << 16 | at as u64;
+    (0..WORDS).flat_map(|at| word(at).to_ne_bytes()).collect()
+}
+
+/// Which version of the page `bytes` are. Fails if they aren't one.
+fn version_of(map: usize, page: u64, bytes: &[u8]) -> u64 {
+    let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+    let version = first >> 16 & 0xffff_ffff;
+    assert!(bytes == &*contents(map, page, version), "map {map}, page {page} is torn, or another: {first:#x}");
+    version
+}
+
+/// Whether what was written to the page may be thrown away.
+fn is_cut(page: u64) -> bool {
+    page.is_multiple_of(4)
+}
+
+impl Writing {
+    fn new() -> Self {
+        let story = |map, page| Story {
+            version: AtomicU64::new(0),
+            given: Mutex::new(contents(map, page, 0)),
+            stable: Mutex::new(contents(map, page, 0)),
+        };
+        Self {
+            policy: Policy::new(),
+            stories: [0, 1].map(|map| (FAR..FAR + PAGES).map(|page| story(map, page)).collect()),
+            write_back: Default::default(),
+            unclean: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+        }
+    }
+
+    fn story(&self, map: usize, page: u64) -> &Story {
+        &self.stories[map][(page - FAR) as usize]
+    }
+
+    /// What a read that begins now has to find, or a later version.
+    fn floor(&self, map: usize, page: u64) -> u64 {
+        if is_cut(page) { 0 } else { self.story(map, page).version.load(Ordering::Acquire) }
+    }
+
+    fn count_unclean(&self, change: i64) {
+        self.unclean.fetch_add(change as u64, Ordering::Relaxed);
+    }
+
+    fn read(&self, random: &mut Random) {
+        let (map, page) = Policy::page(random);
+        let floor = self.floor(map, page);
+        let mut bytes = [0; PAGE];
+        if self.policy.maps[map].read(page * PAGE as u64, &mut bytes) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            assert!(version_of(map, page, &bytes) >= floor, "map {map}, page {page}: older than {floor}");
+        }
+    }
+
+    fn pin(&self, random: &mut Random) {
+        let (map, page) = Policy::page(random);
+        let floor = self.floor(map, page);
+        let Some(pin) = self.policy.pin(map, page) else { return self.load(map, page, random) };
+        let version = version_of(map, page, pin.bytes());
+        if random.one_in(8) {
+            thread::yield_now();
+        }
+        assert!(version >= floor && version_of(map, page, pin.bytes()) == version, "changed under the pin");
+    }
+
+    fn write(&self, random: &mut Random) {
+        let (map, page) = Policy::page(random);
+        let mut writing = match self.policy.maps[map].begin_write(page) {
+            BeginWrite::Begun(writing) => writing,
+            BeginWrite::Absent => return self.load(map, page, random),
+            BeginWrite::Pinned | BeginWrite::Busy => return thread::yield_now(),
+        };
+        let mut bytes = [0; PAGE];
+        writing.copy_to(0, &mut bytes);
+        let version = &self.story(map, page).version;
+        // Relaxed: this thread alone may write to the page.
+        let last = version.load(Ordering::Relaxed);
+        let found = version_of(map, page, &bytes);
+        assert!(found == last || is_cut(page), "map {map}, page {page}: {found} isn't the last version, {last}");
+        if random.one_in(16) {
+            return; // Which leaves the page as it was.
+        }
+        if writing.write(0, &contents(map, page, last + 1)) {
+            self.count_unclean(1);
+        }
+        // Release pairs with `floor`.
+        version.store(last + 1, Ordering::Release);
+    }
+
+    fn load(&self, map: usize, page: u64, random: &mut Random) {
+        let frame = self.policy.frame(random);
+        let floor = self.floor(map, page);
+        let loading = match self.policy.maps[map].begin_load(page) {
+            BeginLoad::Begun(loading) => loading,
+            BeginLoad::Resident => return,
+            BeginLoad::Busy => {
+                let _ = self.policy.maps[map].wait(page);
+                return;
+            }
+            BeginLoad::NoRoom => {
+                self.policy.frames.sweep_maps(4);
+                return;
+            }
+        };
+        if random.one_in(16) {
+            return loading.fail(LoadFailure(5));
+        }
+        let story = self.story(map, page);
+        let bytes = story.stable.lock().clone();
+        assert!(version_of(map, page, &bytes) >= floor, "map {map}, page {page}: the file lost version {floor}");
+        if random.one_in(4) {
+            let version = story.version.load(Ordering::Relaxed) + 1;
+            story.version.store(version, Ordering::Release);
+            frame.fill(|to| to.copy_from(0, &contents(map, page, version)));
+            self.count_unclean(1);
+            self.policy.list(loading.publish_dirty(frame, Labels::default()));
+        } else {
+            frame.fill(|to| to.copy_from(0, &bytes));
+            self.policy.list(loading.publish(frame, Labels::default(), false).0);
+        }
+    }
+
+    /// Calls `then` with each page of a file that is as `wanted`.
+    fn hold_each(&self, map: usize, wanted: Unclean, then: impl Fn(u64, HeldPage<'_>)) {
+        let mut from = 0;
+        while let Some(page) = self.policy.maps[map].next_written(from..FAR + PAGES) {
+            from = page + 1;
+            loop {
+                match self.policy.maps[map].hold(page, wanted) {
+                    Hold::Held(held) => then(page, held),
+                    Hold::Busy => {
+                        thread::yield_now();
+                        continue;
+                    }
+                    Hold::Other => {}
+                }
+                break;
+            }
+        }
+    }
+
+    fn flush(&self, map: usize, random: &mut Random) {
+        let _turn = self.write_back[map].lock();
+        let failing = random.below(16);
+        self.hold_each(map, Unclean::Dirty, |page, held| {
+            if page % 16 == failing {
+                return; // The device fails, and the page is dirty again.
+            }
+            held.bytes().copy_to(0, &mut self.story(map, page).given.lock());
+            held.end(Unclean::Unstable);
+        });
+        if random.one_in(8) {
+            return self.hold_each(map, Unclean::Unstable, |_, held| held.end(Unclean::Dirty));
+        }
+        for story in &self.stories[map] {
+            let given = story.given.lock().clone();
+            *story.stable.lock() = given;
+        }
+        self.hold_each(map, Unclean::Unstable, |_, held| {
+            if held.settle() {
+                self.count_unclean(-1);
+                self.settled.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn cut(&self, random: &mut Random) {
+        let (map, page) = Policy::page(random);
+        let _turn = self.write_back[map].lock();
+        if !is_cut(page) {
+            return;
+        }
+        let discarded = match self.policy.maps[map].detach(page, 1, true) {
+            Detach::Listed { frame, discarded } => {
+                self.policy.unlist(frame.id());
+                discarded
+            }
+            Detach::Orphaned { discarded, .. } => discarded,
+            _ => false,
+        };
+        if discarded {
+            self.count_unclean(-1);
+        }
+    }
+}
+
+#[test]
+fn nothing_that_was_written_is_lost() {
+    let flush = |test: &Writing, random: &mut Random| {
+        test.flush(random.below(2) as usize, random);
+        if random.one_in(2) {
+            test.cut(random);
+        }
+        thread::yield_now();
+    };
+    let disturb = |test: &Writing, random: &mut Random| test.policy.disturb(random);
+    let steps = [Writing::read, Writing::read, Writing::write, Writing::write, Writing::pin, flush, flush, disturb];
+    let test = run(Writing::new(), &steps);
+    let (reads, settled) = (test.reads.load(Ordering::Relaxed), test.settled.load(Ordering::Relaxed));
+    assert!(reads > 0 && settled > 4 * PAGES, "{reads} reads and {settled} pages settled try nothing");
+    // All at rest: everything can be written back, and then the files have it.
+    let mut random = Random::seeded(9);
+    for map in 0..2 {
+        while test.policy.maps[map].next_written(0..FAR + PAGES).is_some() {
+            test.flush(map, &mut random);
+        }
+    }
+    assert_eq!(test.unclean.load(Ordering::Relaxed), 0);
+    for (map, page) in Policy::pages() {
+        let in_file = version_of(map, page, &test.story(map, page).stable.lock());
+        assert!(in_file == test.story(map, page).version.load(Ordering::Relaxed) || is_cut(page));
+        if let Some(pin) = test.policy.pin(map, page) {
+            assert_eq!(version_of(map, page, pin.bytes()), in_file);
+        }
+    }
+    test.policy.end();
+}
