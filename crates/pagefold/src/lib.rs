@@ -1,4 +1,4 @@
-//! Pagefold: files larger than memory, read through a budget that holds, for many tenants at once.
+//! Pagefold: files larger than memory, read and written through a budget that holds, for many tenants at once.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,6 +18,10 @@
 //! let page = file.page(3)?; // Pinned: its bytes stay where they are until the guard is dropped.
 //! assert_eq!(page[0], 7);
 //!
+//! let log = tenant.open_options().write(true).create(true).open(path.with_extension("log"))?;
+//! log.write_at(b"hello", 0)?; // Into memory; to the file within seconds,
+//! log.sync()?; // or now, for good.
+//!
 //! println!("{}", mm.stats());
 //! # Ok(())
 //! # }
@@ -26,10 +30,11 @@
 //! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other metadata count.
 //! - A [`Group`] is a tenant: a limit, and the pages charged to it.
 //! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in memory, or through a
-//!   [`PinnedPage`].
+//!   [`PinnedPage`]; and written to with [`write_at`](File::write_at), through a [`PageMut`], and made to last with
+//!   [`sync`](File::sync).
 //! - [`Stats`] says what happened, as a struct, as text, and [for Prometheus](Stats::to_prometheus).
 //!
-//! Reads block their thread while the device reads. Nothing here is `unsafe`: that is in `pagefold-frames`.
+//! Reads block their thread while the device reads; writes don't wait for the device, unless much is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
 #![forbid(unsafe_code)]
 
 pub use io;

@@ -18,6 +18,8 @@ use crate::write::Patience;
 
 /// How often a thread makes room for a part of the page map before it gives up: others may take the room.
 const ROOM_ATTEMPTS: u32 = 64;
+/// How often a page that is in memory is copied without a pin, and found to have been written to meanwhile.
+const READ_ATTEMPTS: u32 = 8;
 /// How often a page is loaded again because the file became shorter meanwhile: others may go on changing it.
 const SHORT_ATTEMPTS: u32 = 8;
 
@@ -118,6 +120,20 @@ impl Handle {
         }
     }
 
+    /// Copies bytes of a page that is written to all the time: after a few attempts without it, with a pin. False if it
+    /// isn't time for that, or the page isn't in memory.
+    fn read_pinned(&self, attempts: &Backoff, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
+        if attempts.turns() < READ_ATTEMPTS {
+            return Ok(false);
+        }
+        let pinned = self.pin_in_memory(page)?;
+        let copied = pinned.is_some_and(|frame| {
+            frame.copy_to((at - (page << self.file.page_shift())) as usize, into);
+            true
+        });
+        Ok(copied)
+    }
+
     /// Has a page in memory.
     pub(crate) fn bring_in(&self, page: u64) -> Result<(), Error> {
         match self.file.map.state(page) {
@@ -179,7 +195,9 @@ impl Handle {
             // Another thread has loaded it. It may be gone again already: then it is our turn. Or somebody writes to it.
             let mut pinned = None;
             let found = match &mut want {
-                Want::Copy { at, into } => self.file.map.read(*at, into),
+                Want::Copy { at, into } => {
+                    self.file.map.read(*at, into) || self.read_pinned(&backoff, page, *at, into)?
+                }
                 Want::Pin => {
                     pinned = self.pin_in_memory(page)?;
                     pinned.is_some()

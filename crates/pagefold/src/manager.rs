@@ -147,7 +147,8 @@ impl Manager {
             || self.drain_extent()
             || self.frames.sweep_maps(MAPS_BATCH) > 0
             // Parts of maps become idle as the coldest pages go. The next turn finds them, if this one doesn't.
-            || self.reclaim_any(MAPS_BATCH) > 0;
+            || self.reclaim_any(MAPS_BATCH) > 0
+            || self.clean_all();
         if made { Ok(()) } else { Err(self.limit_reached(group)) }
     }
 
