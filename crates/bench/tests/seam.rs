@@ -6,6 +6,7 @@
 //! where the code lies, so a jump or call is the same if it leads to the same code. A third copy, behind a seam that does
 //! cost something, must be told apart.
 #![cfg(all(target_arch = "x86_64", not(pagefold_manycore)))]
+#![allow(clippy::duplicate_mod, reason = "compiling the same files once for each seam is the point")]
 
 mod same_code;
 
