@@ -48,7 +48,8 @@ pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
         let workload = |workload: &Workload| PossibleValue::new(workload.name).help(workload.about);
         let workloads: Vec<PossibleValue> = experiment.workloads.iter().map(workload).collect();
         command.subcommand(
-            A::augment_args(Command::new(experiment.name).about(experiment.question))
+            A::augment_args(Command::new(experiment.name))
+                .about(experiment.question)
                 .long_about(long_about(experiment))
                 .mut_arg("schemes", |arg| arg.value_parser(PossibleValuesParser::new(schemes)))
                 .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads))),

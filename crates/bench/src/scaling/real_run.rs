@@ -39,9 +39,8 @@ struct RealAllArgs {
 /// The command.
 pub(crate) fn command() -> Command {
     let about = "Run the same experiments on the CPUs of this machine";
-    let all = Command::new("all").about("Run all experiments on the CPUs that there are");
-    with_experiments::<RealArgs>(Command::new("real").about(about).bin_name("cargo bench-real"))
-        .subcommand(RealAllArgs::augment_args(all))
+    let all = RealAllArgs::augment_args(Command::new("all")).about("Run all experiments on the CPUs that there are");
+    with_experiments::<RealArgs>(Command::new("real").about(about)).subcommand(all)
 }
 
 /// Does what the command line says.

@@ -69,11 +69,11 @@ struct GateArgs {
 /// The command.
 pub(crate) fn command() -> Command {
     let about = "Run experiments on up to 256 virtual CPUs";
-    let report = Command::new("all").about("Run all experiments, and write one page about them");
-    let gate = Command::new("gate").about("Check what must not get worse; ends with 1 if it did");
-    with_experiments::<VirtualArgs>(Command::new("virtual").about(about).bin_name("cargo bench-virtual"))
-        .subcommand(ReportArgs::augment_args(report))
-        .subcommand(GateArgs::augment_args(gate))
+    let report =
+        ReportArgs::augment_args(Command::new("all")).about("Run all experiments, and write a page about them");
+    let gate =
+        GateArgs::augment_args(Command::new("gate")).about("Check what must not get worse; ends with 1 if it did");
+    with_experiments::<VirtualArgs>(Command::new("virtual").about(about)).subcommand(report).subcommand(gate)
 }
 
 /// Does what the command line says.
