@@ -2,6 +2,9 @@
 //!
 //! A generated file takes no memory, whatever its length: each of its words is computed from the file's seed and the
 //! word's offset. Lengths change as they do on a real disk: what was cut off and comes back is zeros.
+//!
+//! On a virtual machine (`--cfg pagefold_manycore`) a read also waits, in virtual time, for that machine's disk, whose
+//! latency and bandwidth are the machine's; the disk's own clock goes on as everywhere.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -66,6 +69,13 @@ enum Contents {
 struct Extent {
     len: u64,
     filled: u64,
+}
+
+impl Extent {
+    /// How many of `len` bytes at `offset` there are.
+    fn bytes_at(self, offset: u64, len: usize) -> usize {
+        len.min(usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX))
+    }
 }
 
 /// The word at `offset`, a multiple of 8, of a file made with [`SimulatedDisk::add_generated`].
@@ -183,6 +193,7 @@ impl BackingFile for OpenFile {
     }
 
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+        sync::device::transfer(self.file.extent.read().bytes_at(offset, into.len()));
         let n = self.file.read(offset, into);
         let mut meter = self.shared.meter.lock();
         meter.requests += 1;
@@ -195,13 +206,12 @@ impl BackingFile for OpenFile {
 impl File {
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> usize {
         let extent = self.extent.read();
-        let there = usize::try_from(extent.len.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let n = into.len().min(there);
+        let n = extent.bytes_at(offset, into.len());
         let mut chunk = [0; CHUNK];
         for at in (0..n).step_by(CHUNK) {
             let part = &mut chunk[..CHUNK.min(n - at)];
             self.fill(offset + at as u64, extent.filled, part);
-            into.copy_from(at, part);
+            into.copy_from_device(at, part);
         }
         n
     }

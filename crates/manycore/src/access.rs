@@ -37,7 +37,7 @@ impl State {
         let (mut wait, mut transfer, mut transfers, mut work) = (0, 0, 0, self.times.line_hit);
         let held = line.holders.has(core);
         if line.holders.is_empty() {
-            work = self.times.first_touch;
+            work = if line.in_socket_cache { self.times.socket_hit } else { self.times.first_touch };
             line.holders.add(core);
         } else if !held || (writes && line.holders != CoreSet::only(core)) {
             transfers = 1;
@@ -140,7 +140,7 @@ impl State {
 
     /// Whether the running thread's event costs nothing, because it is part of waiting on a machine where that is free.
     #[inline]
-    fn goes_free(&mut self) -> bool {
+    pub(crate) fn goes_free(&mut self) -> bool {
         if self.setup.contention {
             return false;
         }

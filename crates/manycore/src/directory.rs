@@ -77,6 +77,10 @@ pub(crate) struct Line {
     pub(crate) last: u16,
     /// The only holder has written it.
     pub(crate) modified: bool,
+    /// For shared bytes: how often the block had been filled when this was last looked at.
+    pub(crate) filled: u32,
+    /// For shared bytes: if no core has it, the socket of whoever asks does.
+    pub(crate) in_socket_cache: bool,
 }
 
 impl Line {
@@ -88,6 +92,8 @@ impl Line {
         subject: 0,
         last: NOBODY,
         modified: false,
+        filled: 0,
+        in_socket_cache: false,
     };
 }
 

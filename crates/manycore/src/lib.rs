@@ -3,6 +3,8 @@
 mod access;
 pub mod allocator;
 mod atomic;
+mod blocks;
+pub mod bytes;
 mod costs;
 pub mod cpu;
 mod directory;
