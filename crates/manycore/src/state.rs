@@ -33,6 +33,7 @@ pub(crate) enum Order {
 /// What a run is made with.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) costs: Costs,
     pub(crate) contention: bool,
