@@ -23,6 +23,8 @@ pub(crate) enum Command {
     /// Compare with raw arrays, mmap, other caches and textbook baselines
     #[command(subcommand)]
     Peers(Peers),
+    /// Measure this machine's costs, for virtual machines like it
+    Calibrate(crate::calibrate::CalibrateArgs),
     /// What `peers hit --count` traces
     #[command(hide = true)]
     CountChild(CountChild),

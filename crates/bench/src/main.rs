@@ -7,6 +7,7 @@
 //! cargo run --release -p bench -- peers miss-rate  how well policies choose, beside the best possible
 //! cargo run --release -p bench -- peers scan       what a scan does to a hot set
 //! cargo run --release -p bench -- peers all        all of it
+//! cargo run --release -p bench -- calibrate        this machine's costs, for `manycore`
 //! ```
 //!
 //! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot FILE.svg` draws the headline figures.
@@ -16,6 +17,7 @@
 //! compiled for it; [`experiments`] time them in turn, round by round, and report medians of ratios within a round.
 
 mod accesses;
+mod calibrate;
 mod cli;
 mod contents;
 mod data_file;
@@ -62,6 +64,7 @@ fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::CountChild(child) => atomics::child(child.subject, child.pages, child.ops, &child.file),
         Command::Peers(peers) => compare(&peers),
+        Command::Calibrate(args) => calibrate::run(&args),
     }
 }
 
