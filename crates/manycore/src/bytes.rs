@@ -108,7 +108,7 @@ impl State {
                 line_state.holders.add(core);
             }
             line_state.in_socket_cache = in_socket;
-            let id = self.touch(kind, line * LINE);
+            let (id, _) = self.touch(kind, line * LINE);
             if kind == Kind::Store {
                 self.changed(id);
             }

@@ -49,6 +49,9 @@ costs! {
     transfer_socket: 45.0, "ns";
     /// The same across sockets.
     transfer_machine: 110.0, "ns";
+    /// Share of a transfer in which the line is still with its owner, who goes on using it, as the request is on its way.
+    /// It is none if another core's request is waiting already, and for stores, which their core doesn't wait for.
+    transfer_overlap: 0.5, "fraction";
     /// How long a line that many cores only read is occupied by handing out one more copy.
     read_port: 5.0, "ns";
     /// The first access to a line that no core holds: a read from memory.
@@ -63,8 +66,6 @@ costs! {
     clock_read: 20.0, "ns";
     /// Asking the operating system to run somebody else.
     yield_call: 300.0, "ns";
-    /// How long a mutex, rwlock or condition variable spins before it parks the thread.
-    lock_spin: 1000.0, "ns";
     /// Parking: what the parking thread spends in the operating system.
     park_call: 700.0, "ns";
     /// Waking: what the waking thread spends in the operating system, for each thread woken.

@@ -121,10 +121,12 @@ impl Task {
         if self.watched_over {
             return;
         }
-        match self.watched.iter().position(|watched| watched.0 == line) {
-            Some(at) => self.watched[at].1 = version,
-            None if self.watched.len() < WATCHED_MAX => self.watched.push((line, version)),
-            None => self.watched_over = true,
+        // Seen twice, the first version counts: a change in between is one that a spin needn't wait for.
+        if !self.watched.iter().any(|watched| watched.0 == line) {
+            match self.watched.len() {
+                0..WATCHED_MAX => self.watched.push((line, version)),
+                _ => self.watched_over = true,
+            }
         }
     }
 
@@ -150,6 +152,8 @@ pub(crate) struct Cpu {
     pub(crate) slice_end: Ticks,
     /// Its thread spins.
     pub(crate) spinning: bool,
+    /// When the last of its stores has got its line: a read-modify-write or a fence waits for that.
+    pub(crate) stored: Ticks,
     pub(crate) core: u16,
     pub(crate) socket: u16,
     /// All cores of the socket.
@@ -175,6 +179,7 @@ impl Cpu {
                 preempt_at: Ticks::MAX,
                 slice_end: 0,
                 spinning: false,
+                stored: 0,
                 core: small(core),
                 socket: small(socket),
                 socket_cores,

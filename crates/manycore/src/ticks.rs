@@ -57,6 +57,7 @@ macro_rules! times {
             $(pub(crate) $name: Ticks,)+
             /// Of residual and named work.
             pub(crate) jitter: Factor,
+            pub(crate) transfer_overlap: Factor,
             pub(crate) sibling_slowdown: Factor,
             pub(crate) copy: Rate,
             pub(crate) copy_bus: Rate,
@@ -78,6 +79,7 @@ macro_rules! times {
                 Self {
                     $($name: from_ns(costs.$name),)+
                     jitter: Factor::of(costs.jitter),
+                    transfer_overlap: Factor::of(costs.transfer_overlap),
                     sibling_slowdown: Factor::of(costs.sibling_slowdown),
                     copy: Rate::of(costs.copy_rate, 1.0),
                     copy_bus: Rate::of(costs.memory_bandwidth, costs.copy_traffic),
@@ -99,5 +101,5 @@ macro_rules! times {
 
 times! {
     line_hit rmw fence transfer_socket transfer_machine read_port first_touch socket_hit residual pause clock_read yield_call
-    lock_spin park_call wake_call wake_up context_switch time_slice thread_start disk_latency
+    park_call wake_call wake_up context_switch time_slice thread_start disk_latency
 }

@@ -1,9 +1,8 @@
 //! Memory to measure in: words in huge pages, touched before anything is timed.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use anyhow::Result;
 use manycore::Random;
+use sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::contents::PAGE;
 use crate::mapping::{Backing, Mapping};

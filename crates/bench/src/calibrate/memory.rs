@@ -53,7 +53,7 @@ pub(crate) fn rates(bench: &mut Bench) -> Result<()> {
         let mut at = 0;
         let times = bench.rounds.each(|n| {
             for _ in 0..n {
-                shared(arena.page(order[at])).copy_to(0, &mut into);
+                SharedBytes::new(arena.page(order[at])).copy_to(0, &mut into);
                 at = (at + 1) % order.len();
             }
         });
@@ -94,11 +94,6 @@ pub(crate) fn rates(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn shared(page: &[std::sync::atomic::AtomicU64]) -> SharedBytes<'_> {
-    // SAFETY: the words are as they are in memory; `sync`'s atomics have the same layout in every build.
-    SharedBytes::new(unsafe { &*(std::ptr::from_ref(page) as *const [sync::atomic::AtomicU64]) })
-}
-
 /// What memory moves for one CPU and for all of a socket, reading.
 pub(crate) fn bandwidth(bench: &mut Bench) -> Result<()> {
     let arena = Arena::new(FAR)?;
@@ -136,7 +131,7 @@ fn moved(bench: &Bench, arena: &Arena, cpus: &[usize]) -> Result<Vec<f64>> {
                         gate.wait();
                         let start = Instant::now();
                         for page in words.chunks_exact(PAGE_WORDS) {
-                            shared(page).copy_to(0, &mut into);
+                            SharedBytes::new(page).copy_to(0, &mut into);
                         }
                         rates.push(part as f64 * 8.0 / (start.elapsed().as_secs_f64() * 1e9));
                         black_box(&into);

@@ -43,7 +43,60 @@ pub(crate) fn transfer(bench: &mut Bench) -> Result<()> {
         Ok(())
     };
     measure("transfer_socket", shape::other_core(first))?;
-    measure("transfer_machine", shape::other_socket(first))
+    measure("transfer_machine", shape::other_socket(first))?;
+    match shape::other_core(first).or_else(|| shape::other_socket(first)) {
+        Some(other) => overlap(bench, first, other),
+        None => Ok(()),
+    }
+}
+
+/// How much of a transfer the owner uses the line in, from two CPUs that add to one number.
+///
+/// With an overlap `o` above a half, a transfer's time `t` apart, each has the line for `(2o - 1)t` and nobody for
+/// `(1 - o)t`; so it is in use for `(2o - 1)/o` of the time, which is the time of an addition alone over that of one of
+/// both CPUs' together. With less, each makes one addition and the line is on its way for `(1 - o)t`.
+fn overlap(bench: &mut Bench, first: usize, other: usize) -> Result<()> {
+    let costs = bench.costs()?;
+    let (alone, takes) = (costs.rmw + costs.line_hit, costs.transfer_socket);
+    let number = Turn(AtomicU64::new(0));
+    let stop = AtomicU64::new(0);
+    let rounds = bench.rounds;
+    let add = |n: u64| (0..n).for_each(|_| _ = black_box(number.0.fetch_add(1, Ordering::AcqRel)));
+    let together = std::thread::scope(|scope| {
+        let rival = scope.spawn(|| {
+            let pinned = timing::pin(other);
+            while stop.load(Ordering::Relaxed) == 0 {
+                add(100);
+            }
+            pinned
+        });
+        let times = timing::on(first, || {
+            (0..rounds.count)
+                .map(|_| {
+                    let (start, before) = (Instant::now(), number.0.load(Ordering::Relaxed));
+                    while start.elapsed() < rounds.time {
+                        add(100);
+                    }
+                    let time = start.elapsed().as_secs_f64() * 1e9;
+                    time / (number.0.load(Ordering::Relaxed) - before) as f64
+                })
+                .collect::<Vec<f64>>()
+        });
+        stop.store(1, Ordering::Relaxed);
+        rival.join().expect("the thread doesn't panic")?;
+        times
+    })?;
+    let share = |ns: f64| {
+        let ns = ns.max(alone);
+        let one_each = 1.0 - (ns - alone) / takes;
+        if one_each < 0.5 { one_each.max(0.0) } else { 1.0 / (2.0 - alone / ns) }
+    };
+    bench.notes.push(format!(
+        "two CPUs that add to one number take {:.1} ns for each addition, one alone {alone:.1} ns",
+        timing::median(together.clone())
+    ));
+    bench.add("transfer_overlap", together.into_iter().map(share).collect());
+    Ok(())
 }
 
 fn between(reader: usize, writer: usize, rounds: usize) -> Result<Vec<f64>> {

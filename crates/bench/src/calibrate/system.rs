@@ -41,9 +41,6 @@ pub(crate) fn calls(bench: &mut Bench) -> Result<()> {
     });
     let starts = starts.collect();
     bench.add("thread_start", starts);
-    // parking_lot's `SpinWait` before it parks: 2, 4 and 8 pauses, then seven yields.
-    let costs = bench.costs()?;
-    bench.add("lock_spin", vec![14.0 * costs.pause + 7.0 * costs.yield_call]);
     Ok(())
 }
 
