@@ -21,8 +21,9 @@
 //! ```
 //!
 //! A store goes into its core's store buffer: the core goes on at once, and the line comes meanwhile. Others see the
-//! value when it has come, as their access waits for it. A read-modify-write, a fence and a sequentially consistent
-//! store wait until the buffer is empty, as on x86.
+//! value when it has come, as their access waits for it. If others' requests stand before it, the core waits, as what
+//! they see mustn't be what comes after them. A read-modify-write, a fence
+//! and a sequentially consistent store wait until the buffer is empty, as on x86.
 
 use crate::directory::{CoreSet, Line, LineId, NOBODY};
 use crate::ledger::Spent;
@@ -49,6 +50,8 @@ struct Transfer {
     arrives: Ticks,
     /// What that takes, if nobody else wants the line.
     takes: Ticks,
+    /// It is for a store that its core doesn't wait for.
+    buffered: bool,
 }
 
 impl Transfer {
@@ -63,14 +66,15 @@ impl Transfer {
         if !writes && !line.modified {
             let start = now.max(line.busy);
             line.busy = start + times.read_port;
-            return Self { arrives: start + takes, takes };
+            return Self { arrives: start + takes, takes, buffered: false };
         }
         let queued = now < line.leaves;
+        let buffered = kind == Kind::Store && now >= line.busy;
         let overlap = if queued || kind == Kind::Store { 0 } else { times.transfer_overlap.times(takes) };
         line.leaves = (now + overlap).max(line.busy);
         line.before = line.holders;
         line.busy = line.leaves + takes - overlap;
-        Self { arrives: line.busy, takes }
+        Self { arrives: line.busy, takes, buffered }
     }
 }
 
@@ -126,20 +130,20 @@ impl State {
             return (id, false);
         }
         if transfer.takes != 0 {
-            self.await_line(kind, transfer, site, subject);
+            self.await_line(transfer, site, subject);
         }
         let residual = self.jittered(self.times.residual);
         let work = self.beside_sibling(work + residual);
         self.spend(site, subject, Spent::Working, work);
-        (id, transfer.takes != 0 && kind != Kind::Store)
+        (id, transfer.takes != 0 && !transfer.buffered)
     }
 
     /// Waits until a line is there; a store only until there is room for it.
-    fn await_line(&mut self, kind: Kind, transfer: Transfer, site: u32, subject: u32) {
+    fn await_line(&mut self, transfer: Transfer, site: u32, subject: u32) {
         let cpu = &mut self.cpus[self.cpu];
         let now = cpu.clock;
         let mut until = transfer.arrives;
-        if kind == Kind::Store {
+        if transfer.buffered {
             cpu.stored = cpu.stored.max(transfer.arrives);
             until = now.max(cpu.stored.saturating_sub(STORE_BUFFER * transfer.takes));
         }
