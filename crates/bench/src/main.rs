@@ -4,6 +4,7 @@
 //! cargo run --release -p bench -- peers hit     what finding a resident page costs, here, beside other caches
 //! cargo bench-virtual lookup                    how finding a page scales, on 1 to 88 virtual CPUs
 //! cargo bench-real lookup                       the same code on the CPUs that there are
+//! cargo bench-real calibrate                    what this machine's CPUs cost, for a virtual machine like it
 //! ```
 //!
 //! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot FILE.svg` draws. Everything is
@@ -12,6 +13,8 @@
 //! There are two builds of this program. With `--cfg pagefold_manycore` all of Pagefold runs on a virtual machine, and
 //! there are the [`experiments`] in their [`scaling`] frame; without it, the same ones on real threads, and the peers.
 
+#[cfg(not(pagefold_manycore))]
+mod calibrate;
 mod cli;
 mod experiments;
 #[cfg(not(pagefold_manycore))]

@@ -5,6 +5,9 @@
 //!
 //! Files can be written, and what was written is lost as it is on a real disk when the power goes before a sync:
 //! [`SimulatedDisk::power_cut`]. The disk can be full, and it can fail to write back.
+//!
+//! On a virtual machine (`--cfg pagefold_manycore`) a read or write also waits, in virtual time, for that machine's disk, whose
+//! latency and bandwidth are the machine's; the disk's own clock goes on as everywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -233,6 +236,7 @@ impl BackingFile for OpenFile {
 
     fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
         let _power = self.power()?;
+        sync::device::transfer(self.file.bytes_at(offset, into.len()));
         let n = self.file.read(offset, into);
         let mut meter = self.shared.meter.lock();
         meter.requests += 1;
@@ -246,6 +250,7 @@ impl BackingFile for OpenFile {
         offset.checked_add(len as u64).ok_or(IoError::INVALID)?;
         let result = self.file.write(offset, from, len);
         let n = result.unwrap_or(0) as u64;
+        sync::device::transfer(n as usize);
         let mut meter = self.shared.meter.lock();
         meter.writes += 1;
         meter.bytes_written += n;

@@ -83,16 +83,20 @@ impl File {
 
     pub(crate) fn read(&self, offset: u64, into: SharedBytes<'_>) -> usize {
         let state = self.state.read();
-        let there = usize::try_from(state.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let n = into.len().min(there);
+        let n = state.bytes_at(offset, into.len());
         let mut at = 0;
         while at < n {
             let (page, within) = place(offset + at as u64);
             let part = (PAGE - within).min(n - at);
-            into.copy_from(at, &self.visible(&state, page)[within..within + part]);
+            into.copy_from_device(at, &self.visible(&state, page)[within..within + part]);
             at += part;
         }
         n
+    }
+
+    /// How many of `len` bytes at `offset` there are.
+    pub(crate) fn bytes_at(&self, offset: u64, len: usize) -> usize {
+        self.state.read().bytes_at(offset, len)
     }
 
     /// Writes until the disk is full, and says how much. `ENOSPC` if that is nothing.
@@ -215,6 +219,10 @@ impl Drop for File {
 impl State {
     fn len(&self) -> u64 {
         self.lens.last().copied().unwrap_or(self.durable.len)
+    }
+
+    fn bytes_at(&self, offset: u64, len: usize) -> usize {
+        len.min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX))
     }
 
     fn note_len(&mut self, len: u64) {

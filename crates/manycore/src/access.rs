@@ -10,11 +10,26 @@
 //! All but hits and memory are transfers. A transfer waits until the line isn't busy, and keeps it busy: for as long
 //! as it takes, when it moves ownership or the line is modified; for a port's time, when it only hands out one more
 //! copy of a clean line.
+//!
+//! Whoever has the line goes on using it while the request is on its way, which is what `transfer_overlap` is of a
+//! transfer; the access that asked is carried out when the line is there. So two cores that fight for a line each make
+//! many accesses in turn. If a further core asks meanwhile, its request stands right behind, and who gets the line makes
+//! one access:
+//! ```text
+//!   A  has it … … … … …|                       B  asks        |gets it … …
+//!                 B's request … … …|line moves|                C's request, queued ……|line moves … … |
+//! ```
+//!
+//! A store goes into its core's store buffer: the core goes on at once, and the line comes meanwhile. Others see the
+//! value when it has come, as their access waits for it. If others' requests stand before it, the core waits, as what
+//! they see mustn't be what comes after them. A read-modify-write, a fence
+//! and a sequentially consistent store wait until the buffer is empty, as on x86.
 
-use crate::directory::{CoreSet, LineId, NOBODY};
+use crate::directory::{CoreSet, Line, LineId, NOBODY};
 use crate::ledger::Spent;
 use crate::state::State;
-use crate::ticks::Ticks;
+use crate::task::Cpu;
+use crate::ticks::{Ticks, Times};
 
 /// An access, by what it needs of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,31 +40,66 @@ pub(crate) enum Kind {
     Update,
 }
 
+/// Stores that a core can have waiting for their lines.
+const STORE_BUFFER: Ticks = 48;
+
+/// A line that is to come from elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transfer {
+    /// When the line is there.
+    arrives: Ticks,
+    /// What that takes, if nobody else wants the line.
+    takes: Ticks,
+    /// It is for a store that its core doesn't wait for.
+    buffered: bool,
+}
+
+impl Transfer {
+    /// Asks for a line that a core hasn't got as it needs it.
+    fn ask(kind: Kind, cpu: &Cpu, line: &mut Line, times: &Times) -> Self {
+        let (now, writes) = (cpu.clock, kind != Kind::Load);
+        let far = match writes {
+            true => line.holders.exceeds(&cpu.socket_cores),
+            false => !line.holders.meets(&cpu.socket_cores),
+        };
+        let takes = if far { times.transfer_machine } else { times.transfer_socket };
+        if !writes && !line.modified {
+            let start = now.max(line.busy);
+            line.busy = start + times.read_port;
+            return Self { arrives: start + takes, takes, buffered: false };
+        }
+        let queued = now < line.leaves;
+        let buffered = kind == Kind::Store && now >= line.busy;
+        let overlap = if queued || kind == Kind::Store { 0 } else { times.transfer_overlap.times(takes) };
+        line.leaves = (now + overlap).max(line.busy);
+        line.before = line.holders;
+        line.busy = line.leaves + takes - overlap;
+        Self { arrives: line.busy, takes, buffered }
+    }
+}
+
 impl State {
-    /// Charges the running CPU for an access, after which it holds the line as it needs it.
+    /// Charges the running CPU for an access, after which it holds the line as it needs it. True if the line comes from
+    /// elsewhere, and others may use it before.
     #[inline]
-    pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> LineId {
+    pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
+        if kind == Kind::Update {
+            self.drain_stores();
+        }
         let id = self.directory.find(address);
         let cpu = &self.cpus[self.cpu];
         let (now, core) = (cpu.clock, cpu.core);
         let line = self.directory.line(id);
         let writes = kind != Kind::Load;
-        let (mut wait, mut transfer, mut transfers, mut work) = (0, 0, 0, self.times.line_hit);
-        let held = line.holders.has(core);
+        let (mut transfer, mut transfers, mut work) = (Transfer::default(), 0, self.times.line_hit);
+        let has_it = |holders: &CoreSet| holders.has(core) && (!writes || *holders == CoreSet::only(core));
         if line.holders.is_empty() {
-            work = self.times.first_touch;
+            work = if line.in_socket_cache { self.times.socket_hit } else { self.times.first_touch };
             line.holders.add(core);
-        } else if !held || (writes && line.holders != CoreSet::only(core)) {
+        } else if !(has_it(&line.holders) || now < line.leaves && has_it(&line.before)) {
             transfers = 1;
             if self.setup.contention {
-                let far = match writes {
-                    true => line.holders.exceeds(&cpu.socket_cores),
-                    false => !line.holders.meets(&cpu.socket_cores),
-                };
-                transfer = if far { self.times.transfer_machine } else { self.times.transfer_socket };
-                let start = now.max(line.busy);
-                wait = start - now;
-                line.busy = start + if writes || line.modified { transfer } else { self.times.read_port };
+                transfer = Transfer::ask(kind, cpu, line, &self.times);
             }
             if writes {
                 line.holders = CoreSet::only(core);
@@ -77,18 +127,43 @@ impl State {
         let site = self.ledger.site(at, region);
         self.ledger.count(site, subject, transfers, shared_write);
         if self.goes_free() {
-            return id;
+            return (id, false);
         }
-        if wait != 0 {
-            self.spend(site, subject, Spent::Waiting, wait);
-        }
-        if transfer != 0 {
-            self.spend(site, subject, Spent::Transferring, transfer);
+        if transfer.takes != 0 {
+            self.await_line(transfer, site, subject);
         }
         let residual = self.jittered(self.times.residual);
         let work = self.beside_sibling(work + residual);
         self.spend(site, subject, Spent::Working, work);
-        id
+        (id, transfer.takes != 0 && !transfer.buffered)
+    }
+
+    /// Waits until a line is there; a store only until there is room for it.
+    fn await_line(&mut self, transfer: Transfer, site: u32, subject: u32) {
+        let cpu = &mut self.cpus[self.cpu];
+        let now = cpu.clock;
+        let mut until = transfer.arrives;
+        if transfer.buffered {
+            cpu.stored = cpu.stored.max(transfer.arrives);
+            until = now.max(cpu.stored.saturating_sub(STORE_BUFFER * transfer.takes));
+        }
+        let waits = until - now;
+        let moves = waits.min(transfer.takes);
+        if waits > moves {
+            self.spend(site, subject, Spent::Waiting, waits - moves);
+        }
+        if moves != 0 {
+            self.spend(site, subject, Spent::Transferring, moves);
+        }
+    }
+
+    /// Waits until the running CPU's stores have got their lines.
+    pub(crate) fn drain_stores(&mut self) {
+        let waits = self.cpus[self.cpu].stored.saturating_sub(self.clock());
+        if waits != 0 {
+            let (site, subject) = self.place();
+            self.spend(site, subject, Spent::Transferring, waits);
+        }
     }
 
     /// A value in the line changed: whoever spins on it looks again.
@@ -140,7 +215,7 @@ impl State {
 
     /// Whether the running thread's event costs nothing, because it is part of waiting on a machine where that is free.
     #[inline]
-    fn goes_free(&mut self) -> bool {
+    pub(crate) fn goes_free(&mut self) -> bool {
         if self.setup.contention {
             return false;
         }

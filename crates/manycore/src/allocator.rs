@@ -131,6 +131,7 @@ impl world::World {
     fn forget(&self, address: usize, bytes: usize) {
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.directory.forget(address, bytes);
+            state.blocks.forget(address, bytes);
         }
     }
 }

@@ -16,9 +16,14 @@ pub use core::sync::atomic::{Ordering, compiler_fence};
 #[track_caller]
 fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     let Some(world) = world::current() else { return op().0 };
-    world.arrive(here());
+    let at = here();
+    world.arrive(at);
+    let (line, comes) = world.state.borrow_mut().touch(kind, address);
+    if comes {
+        // Who has the line until then may use it before.
+        world.arrive(at);
+    }
     let mut state = world.state.borrow_mut();
-    let line = state.touch(kind, address);
     let (result, changed) = op();
     if changed {
         state.changed(line);
@@ -68,7 +73,8 @@ macro_rules! atomic {
             #[inline]
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
-                access(Kind::Store, self.address(), || {
+                let kind = if order == Ordering::SeqCst { Kind::Update } else { Kind::Store };
+                access(kind, self.address(), || {
                     let changed = self.0.load(Ordering::Relaxed) != value;
                     (self.0.store(value, order), changed)
                 });
@@ -239,6 +245,7 @@ pub fn fence(order: Ordering) {
     if order == Ordering::SeqCst {
         world.arrive(here());
         let mut state = world.state.borrow_mut();
+        state.drain_stores();
         let cost = state.times.fence;
         state.work(cost);
     }
@@ -250,24 +257,13 @@ pub fn fence(order: Ordering) {
 #[track_caller]
 pub fn spin_hint() {
     let Some(world) = world::current() else { return core::hint::spin_loop() };
-    spin_in(world, None);
-}
-
-#[track_caller]
-fn spin_in(world: &world::World, deadline: Option<crate::ticks::Ticks>) {
     world.arrive(here());
     let suspended = {
         let mut state = world.state.borrow_mut();
         let cost = state.times.pause;
-        state.spin(cost, deadline)
+        state.spin(cost)
     };
     if suspended {
         world.wait();
     }
-}
-
-/// As [`spin_hint`], but no longer than until `deadline`.
-#[track_caller]
-pub(crate) fn spin_until(world: &world::World, deadline: crate::ticks::Ticks) {
-    spin_in(world, Some(deadline));
 }

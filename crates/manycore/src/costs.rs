@@ -49,6 +49,9 @@ costs! {
     transfer_socket: 45.0, "ns";
     /// The same across sockets.
     transfer_machine: 110.0, "ns";
+    /// Share of a transfer in which the line is still with its owner, who goes on using it, as the request is on its way.
+    /// It is none if another core's request is waiting already, and for stores, which their core doesn't wait for.
+    transfer_overlap: 0.5, "fraction";
     /// How long a line that many cores only read is occupied by handing out one more copy.
     read_port: 5.0, "ns";
     /// The first access to a line that no core holds: a read from memory.
@@ -63,8 +66,6 @@ costs! {
     clock_read: 20.0, "ns";
     /// Asking the operating system to run somebody else.
     yield_call: 300.0, "ns";
-    /// How long a mutex, rwlock or condition variable spins before it parks the thread.
-    lock_spin: 1000.0, "ns";
     /// Parking: what the parking thread spends in the operating system.
     park_call: 700.0, "ns";
     /// Waking: what the waking thread spends in the operating system, for each thread woken.
@@ -79,6 +80,22 @@ costs! {
     thread_start: 10_000.0, "ns";
     /// How much longer local work takes while the core's other hardware thread is working too.
     sibling_slowdown: 1.6, "factor";
+    /// A core's first-level cache.
+    first_cache: 32_768.0, "bytes";
+    /// A core's larger cache.
+    core_cache: 1_048_576.0, "bytes";
+    /// The cache that a socket's cores share.
+    socket_cache: 33_554_432.0, "bytes";
+    /// A line, or the first of several, out of the socket's cache.
+    socket_hit: 20.0, "ns";
+    /// What one core moves of bytes in its first-level cache.
+    first_cache_rate: 100.0, "bytes/ns";
+    /// What one core moves of bytes in its larger cache.
+    core_cache_rate: 40.0, "bytes/ns";
+    /// What one core moves of bytes in the socket's cache, or in another core's.
+    socket_cache_rate: 20.0, "bytes/ns";
+    /// What one core reads out of memory, after the first line.
+    memory_read_rate: 12.0, "bytes/ns";
     /// What one core copies, source and destination outside its caches.
     copy_rate: 8.0, "bytes/ns";
     /// What one core zeroes.
@@ -98,7 +115,7 @@ costs! {
 pub struct Cost {
     /// The field of [`Costs`].
     pub name: &'static str,
-    /// `ns`, `bytes/ns`, `factor` or `fraction`.
+    /// `ns`, `bytes`, `bytes/ns`, `factor` or `fraction`.
     pub unit: &'static str,
     /// What it stands for.
     pub meaning: &'static str,
@@ -149,6 +166,7 @@ impl Costs {
             let wanted = match cost.unit {
                 "ns" if cost.name == "time_slice" => ((1_000.0..=1e12).contains(&value), "1,000 to 1e12 ns"),
                 "ns" => ((0.0..=1e12).contains(&value), "0 to 1e12 ns"),
+                "bytes" => ((0.0..=1e12).contains(&value), "0 to 1e12 bytes"),
                 "bytes/ns" => ((1e-6..=1e6).contains(&value), "0.000001 to 1,000,000 bytes/ns"),
                 "factor" => ((1.0..=1e3).contains(&value), "1 to 1,000"),
                 _ => ((0.0..=1.0).contains(&value), "0 to 1"),

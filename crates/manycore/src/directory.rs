@@ -67,6 +67,10 @@ pub(crate) struct Line {
     pub(crate) holders: CoreSet,
     /// The line is being handed over until then.
     pub(crate) busy: Ticks,
+    /// Until then it is still with those who had it before: the request for it is on its way.
+    pub(crate) leaves: Ticks,
+    /// Who had it before.
+    pub(crate) before: CoreSet,
     /// CPUs that spin until the line changes.
     pub(crate) waiters: Vec<u16>,
     /// How often a value in it changed.
@@ -77,17 +81,25 @@ pub(crate) struct Line {
     pub(crate) last: u16,
     /// The only holder has written it.
     pub(crate) modified: bool,
+    /// For shared bytes: how often the block had been filled when this was last looked at.
+    pub(crate) filled: u32,
+    /// For shared bytes: if no core has it, the socket of whoever asks does.
+    pub(crate) in_socket_cache: bool,
 }
 
 impl Line {
     const FRESH: Self = Self {
         holders: CoreSet([0; 4]),
         busy: 0,
+        leaves: 0,
+        before: CoreSet([0; 4]),
         waiters: Vec::new(),
         version: 0,
         subject: 0,
         last: NOBODY,
         modified: false,
+        filled: 0,
+        in_socket_cache: false,
     };
 }
 

@@ -37,6 +37,12 @@ pub enum SetupError {
         /// All names.
         known: String,
     },
+    /// A text that describes no machine.
+    #[error("not a machine's description (a name, a shape, costs): {message}")]
+    NoDescription {
+        /// What is wrong, and where.
+        message: String,
+    },
     /// A cost out of its range.
     #[error("{name} can't be {value}: {wanted}")]
     BadCost {

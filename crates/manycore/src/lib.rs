@@ -3,8 +3,11 @@
 mod access;
 pub mod allocator;
 mod atomic;
+mod blocks;
+pub mod bytes;
 mod costs;
 pub mod cpu;
+mod description;
 mod directory;
 mod error;
 mod ledger;
@@ -39,6 +42,7 @@ pub use atomic::{
     AtomicU64, AtomicUsize, Ordering, compiler_fence, fence, spin_hint,
 };
 pub use costs::{Cost, Costs};
+pub use description::Description;
 pub use error::{Cause, Failure, Position, SetupError};
 pub use local::{AccessError, LocalKey};
 pub use lock::{Condvar, Mutex, OnceCell, RwLock};

@@ -60,7 +60,9 @@ impl Machine {
         costs.check()?;
         // A `Shape` is all public fields: check it once more.
         let shape = Shape::new(shape.sockets, shape.cores_per_socket, shape.threads_per_core)?;
-        let setup = Setup { shape, costs, contention: true, order: Order::Measured, seed: 1, events_max: u64::MAX };
+        let name = "custom".to_owned();
+        let setup =
+            Setup { name, shape, costs, contention: true, order: Order::Measured, seed: 1, events_max: u64::MAX };
         Ok(Self { setup, stack_bytes: 512 << 10 })
     }
 
@@ -70,7 +72,14 @@ impl Machine {
     /// [`SetupError::UnknownPreset`], which lists the names.
     pub fn preset(name: &str) -> Result<Self, SetupError> {
         let preset = Preset::find(name)?;
-        Self::new(preset.shape, preset.table())
+        Ok(Self::new(preset.shape, preset.table())?.named(preset.name))
+    }
+
+    /// The same machine, as reports are to call it.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.setup.name);
+        self
     }
 
     /// The same machine with other costs.
@@ -79,7 +88,10 @@ impl Machine {
     /// [`SetupError::BadCost`], if a cost is out of its range.
     pub fn costs(mut self, costs: Costs) -> Result<Self, SetupError> {
         costs.check()?;
-        self.setup.costs = costs;
+        if costs != self.setup.costs {
+            self.setup.costs = costs;
+            self.setup.name = "custom".to_owned();
+        }
         Ok(self)
     }
 

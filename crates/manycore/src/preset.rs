@@ -1,9 +1,10 @@
 //! Frozen machines: shapes and costs of machines on which results were published.
 //!
-//! A preset is fixed before any result of the model is looked at, from figures that others measured or vendors state;
-//! where there is none, the source says "assumed". Costs that a preset doesn't name are [`Costs::default`]'s. A source
-//! that begins with "recalled:" was written down from memory, and has yet to be compared with its text; the others were
-//! read. Nothing here is fitted to a benchmark: if the model disagrees with a published table, that is a finding.
+//! Frozen on 20 November 2026, before any experiment was run on them. A preset is fixed before any result of the model is
+//! looked at, from figures that others measured or vendors state. Where no figure was found the source says "estimate",
+//! with the range that it may well lie in. Costs that a preset doesn't name are [`Costs::default`]'s, which are
+//! estimates for a server of those years. Nothing here is fitted to a benchmark: if the model disagrees with a
+//! published table, that is a finding.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;
@@ -37,22 +38,25 @@ const fn cost(cost: &'static str, value: f64, source: &'static str) -> Sourced {
 }
 
 const SKYLAKE_SERVER: &[Sourced] = &[
-    cost("line_hit", 1.6, "recalled: Intel optimization manual: 4 to 5 cycles, at about 2.7 GHz"),
-    cost("rmw", 6.5, "recalled: Fog, instruction tables: locked operations take 18 to 20 cycles on Skylake"),
-    cost("fence", 12.0, "recalled: Fog, instruction tables: MFENCE about 33 cycles"),
+    cost("line_hit", 1.4, "AnandTech, Xeon Skylake-SP: first level in 4 cycles; taken at 2.8 GHz"),
+    cost("rmw", 6.5, "estimate: 18 to 20 cycles, 6 to 8 ns (uops.info has 19 for later cores)"),
+    cost("fence", 12.0, "estimate: about 33 cycles, 9 to 20 ns"),
     cost(
         "transfer_socket",
         50.0,
-        "recalled: Velten et al., ICPE 2022: modified lines in the same Cascade Lake socket, about 50 ns",
+        "Memory Latency Checker on a Platinum 8269CY (Cascade Lake), as plantegg published it: modified line, 50.1 ns",
     ),
     cost(
         "transfer_machine",
-        120.0,
-        "recalled: Velten et al., ICPE 2022: modified lines in the other socket, 110 to 135 ns",
+        143.0,
+        "the same: 111 ns if the line's memory is with the writer, 176 ns if with the reader; the mean",
     ),
-    cost("first_touch", 85.0, "recalled: Intel Memory Latency Checker on this family: 80 to 90 ns local"),
-    cost("pause", 50.0, "recalled: Intel optimization manual: PAUSE takes about 140 cycles from Skylake on"),
-    cost("memory_bandwidth", 100.0, "recalled: six channels of DDR4-2666 give 128 GB/s; about 80 % is sustained"),
+    cost("first_touch", 79.0, "the same: 78.5 ns to the socket's own memory (AnandTech, LMbench: 89 to 91)"),
+    cost("socket_hit", 20.0, "AnandTech, LMbench, Skylake-SP: 54 to 56 cycles; 25 to 27 ns for 16 to 32 MB"),
+    cost("core_cache", 1_048_576.0, "Intel: 1 MiB of second level for each core"),
+    cost("socket_cache", 34_603_008.0, "Intel: 1.375 MiB of third level for each of 24 cores"),
+    cost("pause", 50.0, "Microsoft support, on .NET spinning: Skylake up to 140 cycles; taken at 2.8 GHz"),
+    cost("memory_bandwidth", 113.0, "Memory Latency Checker on the 8269CY: 113 GB/s read in a socket"),
 ];
 
 /// All presets.
@@ -62,26 +66,21 @@ pub const PRESETS: &[Preset] = &[
         machine: "two Xeon E5-2699 v4 (Broadwell), 44 cores, 88 threads",
         shape: Shape { sockets: 2, cores_per_socket: 22, threads_per_core: 2 },
         costs: &[
-            cost(
-                "line_hit",
-                1.5,
-                "recalled: Intel optimization manual: 4 to 5 cycles, at about 2.8 GHz with all cores busy",
-            ),
-            cost("rmw", 6.5, "recalled: Fog, instruction tables: locked operations take about 19 cycles on Broadwell"),
-            cost("fence", 12.0, "recalled: Fog, instruction tables: MFENCE about 33 cycles"),
+            cost("line_hit", 1.4, "AnandTech, Xeon E5-2699 v4: first level in 4 cycles; taken at 2.8 GHz"),
+            cost("rmw", 6.5, "estimate: 18 to 20 cycles, 6 to 8 ns (uops.info has 19 for later cores)"),
+            cost("fence", 12.0, "estimate: about 33 cycles, 9 to 20 ns"),
             cost(
                 "transfer_socket",
-                42.0,
-                "McCalpin, Intel forum: E5-2660 v4, modified line in the same socket, 40.3 to 42.3 ns",
+                46.0,
+                "Memory Latency Checker on E5-2682 v4, as plantegg published it: 46.3 ns (McCalpin, E5-2660 v4: 40 to 42)",
             ),
-            cost(
-                "transfer_machine",
-                108.0,
-                "recalled: Intel Memory Latency Checker on the v4 family: 100 to 120 ns, modified line in the other socket",
-            ),
-            cost("first_touch", 85.0, "recalled: Intel Memory Latency Checker on the v4 family: 80 to 90 ns local"),
-            cost("pause", 4.0, "recalled: Fog, instruction tables: PAUSE about 9 cycles before Skylake"),
-            cost("memory_bandwidth", 60.0, "four channels of DDR4-2400 give 76.8 GB/s; about 80 % is sustained"),
+            cost("transfer_machine", 109.0, "the same: modified line in the other socket, 108.6 to 110.1 ns"),
+            cost("first_touch", 85.0, "the same: 84 to 85 ns to the socket's own memory (AnandTech, LMbench: 95)"),
+            cost("socket_hit", 16.0, "AnandTech, LMbench, E5-2699 v4: 38 to 51 cycles; 27 to 42 ns for 16 to 32 MB"),
+            cost("core_cache", 262_144.0, "Intel: 256 KiB of second level for each core"),
+            cost("socket_cache", 57_671_680.0, "Intel: 55 MiB of third level"),
+            cost("pause", 3.6, "Microsoft support, on .NET spinning: about 10 cycles before Skylake; taken at 2.8 GHz"),
+            cost("memory_bandwidth", 62.0, "Memory Latency Checker on E5-2682 v4: 62 GB/s read in a socket"),
         ],
     },
     Preset {
@@ -106,24 +105,38 @@ pub const PRESETS: &[Preset] = &[
                 3.3,
                 "Texas A&M, Cosmos hardware page: second-level load 5 clocks (1.5 GHz); stores and atomics pass the first level by",
             ),
-            cost("rmw", 8.0, "recalled: Intel: fetchadd and cmpxchg about 12 cycles in the second level"),
-            cost("fence", 15.0, "assumed: about 20 cycles"),
-            cost("residual", 2.0, "assumed: an in-order CPU at half the clock"),
-            cost("transfer_socket", 200.0, "assumed: local memory latency and a snoop of the node's bus"),
+            cost("rmw", 8.0, "estimate: about 12 cycles in the second level, 5 to 15 ns"),
+            cost("fence", 15.0, "estimate: about 20 cycles"),
+            cost("residual", 2.0, "estimate: an in-order CPU at half the clock"),
+            cost(
+                "transfer_socket",
+                200.0,
+                "estimate: local memory latency and a snoop of the node's bus, 150 to 300 ns",
+            ),
             cost(
                 "transfer_machine",
                 500.0,
-                "assumed: a three-hop directory miss; Texas A&M, Cosmos hardware page: 50 ns per router, up to five routers",
+                "estimate: a three-hop directory miss, 300 to 900 ns; SGI and Texas A&M: 50 ns a router, up to five routers",
             ),
-            cost("read_port", 20.0, "assumed: one 128-byte line at the node's 6.4 GB/s bus"),
-            cost("first_touch", 145.0, "recalled: SGI: local memory latency of the Altix 3000"),
-            cost("pause", 4.0, "assumed: hint@pause is a few cycles"),
-            cost("copy_rate", 1.5, "assumed: half of a CPU's share of the node's memory bandwidth"),
-            cost("zero_rate", 2.0, "assumed: a CPU's share of the node's memory bandwidth"),
-            cost("memory_bandwidth", 4.0, "recalled: STREAM on Altix: about 2 GB/s for each CPU of a node"),
-            cost("park_call", 1500.0, "assumed: twice the default, an older and slower CPU"),
-            cost("wake_call", 2000.0, "assumed: twice the default"),
-            cost("context_switch", 3000.0, "assumed: twice the default"),
+            cost("read_port", 20.0, "estimate: one 128-byte line at the node's 6.4 GB/s bus"),
+            cost("first_touch", 145.0, "estimate: local memory, 130 to 200 ns; no published figure was found"),
+            cost("core_cache", 262_144.0, "Texas A&M, Cosmos hardware page: 256 KB of second level"),
+            cost(
+                "socket_cache",
+                6_291_456.0,
+                "Texas A&M, Cosmos hardware page: 3 MB of third level a CPU, two in a node",
+            ),
+            cost("first_cache_rate", 8.0, "estimate: half of two loads a cycle, 6 to 20 bytes/ns"),
+            cost("core_cache_rate", 6.0, "estimate: 4 to 12 bytes/ns"),
+            cost("socket_cache_rate", 3.0, "estimate: 2 to 6 bytes/ns"),
+            cost("memory_read_rate", 2.0, "estimate: a CPU's share of the node's memory bandwidth"),
+            cost("pause", 4.0, "estimate: hint@pause is a few cycles"),
+            cost("copy_rate", 1.5, "estimate: half of a CPU's share of the node's memory bandwidth"),
+            cost("zero_rate", 2.0, "estimate: a CPU's share of the node's memory bandwidth"),
+            cost("memory_bandwidth", 4.0, "estimate: about 2 GB/s for each CPU of a node; the bus has 6.4"),
+            cost("park_call", 1500.0, "estimate: twice the default, an older and slower CPU"),
+            cost("wake_call", 2000.0, "estimate: twice the default"),
+            cost("context_switch", 3000.0, "estimate: twice the default"),
             cost("sibling_slowdown", 1.0, "one thread per core"),
         ],
     },
@@ -151,7 +164,7 @@ impl Preset {
     #[must_use]
     pub fn source(&self, cost: &str) -> &'static str {
         let sourced = self.costs.iter().find(|sourced| sourced.cost == cost);
-        sourced.map_or("assumed: the same for all machines", |sourced| sourced.source)
+        sourced.map_or("estimate: the same for all machines", |sourced| sourced.source)
     }
 }
 

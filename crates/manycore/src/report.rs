@@ -4,7 +4,6 @@
 //! then by name, so two runs with the same seed give the same bytes.
 
 use crate::ledger::{Ledger, Spent, Subject, Sums};
-use crate::preset::Preset;
 use crate::state::{Order, State};
 use crate::ticks::{Ticks, to_ns};
 use serde::Serialize;
@@ -13,7 +12,7 @@ use std::collections::BTreeMap;
 /// A run's figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The preset, if the machine is one.
+    /// The name of the machine: of its preset or its file, or `custom`.
     pub machine: String,
     /// CPUs of the machine.
     pub cpus: usize,
@@ -173,9 +172,8 @@ impl Report {
         let per_operation =
             |count: u64| if ledger.operations == 0 { 0.0 } else { count as f64 / ledger.operations as f64 };
         let setup = &state.setup;
-        let preset = crate::PRESETS.iter().find(|preset| preset.shape == setup.shape && preset.table() == setup.costs);
         Self {
-            machine: preset.map_or("custom", |preset: &Preset| preset.name).to_owned(),
+            machine: setup.name.clone(),
             cpus: state.cpus.len(),
             seed: setup.seed,
             contention: setup.contention,

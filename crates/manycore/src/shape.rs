@@ -4,13 +4,14 @@
 //! the second threads in the same order. A run with N threads on CPUs 0..N thus fills cores before siblings.
 
 use crate::SetupError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The most CPUs that a machine can have.
 pub const CPUS_MAX: usize = 256;
 
 /// Sockets, cores in each, and hardware threads in each core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shape {
     /// Sockets, or NUMA nodes: what has a memory of its own.
     pub sockets: usize,

@@ -8,6 +8,7 @@
 //!   key is below it, going on without asking is what the scheduler would choose.
 //! - S3. Nothing in here runs code of the user, so the state is never borrowed while a thread is.
 
+use crate::blocks::Blocks;
 use crate::costs::Costs;
 use crate::directory::Directory;
 use crate::error::Cause;
@@ -32,6 +33,7 @@ pub(crate) enum Order {
 /// What a run is made with.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) costs: Costs,
     pub(crate) contention: bool,
@@ -60,6 +62,7 @@ pub(crate) struct State {
     /// Numbers below the highest one given out that no living thread has.
     pub(crate) indexes: BinaryHeap<Reverse<usize>>,
     pub(crate) directory: Directory,
+    pub(crate) blocks: Blocks,
     pub(crate) ledger: Ledger,
     pub(crate) random: Random,
     /// Threads that wait at an address, first come first served.
@@ -98,8 +101,10 @@ impl State {
         cpus.iter_mut().for_each(|cpu| cpu.priority = random.next_u64() >> 8);
         // Some bugs need two switches close together, some a long undisturbed stretch: the seed chooses.
         let change_every = 4 << (2 * random.below(5));
+        let times = Times::of(&setup.costs);
         Self {
-            times: Times::of(&setup.costs),
+            blocks: Blocks::new(&setup.shape, &times),
+            times,
             cpus,
             tasks: Vec::new(),
             live: 0,

@@ -153,6 +153,8 @@ pub(crate) struct Cpu {
     pub(crate) slice_end: Ticks,
     /// Its thread spins.
     pub(crate) spinning: bool,
+    /// When the last of its stores has got its line: a read-modify-write or a fence waits for that.
+    pub(crate) stored: Ticks,
     pub(crate) core: u16,
     pub(crate) socket: u16,
     /// All cores of the socket.
@@ -178,6 +180,7 @@ impl Cpu {
                 preempt_at: Ticks::MAX,
                 slice_end: 0,
                 spinning: false,
+                stored: 0,
                 core: small(core),
                 socket: small(socket),
                 socket_cores,

@@ -1,5 +1,6 @@
 //! Threads in virtual time.
 
+use crate::state::State;
 use crate::task::{Doing, TaskId, here};
 use crate::ticks::Ticks;
 use crate::time::{Duration, ticks_of};
@@ -264,17 +265,46 @@ pub fn yield_now() {
         let mut state = world.state.borrow_mut();
         let cost = state.times.yield_call;
         if state.cpus[state.cpu].queue.is_empty() {
-            state.spin(cost, None)
+            state.spin(cost)
         } else {
-            state.spend_system(cost);
-            state.step_back();
-            state.current().watch_nothing();
-            state.preempt();
+            state.yield_to_next(cost);
             true
         }
     };
     if wait {
         world.suspend();
+    }
+}
+
+/// As [`yield_now`], but if no thread waits for the CPU, this one goes on as soon as the call is over.
+#[track_caller]
+pub(crate) fn give_up_cpu(world: &World) {
+    if std::thread::panicking() {
+        return; // W5 in `world`
+    }
+    world.arrive(here());
+    let waits = {
+        let mut state = world.state.borrow_mut();
+        let cost = state.times.yield_call;
+        let waits = !state.cpus[state.cpu].queue.is_empty();
+        if waits {
+            state.yield_to_next(cost);
+        } else {
+            state.rest(cost);
+        }
+        waits
+    };
+    if waits {
+        world.suspend();
+    }
+}
+
+impl State {
+    fn yield_to_next(&mut self, cost: Ticks) {
+        self.spend_system(cost);
+        self.step_back();
+        self.current().watch_nothing();
+        self.preempt();
     }
 }
 

@@ -57,12 +57,21 @@ macro_rules! times {
             $(pub(crate) $name: Ticks,)+
             /// Of residual and named work.
             pub(crate) jitter: Factor,
+            pub(crate) transfer_overlap: Factor,
             pub(crate) sibling_slowdown: Factor,
             pub(crate) copy: Rate,
             pub(crate) copy_bus: Rate,
             pub(crate) zero: Rate,
             pub(crate) zero_bus: Rate,
             pub(crate) disk: Rate,
+            pub(crate) first_rate: Rate,
+            pub(crate) core_rate: Rate,
+            pub(crate) socket_rate: Rate,
+            pub(crate) memory_read: Rate,
+            /// Sizes of caches, in bytes.
+            pub(crate) first_cache: u64,
+            pub(crate) core_cache: u64,
+            pub(crate) socket_cache: u64,
         }
 
         impl Times {
@@ -70,12 +79,20 @@ macro_rules! times {
                 Self {
                     $($name: from_ns(costs.$name),)+
                     jitter: Factor::of(costs.jitter),
+                    transfer_overlap: Factor::of(costs.transfer_overlap),
                     sibling_slowdown: Factor::of(costs.sibling_slowdown),
                     copy: Rate::of(costs.copy_rate, 1.0),
                     copy_bus: Rate::of(costs.memory_bandwidth, costs.copy_traffic),
                     zero: Rate::of(costs.zero_rate, 1.0),
                     zero_bus: Rate::of(costs.memory_bandwidth, 1.0),
                     disk: Rate::of(costs.disk_bandwidth, 1.0),
+                    first_rate: Rate::of(costs.first_cache_rate, 1.0),
+                    core_rate: Rate::of(costs.core_cache_rate, 1.0),
+                    socket_rate: Rate::of(costs.socket_cache_rate, 1.0),
+                    memory_read: Rate::of(costs.memory_read_rate, 1.0),
+                    first_cache: costs.first_cache as u64,
+                    core_cache: costs.core_cache as u64,
+                    socket_cache: costs.socket_cache as u64,
                 }
             }
         }
@@ -83,6 +100,6 @@ macro_rules! times {
 }
 
 times! {
-    line_hit rmw fence transfer_socket transfer_machine read_port first_touch residual pause clock_read yield_call
-    lock_spin park_call wake_call wake_up context_switch time_slice thread_start disk_latency
+    line_hit rmw fence transfer_socket transfer_machine read_port first_touch socket_hit residual pause clock_read yield_call
+    park_call wake_call wake_up context_switch time_slice thread_start disk_latency
 }

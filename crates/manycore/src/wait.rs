@@ -14,9 +14,18 @@ const CLOCK_POLL: Ticks = 1_000 * NS;
 const LOOK_EVENTS: u8 = 1;
 
 impl State {
-    /// A spin hint of the running thread. True if it is to suspend until a line that it watches changes, or until
-    /// `deadline`.
-    pub(crate) fn spin(&mut self, cost: Ticks, deadline: Option<Ticks>) -> bool {
+    /// The running thread waits for a while, whatever happens meanwhile.
+    pub(crate) fn rest(&mut self, time: Ticks) {
+        let (site, subject) = self.place();
+        self.ledger.count(site, subject, 0, 0);
+        self.step_back();
+        self.current().watch_nothing();
+        let time = self.jittered(time);
+        self.spend(site, subject, Spent::Waiting, time);
+    }
+
+    /// A spin hint of the running thread. True if it is to suspend until a line that it watches changes.
+    pub(crate) fn spin(&mut self, cost: Ticks) -> bool {
         let (site, _) = self.place();
         let subject = self.spun_on(self.task);
         self.ledger.count(site, subject, 0, 0);
@@ -45,7 +54,7 @@ impl State {
         cpu.spinning = true;
         let slice = (!cpu.queue.is_empty()).then_some(cpu.slice_end.max(now));
         self.begin_wait(Doing::Spinning);
-        if let Some(time) = [poll, slice, deadline].into_iter().flatten().min() {
+        if let Some(time) = [poll, slice].into_iter().flatten().min() {
             self.set_timer(task, time);
         }
         true

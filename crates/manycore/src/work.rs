@@ -114,7 +114,10 @@ impl State {
     }
 
     /// Keeps the core busy for `core`, and the socket's memory for `bus`; done when both are.
-    fn move_memory(&mut self, name: &'static str, core: Ticks, bus: Ticks) {
+    pub(crate) fn move_memory(&mut self, name: &'static str, core: Ticks, bus: Ticks) {
+        if bus == 0 {
+            return self.work_for(name, core);
+        }
         let now = self.clock();
         let socket = usize::from(self.cpus[self.cpu].socket);
         let start = now.max(self.memory_free[socket]);

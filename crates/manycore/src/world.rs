@@ -123,7 +123,9 @@ impl World {
         use corosensei::stack::Stack;
         let stack = fiber.into_stack();
         let base = stack.base().get();
-        self.state.borrow_mut().directory.forget(base - self.stack_bytes, self.stack_bytes);
+        let mut state = self.state.borrow_mut();
+        state.directory.forget(base - self.stack_bytes, self.stack_bytes);
+        state.blocks.forget(base - self.stack_bytes, self.stack_bytes);
     }
 
     /// Gives the host thread to the scheduler, until it chooses this thread again.

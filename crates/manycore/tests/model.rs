@@ -57,9 +57,9 @@ fn lines_cost_what_the_table_says() {
     // A copy is kept until somebody writes.
     near(cost(&machine, 2, write, || (0..3).for_each(|_| look())), 3.0 * costs.line_hit + costs.transfer_machine);
     // Who has a copy still has to take the others' away, and they have to get theirs again.
-    let both = 2.0 * (costs.line_hit + costs.transfer_machine);
-    let look_and_write = || (look(), write()).0;
-    near(cost(&machine, 2, look, look_and_write), both);
+    let both = 2.0 * (costs.line_hit + costs.transfer_machine) + costs.rmw;
+    let look_and_exchange = || (look(), exchange()).0;
+    near(cost(&machine, 2, look, look_and_exchange), both);
     let written = Line::default();
     let there_and_back = || {
         thread::scope(|scope| scope.spawn(Some(2), || _ = (written.0.load(Relaxed), written.0.swap(1, Relaxed))));
@@ -69,8 +69,62 @@ fn lines_cost_what_the_table_says() {
         near(ns, costs.line_hit + costs.transfer_machine);
     };
     cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
-    // Writing takes the other copies away.
-    near(cost(&machine, 2, look, write), costs.line_hit + costs.transfer_machine);
+    // A store takes the other copies away without waiting for it; a read-modify-write, of any line, does.
+    near(cost(&machine, 2, look, write), costs.line_hit);
+    let (own, looked_at) = (Line::default(), Line::default());
+    let store_and_exchange = || {
+        own.0.store(1, Relaxed);
+        looked_at.0.store(1, Relaxed);
+        own.0.swap(2, Relaxed);
+    };
+    let waits = costs.first_touch + costs.transfer_machine + costs.line_hit + costs.rmw;
+    near(cost(&machine, 2, || _ = looked_at.0.load(Relaxed), store_and_exchange), waits);
+}
+
+#[test]
+fn two_cpus_use_a_line_in_turn_and_more_make_one_access_each() {
+    // Additions for each that a transfer's time would allow if the line were always moving.
+    let rate = |cpus: usize, overlap: f64| {
+        let costs = Costs { transfer_overlap: overlap, jitter: 0.0, residual: 0.0, ..Costs::default() };
+        let machine = Machine::new(Shape::new(1, 8, 1).unwrap(), costs.clone()).unwrap();
+        let counter = Line::default();
+        let add = |_| _ = counter.0.fetch_add(1, Relaxed);
+        let report = machine.measure(cpus, Duration::from_micros(200), add).unwrap();
+        report.operations_per_s * (costs.transfer_socket + costs.line_hit + costs.rmw) / 1e9
+    };
+    assert!((1.0..1.4).contains(&rate(2, 0.0)), "{}", rate(2, 0.0));
+    assert!((0.9..1.4).contains(&rate(8, 0.9)), "{}", rate(8, 0.9));
+    // 0.8 of 45 ns for each, in which there is time for 4 or 5 additions, and 0.1 between.
+    assert!((4.0..7.0).contains(&rate(2, 0.9)), "{}", rate(2, 0.9));
+}
+
+#[test]
+fn bytes_cost_what_the_cache_they_are_in_costs() {
+    let machine = exact(2, 2, 1);
+    let costs = machine.cost_table().clone();
+    let bytes = vec![0_u64; 3 * 512];
+    let page = bytes.as_ptr().addr().next_multiple_of(4096);
+    let read = |len: usize| move || manycore::bytes::read(page, len, |_| ());
+    let write = move || manycore::bytes::write(page, 4096, |_| ());
+    let near = |ns: f64, expected: f64| assert!((ns - expected).abs() <= 1.0, "{ns} ns, expected {expected}");
+    let rate = |rate: f64| 4096.0 / rate;
+    let memory = costs.first_touch + rate(costs.memory_read_rate);
+    near(cost(&machine, 0, || (), read(4096)), memory);
+    near(cost(&machine, 0, read(4096), read(4096)), costs.line_hit + rate(costs.first_cache_rate));
+    near(cost(&machine, 1, read(4096), read(4096)), costs.socket_hit + rate(costs.socket_cache_rate));
+    near(cost(&machine, 2, read(4096), read(4096)), memory);
+    // What another core wrote comes from there, be it all or a few bytes.
+    let from_writer = costs.transfer_machine + costs.line_hit + rate(costs.socket_cache_rate);
+    near(cost(&machine, 2, write, read(4096)), from_writer);
+    near(cost(&machine, 2, write, read(8)), costs.transfer_machine + costs.line_hit);
+    near(cost(&machine, 0, write, read(8)), costs.line_hit);
+    // A device's bytes are in memory.
+    let from_device = move || {
+        write();
+        manycore::bytes::written_by_device(page, 4096);
+    };
+    near(cost(&machine, 0, from_device, read(4096)), memory);
+    near(cost(&machine, 0, from_device, read(8)), costs.first_touch);
 }
 
 #[test]

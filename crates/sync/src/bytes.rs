@@ -13,11 +13,30 @@
 //!   long as the slice lives. Concurrent atomic loads are no conflict with it.
 //!
 //! The ordering that makes a torn copy detectable is the caller's: see `frames`' `page_map`.
+//!
+//! On a virtual machine a copy is charged as such, not word by word, and made once it is its turn.
 
 use crate::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a word.
 const WORD: usize = 8;
+
+/// The word itself: on a virtual machine, access to it is charged by who copies.
+#[inline]
+fn plain(word: &AtomicU64) -> &PlainWord {
+    #[cfg(not(pagefold_manycore))]
+    return word;
+    #[cfg(pagefold_manycore)]
+    // SAFETY: the pointer comes from a reference to a type of the same layout, and all accesses are atomic.
+    unsafe {
+        PlainWord::from_ptr(word.as_ptr())
+    }
+}
+
+#[cfg(not(pagefold_manycore))]
+type PlainWord = AtomicU64;
+#[cfg(pagefold_manycore)]
+type PlainWord = core::sync::atomic::AtomicU64;
 
 /// A run of whole words, shared between threads. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +88,7 @@ impl<'a> SharedBytes<'a> {
     /// # Panics
     /// If the range leaves the run: a bug of the caller, who has checked the user's range.
     #[inline]
+    #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
         let end = offset.checked_add(into.len());
         assert!(end.is_some_and(|end| end <= self.len()), "range outside of the bytes");
@@ -81,27 +101,43 @@ impl<'a> SharedBytes<'a> {
     /// # Safety
     /// `offset + into.len() ≤ self.len()`.
     #[inline]
+    #[cfg_attr(pagefold_manycore, track_caller)]
     pub unsafe fn copy_to_unchecked(&self, offset: usize, into: &mut [u8]) {
-        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
+        #[cfg(not(pagefold_manycore))]
+        // SAFETY: the caller's.
+        unsafe {
+            self.copy_part_to(offset, into);
+        }
+        #[cfg(pagefold_manycore)]
+        manycore::bytes::read(self.as_ptr().addr() + offset, into.len(), |part| {
+            // SAFETY: the parts are within the caller's range.
+            unsafe { self.copy_part_to(offset + part.start, &mut into[part]) }
+        });
+    }
+
+    /// [`copy_to_unchecked`](Self::copy_to_unchecked) of what is read at one moment.
+    ///
+    /// # Safety
+    /// `offset + into.len() ≤ self.len()`.
+    #[inline(always)]
+    unsafe fn copy_part_to(&self, offset: usize, into: &mut [u8]) {
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         // SAFETY: the caller checked the range, `into` is exclusive, and B1 allows the accesses.
         unsafe {
             wide::copy(self.words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len());
         }
-        #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri)))))]
+        #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri)))))]
         self.copy_words_to(offset, into);
     }
 
     /// [`copy_to`](Self::copy_to) for every machine, and for the checkers.
-    #[cfg_attr(
-        all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))),
-        allow(dead_code)
-    )]
+    #[cfg_attr(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))), allow(dead_code))]
     fn copy_words_to(&self, offset: usize, into: &mut [u8]) {
         let mut at = offset;
         let mut rest = into;
         while !rest.is_empty() {
             // Relaxed: the caller's fence after the copy orders it (module head).
-            let word = self.words[at / WORD].load(Ordering::Relaxed).to_ne_bytes();
+            let word = plain(&self.words[at / WORD]).load(Ordering::Relaxed).to_ne_bytes();
             let part = &word[at % WORD..];
             let n = part.len().min(rest.len());
             let (now, later) = rest.split_at_mut(n);
@@ -115,11 +151,32 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Panics
     /// If the range leaves the run.
+    #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn copy_from(&self, offset: usize, from: &[u8]) {
+        #[cfg(not(pagefold_manycore))]
+        self.copy_part_from(offset, from);
+        #[cfg(pagefold_manycore)]
+        manycore::bytes::write(self.as_ptr().addr() + offset, from.len(), |part| {
+            self.copy_part_from(offset + part.start, &from[part]);
+        });
+    }
+
+    /// As [`copy_from`](Self::copy_from), as a device that isn't there: on a virtual machine no CPU is charged.
+    ///
+    /// # Panics
+    /// If the range leaves the run.
+    pub fn copy_from_device(&self, offset: usize, from: &[u8]) {
+        self.copy_part_from(offset, from);
+        #[cfg(pagefold_manycore)]
+        manycore::bytes::written_by_device(self.as_ptr().addr() + offset, from.len());
+    }
+
+    #[inline]
+    fn copy_part_from(&self, offset: usize, from: &[u8]) {
         let mut at = offset;
         let mut rest = from;
         while !rest.is_empty() {
-            let cell = &self.words[at / WORD];
+            let cell = plain(&self.words[at / WORD]);
             let start = at % WORD;
             let n = (WORD - start).min(rest.len());
             // Relaxed: the only writer reads its own stores; readers check a page word that is published later.
@@ -136,25 +193,51 @@ impl<'a> SharedBytes<'a> {
     ///
     /// # Panics
     /// If the lengths differ.
+    #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn stream_from(&self, from: &[u8]) {
         assert!(from.len() == self.len(), "lengths differ");
-        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
+        #[cfg(not(pagefold_manycore))]
+        self.stream_all_from(from);
+        #[cfg(pagefold_manycore)]
+        manycore::bytes::stream(self.as_ptr().addr(), from.len(), |part| {
+            if part.start == 0 {
+                self.stream_all_from(from);
+            }
+        });
+    }
+
+    #[inline]
+    fn stream_all_from(&self, from: &[u8]) {
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
             // SAFETY: as long as each other, aligned and whole lines; the caller is the only writer, and B1 allows it.
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
             return;
         }
-        self.copy_from(0, from);
+        self.copy_part_from(0, from);
     }
 
     /// Zeroes everything from `offset` on. The caller is the only writer.
+    #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn zero_from(&self, offset: usize) {
+        #[cfg(not(pagefold_manycore))]
+        self.zero_all_from(offset);
+        #[cfg(pagefold_manycore)]
+        manycore::bytes::write(self.as_ptr().addr() + offset, self.len().saturating_sub(offset), |part| {
+            // All of it at the first part's turn.
+            if part.start == 0 {
+                self.zero_all_from(offset);
+            }
+        });
+    }
+
+    fn zero_all_from(&self, offset: usize) {
         let aligned = offset.next_multiple_of(WORD).min(self.len());
         let zeros = [0; WORD];
-        self.copy_from(offset, &zeros[..aligned - offset.min(aligned)]);
+        self.copy_part_from(offset, &zeros[..aligned - offset.min(aligned)]);
         for word in &self.words[aligned / WORD..] {
             // Relaxed: as in `copy_from`.
-            word.store(0, Ordering::Relaxed);
+            plain(word).store(0, Ordering::Relaxed);
         }
     }
 
@@ -179,7 +262,7 @@ impl<'a> SharedBytes<'a> {
 }
 
 /// Copies out of shared bytes with the widest moves that every x86-64 has.
-#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
+#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
 mod wide {
     use core::arch::asm;
 

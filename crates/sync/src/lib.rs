@@ -23,6 +23,7 @@ pub mod atomic;
 pub mod bytes;
 pub mod counter;
 pub mod cpu;
+pub mod device;
 pub mod lock;
 pub mod per_cpu;
 pub mod random;

@@ -29,6 +29,10 @@ mod subjects;
 mod table;
 mod zipf;
 
+pub(crate) use contents::PAGE;
+pub(crate) use mapping::{Backing, Mapping};
+pub(crate) use table::number;
+
 use anyhow::Result;
 
 use crate::output::{self, QUICK, say};

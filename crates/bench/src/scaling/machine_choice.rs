@@ -1,12 +1,10 @@
 //! Which virtual machine: a preset, or a file with a shape and costs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use manycore::{Costs, Machine, PRESETS, Preset, SetupError, Shape};
-use serde::Deserialize;
+use manycore::{Description, Machine, PRESETS, Preset, SetupError, Shape};
 
 use super::results::Host;
 use crate::usage::Usage;
@@ -20,21 +18,6 @@ pub(crate) struct MachineChoice {
     pub(crate) name: String,
     /// Its CPUs, cores and sockets.
     pub(crate) shape: Shape,
-}
-
-/// What `cargo bench-real calibrate` writes. Costs that it doesn't name are the usual ones.
-#[derive(Deserialize)]
-struct MachineFile {
-    name: String,
-    shape: FileShape,
-    costs: BTreeMap<String, f64>,
-}
-
-#[derive(Deserialize)]
-struct FileShape {
-    sockets: usize,
-    cores_per_socket: usize,
-    threads_per_core: usize,
 }
 
 impl MachineChoice {
@@ -54,14 +37,12 @@ impl MachineChoice {
                 "no machine {name:?}: neither a preset ({presets}) nor a file that can be read ({error})"
             ))
         })?;
-        let file: MachineFile = serde_json::from_str(&text).map_err(|error| {
-            Usage::error(format!("{name} isn't a machine: {error}; it has name, shape and costs, as `cargo bench-real calibrate` writes them"))
+        let description: Description = serde_json::from_str(&text).map_err(|error| {
+            let wanted = "it has name, shape and costs, as `cargo bench-real calibrate` writes them";
+            Usage::error(format!("{name} isn't a machine: {error}; {wanted}"))
         })?;
-        let shape = Shape::new(file.shape.sockets, file.shape.cores_per_socket, file.shape.threads_per_core);
-        let shape = shape.map_err(usage)?;
-        let costs = file.costs.iter().try_fold(Costs::default(), |costs, (name, &value)| costs.with(name, value));
-        let machine = Machine::new(shape, costs.map_err(usage)?).map_err(usage)?;
-        Ok(Self { machine, name: file.name, shape })
+        let machine = description.machine().map_err(usage)?;
+        Ok(Self { machine, name: description.name, shape: description.shape })
     }
 
     /// For tables and records.

@@ -11,6 +11,7 @@ use super::plan::Plan;
 use super::results::{Host, Results};
 use super::stage::{Stage, allowed_cpus};
 use super::{curves, records, sweep, table};
+use crate::calibrate::{self, CalibrateArgs};
 use crate::experiments;
 use crate::machine::Machine;
 use crate::output::{self, QUICK, say};
@@ -40,13 +41,15 @@ struct RealAllArgs {
 pub(crate) fn command() -> Command {
     let about = "Run the same experiments on the CPUs of this machine";
     let all = RealAllArgs::augment_args(Command::new("all")).about("Run all experiments on the CPUs that there are");
-    with_experiments::<RealArgs>(Command::new("real").about(about)).subcommand(all)
+    let calibrate = CalibrateArgs::augment_args(Command::new(calibrate::NAME)).about(calibrate::ABOUT);
+    with_experiments::<RealArgs>(Command::new("real").about(about)).subcommand(all).subcommand(calibrate)
 }
 
 /// Does what the command line says.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("all", matches)) => all(&RealAllArgs::from_arg_matches(matches)?),
+        Some((calibrate::NAME, matches)) => calibrate::run(&CalibrateArgs::from_arg_matches(matches)?),
         Some((name, matches)) => one(experiments::find(name)?, &RealArgs::from_arg_matches(matches)?),
         None => Ok(()),
     }

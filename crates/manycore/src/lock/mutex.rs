@@ -1,6 +1,6 @@
 //! A mutual exclusion lock.
 
-use super::{Label, give_back, wait_for};
+use super::{Label, Look, give_back, wait_for};
 use crate::atomic::{AtomicU8, Ordering};
 use crate::ledger::At;
 use crate::task::here;
@@ -68,8 +68,12 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let free = || self.state.load(Ordering::Relaxed) == FREE;
-        wait_for(self.place(), || self.take(), free, || self.take_wanted());
+        let look = || match self.state.load(Ordering::Relaxed) {
+            FREE => Look::Free,
+            TAKEN => Look::Taken,
+            _ => Look::Wanted,
+        };
+        wait_for(self.place(), || self.take(), look, || self.take_wanted());
         self.guard()
     }
 
@@ -122,7 +126,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock again after a wait for a condition.
     #[track_caller]
     pub(super) fn retake(&self) {
-        wait_for(self.place(), || self.take_wanted(), || false, || self.take_wanted());
+        wait_for(self.place(), || self.take_wanted(), || Look::Wanted, || self.take_wanted());
     }
 }
 

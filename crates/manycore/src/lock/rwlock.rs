@@ -1,7 +1,7 @@
 //! A lock that many may share for reading. Its count of readers is one word: a line that bounces, as in other such
 //! locks. Writers that wait keep new readers out.
 
-use super::{Label, give_back, wait_for};
+use super::{Label, Look, give_back, wait_for};
 use crate::atomic::{AtomicU32, Ordering};
 use crate::ledger::At;
 use crate::task::here;
@@ -83,16 +83,14 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits for a share of the lock.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let free = || self.state.load(Ordering::Relaxed) & NO_READERS == 0;
-        wait_for(self.place(), || self.take_share(), free, || self.take_or_mark(1, NO_READERS));
+        wait_for(self.place(), || self.take_share(), || self.look(NO_READERS), || self.take_or_mark(1, NO_READERS));
         RwLockReadGuard { lock: self, at: here(), _here: PhantomData }
     }
 
     /// Waits for the whole lock.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        let free = || self.state.load(Ordering::Relaxed) & NO_WRITER == 0;
-        wait_for(self.place(), || self.take_all(), free, || self.take_or_mark(WRITER, NO_WRITER));
+        wait_for(self.place(), || self.take_all(), || self.look(NO_WRITER), || self.take_or_mark(WRITER, NO_WRITER));
         RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }
     }
 
@@ -137,6 +135,16 @@ impl<T: ?Sized> RwLock<T> {
             }
         }
         false
+    }
+
+    /// Whether anything of `obstacle` is in the way.
+    #[track_caller]
+    fn look(&self, obstacle: u32) -> Look {
+        match self.state.load(Ordering::Relaxed) {
+            state if state & obstacle == 0 => Look::Free,
+            state if state & WANTED != 0 => Look::Wanted,
+            _ => Look::Taken,
+        }
     }
 
     /// Adds `mine` if nothing of `obstacle` is in the way, else marks the lock as wanted.

@@ -1,0 +1,130 @@
+//! `bench real calibrate`: this machine's own cost table, for `manycore`.
+//!
+//! Each probe measures one cost, or a few that belong together, in many short rounds, of which the median counts. What
+//! isn't measured keeps its default. The last probe is the residual: the time that [`residual`]'s reference workload
+//! takes beyond what the other costs explain. That workload takes part in nothing that the model is judged on.
+
+mod arena;
+mod lines;
+mod memory;
+mod pair;
+mod residual;
+mod shape;
+mod system;
+mod table;
+mod timing;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use manycore::{Costs, Description, Shape};
+
+use timing::Rounds;
+
+/// The command's name,
+pub(crate) const NAME: &str = "calibrate";
+/// and what it does.
+pub(crate) const ABOUT: &str = "Measure this machine's costs, for virtual machines like it";
+
+/// What `calibrate` takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// What the machine is to be called
+    #[arg(long, value_name = "NAME", default_value = "this-machine")]
+    name: String,
+    /// Write the machine to this file, which `--machine` and `manycore::Machine::from_json` understand
+    #[arg(long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
+    /// Print an array of records instead of a table
+    #[arg(long)]
+    json: bool,
+    /// A few rounds only: shows that everything works; the figures mean nothing
+    #[arg(long)]
+    quick: bool,
+}
+
+/// A cost that was measured, in the unit of [`Costs`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    cost: &'static str,
+    /// The median, and the quartiles below and above.
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+/// What probes work with: how long they may take, and what is known so far.
+struct Bench {
+    rounds: Rounds,
+    shape: Shape,
+    measured: Vec<Measured>,
+    notes: Vec<String>,
+}
+
+impl Bench {
+    /// Notes what was measured; a value that the model can't take is brought to the nearest that it can.
+    fn add(&mut self, cost: &'static str, samples: Vec<f64>) -> f64 {
+        let measured = timing::summary(cost, samples);
+        self.measured.push(measured);
+        measured.value
+    }
+
+    /// The table so far.
+    fn costs(&self) -> Result<Costs> {
+        let costs = self.measured.iter().try_fold(Costs::default(), |costs, m| costs.with(m.cost, m.value));
+        costs.context("a measured cost is out of its range")
+    }
+}
+
+type Probe = (&'static str, fn(&mut Bench) -> Result<()>);
+
+/// In this order: later ones subtract what earlier ones found.
+const PROBES: &[Probe] = &[
+    ("instructions", lines::instructions),
+    ("latencies", memory::latencies),
+    ("copying", memory::rates),
+    ("bandwidth", memory::bandwidth),
+    ("between CPUs", pair::transfer),
+    ("beside each other", pair::slowdown),
+    ("operating system", system::calls),
+    ("waking", system::waking),
+    ("residual", residual::residual),
+];
+
+/// Measures, prints and writes.
+pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
+    if cfg!(pagefold_manycore) {
+        bail!(
+            "calibrate measures the real machine: build without --cfg pagefold_manycore (cargo bench-real calibrate)"
+        );
+    }
+    if let Some(path) = &args.output {
+        // Before anything takes long.
+        fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let shape = shape::here()?;
+    let mut bench = Bench { rounds: Rounds::new(args.quick), shape, measured: Vec::new(), notes: Vec::new() };
+    let progress = ProgressBar::new(PROBES.len() as u64);
+    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")?);
+    for (name, probe) in PROBES {
+        progress.set_message(*name);
+        probe(&mut bench).with_context(|| format!("cannot measure: {name}"))?;
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    let costs = bench.costs()?;
+    let description = Description {
+        name: args.name.clone(),
+        shape,
+        costs: Costs::names().map(|name| Ok((name.to_owned(), costs.get(name)?))).collect::<Result<_>>()?,
+    };
+    if let Some(path) = &args.output {
+        let text = serde_json::to_string_pretty(&description)? + "\n";
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let text = if args.json { table::json(&bench)? } else { table::text(&bench, args.quick) };
+    crate::output::say(&text)
+}

@@ -1,0 +1,228 @@
+//! Which caches hold which bytes, a block of 4 KiB at a time.
+//!
+//! A block is the aligned 4 KiB around an address, named in the order of first touch. Each core has a first-level cache
+//! and a larger one, each socket one that its cores share; what leaves a core's goes to its socket's. They hold whole
+//! blocks, the least recently used of which makes room. A write gives the block a new version, so that all copies but
+//! the writer's are stale without anybody having to look for them.
+
+use crate::directory::NOBODY;
+use crate::ledger::{Mix, Table};
+use crate::shape::Shape;
+use crate::ticks::Times;
+use lru::LruCache;
+use std::hash::BuildHasherDefault;
+use std::num::NonZeroUsize;
+
+/// The name of a block.
+pub(crate) type BlockId = u32;
+
+/// Bytes in a block.
+pub(crate) const BLOCK: usize = 4096;
+
+/// Where a core finds a block's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In its first-level cache.
+    First,
+    /// In its larger cache.
+    Core,
+    /// In its socket's cache.
+    Socket,
+    /// In the cache of the core that wrote it last; the number is that core's.
+    Writer(u16),
+    /// In memory.
+    Memory,
+}
+
+/// What is known about a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// Raised with every write.
+    version: u32,
+    /// Raised with every write of more than a few lines: what is known about single lines is void then.
+    pub(crate) filled: u32,
+    /// The core that did that; nobody, if it was a device.
+    pub(crate) filled_by: u16,
+    /// The core whose caches have the only new copy, if they still do.
+    writer: u16,
+    /// The CPU that touched it last.
+    pub(crate) last: u16,
+}
+
+type Cache = LruCache<BlockId, u32, BuildHasherDefault<Mix>>;
+
+/// All blocks touched so far, and the caches.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    blocks: Vec<Block>,
+    names: Table<u64, BlockId>,
+    first: Vec<Cache>,
+    core: Vec<Cache>,
+    socket: Vec<Cache>,
+}
+
+impl Blocks {
+    pub(crate) fn new(shape: &Shape, times: &Times) -> Self {
+        let caches = |count: usize, bytes: u64| {
+            // The smallest cache has one block: what a core has just touched is at hand.
+            let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
+            let blocks = NonZeroUsize::new(blocks).unwrap_or(NonZeroUsize::MIN);
+            (0..count)
+                .map(|_| {
+                    let mut cache = LruCache::unbounded_with_hasher(BuildHasherDefault::default());
+                    cache.resize(blocks);
+                    cache
+                })
+                .collect()
+        };
+        Self {
+            blocks: Vec::new(),
+            names: Table::default(),
+            first: caches(shape.cores(), times.first_cache),
+            core: caches(shape.cores(), times.core_cache),
+            socket: caches(shape.sockets, times.socket_cache),
+        }
+    }
+
+    /// The block at an address, named now if it has no name yet.
+    pub(crate) fn find(&mut self, address: usize) -> BlockId {
+        let blocks = &mut self.blocks;
+        *self.names.entry((address / BLOCK) as u64).or_insert_with(|| {
+            blocks.push(Block { version: 0, filled: 0, filled_by: NOBODY, writer: NOBODY, last: NOBODY });
+            BlockId::try_from(blocks.len() - 1).expect("fewer than 2^32 blocks")
+        })
+    }
+
+    pub(crate) fn block(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id as usize]
+    }
+
+    /// Where a core finds the block.
+    pub(crate) fn locate(&self, id: BlockId, core: u16, socket: u16) -> Place {
+        let block = self.blocks[id as usize];
+        let fresh = |cache: &Cache| cache.peek(&id) == Some(&block.version);
+        let (own, writer) = (usize::from(core), usize::from(block.writer));
+        if fresh(&self.first[own]) {
+            Place::First
+        } else if fresh(&self.core[own]) {
+            Place::Core
+        } else if fresh(&self.socket[usize::from(socket)]) {
+            Place::Socket
+        } else if self.core.get(writer).is_some_and(fresh) {
+            Place::Writer(block.writer)
+        } else {
+            Place::Memory
+        }
+    }
+
+    /// Whether the core has the block in a cache of its own.
+    pub(crate) fn is_near(&self, id: BlockId, core: u16, socket: u16) -> bool {
+        matches!(self.locate(id, core, socket), Place::First | Place::Core)
+    }
+
+    /// The core has read the block: it is in the core's caches, and in its socket's.
+    pub(crate) fn read(&mut self, id: BlockId, core: u16, socket: u16) {
+        let version = self.blocks[id as usize].version;
+        self.socket[usize::from(socket)].put(id, version);
+        self.bring(id, core, socket);
+    }
+
+    /// The core has written the block: nobody else's copy is good.
+    pub(crate) fn wrote(&mut self, id: BlockId, core: u16, socket: u16) {
+        let block = &mut self.blocks[id as usize];
+        block.version = block.version.wrapping_add(1);
+        block.writer = core;
+        self.bring(id, core, socket);
+    }
+
+    /// A core has written a few lines of a block: if it had the block, it still does; nobody else does.
+    pub(crate) fn wrote_lines(&mut self, id: BlockId, core: u16, socket: u16) {
+        if self.is_near(id, core, socket) {
+            self.wrote(id, core, socket);
+        } else {
+            self.lose(id);
+        }
+    }
+
+    /// The block has been written past all caches, by a core or by a device, or is other memory now.
+    pub(crate) fn lose(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id as usize];
+        block.version = block.version.wrapping_add(1);
+        block.writer = NOBODY;
+    }
+
+    /// The block's lines are as `core` has just written them, or in memory if it is nobody.
+    pub(crate) fn filled(&mut self, id: BlockId, core: u16) {
+        let block = &mut self.blocks[id as usize];
+        block.filled = block.filled.wrapping_add(1);
+        block.filled_by = core;
+    }
+
+    /// Puts the block into the caches of a core; what has to leave them goes to the socket's.
+    fn bring(&mut self, id: BlockId, core: u16, socket: u16) {
+        let version = self.blocks[id as usize].version;
+        self.first[usize::from(core)].put(id, version);
+        if let Some((left, its_version)) = self.core[usize::from(core)].push(id, version)
+            && left != id
+        {
+            self.socket[usize::from(socket)].put(left, its_version);
+        }
+    }
+
+    /// Forgets what is known about a range of addresses: other memory lies there from now on.
+    pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
+        for number in address / BLOCK..=(address + bytes.max(1) - 1) / BLOCK {
+            if let Some(&id) = self.names.get(&(number as u64)) {
+                self.lose(id);
+                self.filled(id, NOBODY);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Costs;
+
+    /// Two sockets of two cores, with caches of 2, 4 and 8 blocks.
+    fn blocks() -> Blocks {
+        let costs = Costs { first_cache: 8192.0, core_cache: 16384.0, socket_cache: 32768.0, ..Costs::default() };
+        Blocks::new(&Shape::new(2, 2, 1).unwrap(), &Times::of(&costs))
+    }
+
+    #[test]
+    fn what_was_read_sinks_from_cache_to_cache_as_others_are_read() {
+        let mut blocks = blocks();
+        let ids: Vec<_> = (0..20).map(|n| blocks.find(0x10_0000 - n * BLOCK)).collect();
+        assert_eq!(blocks.locate(ids[0], 0, 0), Place::Memory);
+        let mut places = Vec::new();
+        for &id in &ids {
+            blocks.read(id, 0, 0);
+            places.push(blocks.locate(ids[0], 0, 0));
+        }
+        let count = |place| places.iter().filter(|&&other| other == place).count();
+        assert_eq!([count(Place::First), count(Place::Core)], [2, 2]);
+        places.dedup();
+        assert_eq!(places, [Place::First, Place::Core, Place::Socket, Place::Memory]);
+        assert_eq!(blocks.locate(ids[19], 1, 0), Place::Socket);
+        assert_eq!(blocks.locate(ids[19], 2, 1), Place::Memory);
+    }
+
+    #[test]
+    fn a_write_leaves_no_copy_but_the_writers() {
+        let mut blocks = blocks();
+        let id = blocks.find(4096);
+        (0..4).for_each(|core| blocks.read(id, core, core / 2));
+        blocks.wrote(id, 1, 0);
+        let places = |blocks: &Blocks| [0, 1, 2].map(|core| blocks.locate(id, core, core / 2));
+        assert_eq!(places(&blocks), [Place::Writer(1), Place::First, Place::Writer(1)]);
+        blocks.read(id, 2, 1);
+        assert_eq!(blocks.locate(id, 3, 1), Place::Socket);
+        blocks.wrote_lines(id, 0, 0);
+        assert_eq!(places(&blocks), [Place::Memory; 3]);
+        blocks.read(id, 0, 0);
+        blocks.forget(4100, 1);
+        assert_eq!(places(&blocks), [Place::Memory; 3]);
+    }
+}
