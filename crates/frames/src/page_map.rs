@@ -1,6 +1,7 @@
 //! A page map: one page word for each page of one object, and the three ways to use it.
 //!
-//! **Reading without a trace** ([`PageMap::read`]). The reader writes nothing that is shared, not even a count:
+//! **Reading without a trace** ([`PageMap::read_hot`], [`PageMap::read`]). The reader writes nothing that is shared, not
+//! even a count:
 //! ```text
 //!   reader                                   others
 //!   a = word.load(Acquire)                   word: resident(f, g) → vacant          (evict)
@@ -30,17 +31,16 @@ use crate::error::ReserveError;
 use crate::frame_table::{FrameId, PinRefused};
 use crate::frames::{Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
 use crate::lookup::Lookup;
+use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
 use crate::wait_table::LoadFailure;
 
-/// The words of one object's pages.
-#[derive(Debug)]
+/// The words of one object's pages. Clones are the same map: whoever looks pages up often has one of his own, so that
+/// the addresses it needs lie beside whatever else he needs, or in registers.
+#[derive(Clone, Debug)]
 pub struct PageMap {
     lookup: Lookup,
-    frames: Arc<Frames>,
-    first: usize,
-    reserved: usize,
-    pages: usize,
+    shared: Arc<MapState>,
 }
 
 /// Labels that a page carries from its load until it is evicted, in the policy's numbering.
@@ -90,11 +90,8 @@ impl PageMap {
     /// # Errors
     /// When the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
-        let range = frames.words.allocate(pages)?;
-        // A page's number fits: `allocate` found that many words.
-        let pages = pages as usize;
-        let lookup = Lookup::new(&frames, range.start);
-        let map = Self { lookup, first: range.start, reserved: range.len(), pages, frames };
+        let shared = Arc::new(MapState::new(frames, pages)?);
+        let map = Self { lookup: Lookup::new(&shared), shared };
         map.set_len(u64::MAX);
         Ok(map)
     }
@@ -102,7 +99,7 @@ impl PageMap {
     /// Pages that the map was made for.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.pages as u64
+        self.shared.pages as u64
     }
 
     /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their pages by
@@ -110,7 +107,7 @@ impl PageMap {
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.lookup.len()
+        self.shared.len.bytes()
     }
 
     /// Whether the object has no bytes.
@@ -122,25 +119,23 @@ impl PageMap {
     /// Sets the object's length in bytes; at first it is all that the map has pages for, which is the most it can be.
     /// Says what it is now.
     pub fn set_len(&self, len: u64) -> u64 {
-        let len = len.min((self.pages as u64).saturating_mul(self.frames.page_size() as u64));
-        self.lookup.set_len(len);
-        len
+        self.shared.set_len(len)
     }
 
     /// The frames that the map's pages live in.
     #[must_use]
     pub fn frames(&self) -> &Arc<Frames> {
-        &self.frames
+        &self.shared.frames
     }
 
     /// The word of `page`, and its number. `None` past the end.
     #[inline]
     fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
-        if page >= self.pages as u64 {
+        if page >= self.shared.pages as u64 {
             return None;
         }
-        let index = self.first + page as usize;
-        Some((index, &self.frames.words.words[index]))
+        let index = self.shared.first + page as usize;
+        Some((index, &self.shared.frames.words.words[index]))
     }
 
     /// Where the page is now.
@@ -152,31 +147,33 @@ impl PageMap {
         }
     }
 
-    /// Copies the object's bytes from `start` on without a lock, a pin or a shared write. False if they aren't all
-    /// within one page, and that in memory from the beginning of the copy to its end; `into` then holds nothing of use.
+    /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim last looked, and whole.
+    /// False also for others.
     #[inline]
-    pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
-        let Some((word, offset)) = self.lookup.locate(&self.frames, start, into.len()) else { return false };
+    pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
+        let Some((word, offset)) = self.lookup.locate_whole(&self.shared, start, into.len()) else { return false };
         // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
-            return self.read_first(word, offset, into);
+            return false;
         }
-        self.lookup.copy(&self.frames, before, offset, into);
+        self.lookup.copy(&self.shared, before, offset, into);
         // Pairs with the fence in `OwnedFrame::fill`: see the module head.
         fence(Ordering::Acquire);
         word.load(Ordering::Relaxed) == before.bits()
     }
 
-    /// As [`read`](Self::read), of a page that may not have been used since reclaim last looked: notes the use.
-    #[cold]
-    fn read_first(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
-        // Acquire, and the fence: as in `read`.
+    /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared write unless the use of
+    /// the page has to be noted. False if they aren't all within one page, and that in memory from the beginning of the
+    /// copy to its end; `into` then holds nothing of use.
+    pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
+        let Some((word, offset)) = self.lookup.locate(&self.shared, start, into.len()) else { return false };
+        // Acquire, and the fence: as in `read_hot`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.frame().is_none() {
             return false;
         }
-        self.lookup.copy(&self.frames, before, offset, into);
+        self.lookup.copy(&self.shared, before, offset, into);
         fence(Ordering::Acquire);
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(after) {
@@ -192,12 +189,12 @@ impl PageMap {
     /// `None` also for others.
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
-        let word = self.lookup.whole_page(&self.frames, page)?;
+        let word = self.lookup.whole_page(&self.shared, page)?;
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
             return None;
         }
-        let (record, bytes) = self.lookup.frame(&self.frames, before);
+        let (record, bytes) = self.lookup.frame(&self.shared, before);
         record.pin().ok()?;
         let pin = PinnedFrame::new(record, bytes);
         // Relaxed: as in `pin`.
@@ -211,14 +208,14 @@ impl PageMap {
     /// [`TooManyPins`] when the page has a billion pins.
     #[inline]
     pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, TooManyPins> {
-        let Some(word) = self.lookup.word(&self.frames, page) else { return Ok(None) };
+        let Some(word) = self.lookup.word(&self.shared, page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if before.frame().is_none() {
                 return Ok(None);
             }
-            let (record, bytes) = self.lookup.frame(&self.frames, before);
+            let (record, bytes) = self.lookup.frame(&self.shared, before);
             match record.pin() {
                 Ok(()) => {}
                 // An evictor has the frame for a moment: the word will say what became of it.
@@ -253,7 +250,7 @@ impl PageMap {
                 PageState::Resident { .. } => break BeginLoad::Resident,
             };
             if !entered {
-                if self.frames.words.enter(index, &self.frames.budget) == Err(NoRoom) {
+                if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
                     return BeginLoad::NoRoom;
                 }
                 entered = true;
@@ -266,7 +263,7 @@ impl PageMap {
             }
         };
         if entered {
-            self.frames.words.chunks.leave(index);
+            self.shared.frames.words.chunks.leave(index);
         }
         found
     }
@@ -277,22 +274,22 @@ impl PageMap {
     /// The failure of that load.
     pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
         match self.word(page) {
-            Some((index, word)) => self.frames.waits.wait(index, word),
+            Some((index, word)) => self.shared.frames.waits.wait(index, word),
             None => Ok(()),
         }
     }
 
     /// The pages of `range` that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
-        let words = &self.frames.words;
-        let index = |page: u64| self.first + page.min(self.pages as u64) as usize;
+        let words = &self.shared.frames.words;
+        let index = |page: u64| self.shared.first + page.min(self.shared.pages as u64) as usize;
         words.chunks.in_use(index(range.start)..index(range.end.max(range.start))).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
             let occupied = |&index: &usize| {
                 let state = PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
                 !matches!(state, PageState::Vacant { .. })
             };
-            chunk.filter(occupied).map(|index| (index - self.first) as u64)
+            chunk.filter(occupied).map(|index| (index - self.shared.first) as u64)
         })
     }
 
@@ -304,36 +301,27 @@ impl PageMap {
         let Some(frame) = now.frame() else {
             return if now.is_loading() { Detach::Loading } else { Detach::Vacant };
         };
-        if !self.frames.table.freeze(frame) {
-            return if self.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
+        if !self.shared.frames.table.freeze(frame) {
+            return if self.shared.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
         }
         // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
         // that still names it changes in nothing but the referenced bit.
         if !vacate(word, now, shadow) {
-            self.frames.table.unfreeze(frame, 0);
+            self.shared.frames.table.unfreeze(frame, 0);
             return Detach::Busy;
         }
-        self.frames.words.chunks.leave(index);
+        self.shared.frames.words.chunks.leave(index);
         let mut backoff = Backoff::new();
         loop {
-            if self.frames.table.isolate(frame) {
-                return Detach::Listed(OwnedFrame::used(&self.frames, frame));
+            if self.shared.frames.table.isolate(frame) {
+                return Detach::Listed(OwnedFrame::used(&self.shared.frames, frame));
             }
-            if self.frames.table.orphan(frame) {
+            if self.shared.frames.table.orphan(frame) {
                 return Detach::Orphaned;
             }
             // Listed and isolated in between: at most one other party is at it.
             backoff.wait();
         }
-    }
-}
-
-impl Drop for PageMap {
-    fn drop(&mut self) {
-        if self.frames.forked() {
-            return; // A child has none of the map, and perhaps a lock that nobody will ever release.
-        }
-        self.frames.words.release(self.first..self.first + self.reserved, &self.frames.budget);
     }
 }
 
@@ -399,7 +387,7 @@ impl<'a> Loading<'a> {
         labels: Labels,
         pin: bool,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
-        let frames = &self.map.frames;
+        let frames = &self.map.shared.frames;
         let id = frame.give_up(frames);
         self.ended = true;
         frames.table.set_word(id, self.index as u64);
@@ -418,7 +406,7 @@ impl<'a> Loading<'a> {
 
     fn end(&mut self, failure: LoadFailure) {
         self.ended = true;
-        let frames = &self.map.frames;
+        let frames = &self.map.shared.frames;
         let vacant = PageWord::vacant(self.shadow);
         frames.waits.end_load(self.index, &frames.words.words[self.index], vacant, Err(failure));
         frames.words.chunks.leave(self.index);

@@ -63,6 +63,30 @@ fn a_page_comes_is_used_and_goes() {
 }
 
 #[test]
+fn the_short_way_is_for_hot_whole_pages() {
+    let map = map(10);
+    let start = |page: u64| page * PAGE as u64;
+    let isolated = [3, 4].map(|page| load(&map, page, 0x55));
+    let mut bytes = [0; 8];
+    assert!(!map.read_hot(start(3), &mut bytes) && map.pin_hot(3).is_none(), "its first use isn't noted");
+    assert!(map.read(start(3), &mut bytes) && map.read_hot(start(4) - 8, &mut bytes) && bytes == [0x55; 8]);
+    assert!(!map.read_hot(start(4) - 7, &mut bytes) && !map.read(start(4) - 7, &mut bytes), "two pages");
+    assert!(map.pin_hot(3).is_some());
+    for page in [5, 9, 10, u64::MAX >> 12] {
+        assert!(!map.read_hot(start(page), &mut bytes) && map.pin_hot(page).is_none());
+    }
+    // The object ends within page 4.
+    map.read(start(4), &mut bytes);
+    assert_eq!(map.set_len(start(4) + 10), start(4) + 10);
+    assert!(!map.read_hot(start(4), &mut bytes) && map.pin_hot(4).is_none() && map.read(start(4), &mut bytes));
+    assert!(!map.read(start(4) + 3, &mut bytes) && map.read(start(4) + 2, &mut bytes));
+    assert!(map.read_hot(start(3), &mut bytes));
+    map.set_len(start(3));
+    assert!(!map.read_hot(start(3), &mut bytes) && !map.read(start(3), &mut bytes));
+    drop(isolated);
+}
+
+#[test]
 fn past_the_end_there_is_nothing() {
     let map = map(10);
     for page in [10, 11, u64::MAX] {
