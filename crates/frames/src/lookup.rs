@@ -69,8 +69,9 @@ mod real {
             len: usize,
         ) -> Option<(&'a AtomicU64, usize)> {
             let offset = start as usize & self.page_mask;
-            // The sum doesn't wrap: a slice is shorter than half the address space.
-            if offset + len > self.page_mask + 1 {
+            // The sum doesn't wrap, as a slice is shorter than half the address space; the difference may, without bytes,
+            // which aren't looked for then.
+            if (offset + len).wrapping_sub(1) > self.page_mask {
                 return None;
             }
             Some((self.whole_page(map, start >> self.page_shift)?, offset))
