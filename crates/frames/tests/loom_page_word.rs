@@ -92,7 +92,7 @@ fn the_referenced_bit_never_revives_a_word() {
             read(&theirs, 0, &[0xa]);
         });
         let isolated = frames.isolate(frame_of(&map, 0)).unwrap();
-        let _ = frames.take_referenced(&isolated);
+        let _ = frames.take_referenced(isolated.id());
         drop(frames.evict(isolated, 7).expect("optimistic readers pin nothing"));
         assert_eq!(map.state(0), frames::PageState::Vacant { shadow: 7 });
         reader.join().unwrap();

@@ -39,12 +39,12 @@ fn a_page_comes_is_used_and_goes() {
     assert_eq!(map.state(3), PageState::Resident { frame });
     assert_eq!((frames.group(frame), frames.owner(frame), frames.rank(frame)), (7, 8, 9));
     assert!(matches!(map.begin_load(3), BeginLoad::Resident));
-    assert!(!frames.take_referenced(&isolated), "nobody has read it yet");
+    assert!(!frames.take_referenced(isolated.id()), "nobody has read it yet");
     assert!(map.read(3 * PAGE as u64 + (PAGE - 100) as u64, &mut bytes) && bytes == [0x55; 100]);
-    assert!(frames.take_referenced(&isolated) && !frames.take_referenced(&isolated));
+    assert!(frames.take_referenced(isolated.id()) && !frames.take_referenced(isolated.id()));
 
     let pin = map.pin(3).unwrap().expect("resident");
-    assert!(pin.bytes() == [0x55; PAGE] && frames.is_pinned(&isolated) && frames.take_referenced(&isolated));
+    assert!(pin.bytes() == [0x55; PAGE] && frames.is_pinned(&isolated) && frames.take_referenced(isolated.id()));
     let isolated = frames.evict(isolated, 77).expect_err("it is pinned");
     drop(pin);
     let evicted = frames.evict(isolated, 77).expect("nobody has it");
