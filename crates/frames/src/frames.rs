@@ -278,13 +278,14 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Whether the page was used since this was last asked.
+    /// Whether the page was used since this was last asked. For whoever has the frame isolated, or holds the lock of its
+    /// list: until it is off that, it isn't freed.
     #[must_use]
-    pub fn take_referenced(&self, frame: &IsolatedFrame) -> bool {
-        let stay = PageWord::resident(frame.0, self.table.generation(frame.0)).with_referenced(true);
-        let (_, word) = self.word_of(frame.0);
+    pub fn take_referenced(&self, frame: FrameId) -> bool {
+        let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
+        let (_, word) = self.word_of(frame);
         if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {
-            return self.table.record(frame.0).write_state.take_referenced();
+            return self.table.record(frame).write_state.take_referenced();
         }
         // Relaxed: the bit publishes nothing.
         word.load(Ordering::Relaxed) == stay.bits()

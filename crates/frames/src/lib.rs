@@ -22,6 +22,7 @@ mod frame_table;
 mod frames;
 mod free_frames;
 mod lookup;
+mod map_state;
 mod numa;
 mod page_map;
 mod page_word;

@@ -1,14 +1,19 @@
 //! The addresses that a hit needs, at hand: where the map's words start, where the arena does, and its table.
 //!
-//! - L1. Both regions stay where they are while the `Frames` lives, which the map that has the lookup keeps alive.
+//! None of them changes, so a loop over lookups may keep them in registers. (That is why the length, which changes, is
+//! behind a pointer, and why every clone of a map has a lookup of its own.)
+//!
+//! - L1. All that a lookup points to stays where it is while the map's state lives, which whoever has the lookup keeps
+//!   alive.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
 //! - L3. The object's length is at most what the map has words for, so one comparison checks both.
+//! - L4. Pages below `whole_pages` are the object's from their first byte to their last.
 
 use sync::SharedBytes;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::AtomicU64;
 
 use crate::frame_table::FrameRecord;
-use crate::frames::Frames;
+use crate::map_state::MapState;
 use crate::page_word::PageWord;
 
 #[cfg(not(pagefold_loom))]
@@ -19,16 +24,16 @@ pub(crate) use model::Lookup;
 
 #[cfg(not(pagefold_loom))]
 mod real {
-    use super::{AtomicU64, FrameRecord, Frames, Ordering, PageWord, SharedBytes};
+    use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
     use core::ptr::NonNull;
+    use sync::atomic::Ordering;
 
     /// Where things are.
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     pub(crate) struct Lookup {
         words: NonNull<AtomicU64>,
         arena: NonNull<AtomicU64>,
-        /// Length of the object in bytes: never more than the map has pages for (L3).
-        len: AtomicU64,
+        whole_pages: NonNull<AtomicU64>,
         page_shift: u32,
         /// One less than the page size.
         page_mask: usize,
@@ -41,63 +46,67 @@ mod real {
     unsafe impl Sync for Lookup {}
 
     impl Lookup {
-        /// For the map whose words start at `first`, of an object without bytes as yet.
-        pub(crate) fn new(frames: &Frames, first: usize) -> Self {
+        /// For clones of the map that share `map`.
+        pub(crate) fn new(map: &MapState) -> Self {
+            let frames = &*map.frames;
             Self {
-                words: NonNull::from(&frames.words.words[first]),
+                words: NonNull::from(&frames.words.words[map.first]),
                 arena: NonNull::from(frames.arena()).cast(),
-                len: AtomicU64::new(0),
+                whole_pages: NonNull::from(&map.len.whole_pages),
                 page_shift: frames.page_size().trailing_zeros(),
                 page_mask: frames.page_size() - 1,
                 records: NonNull::from(frames.table.records()).cast(),
             }
         }
 
-        /// The object's length in bytes. Acquire pairs with `set_len`: who sees an object that has grown also sees that
-        /// the page at its old end was taken out of memory.
+        /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page that is all the
+        /// object's.
         #[inline]
-        pub(crate) fn len(&self) -> u64 {
-            self.len.load(Ordering::Acquire)
-        }
-
-        /// `len` is at most what the map has pages for (L3).
-        pub(crate) fn set_len(&self, len: u64) {
-            self.len.store(len, Ordering::Release);
-        }
-
-        /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page of the object.
-        #[inline]
-        pub(crate) fn locate<'a>(&'a self, _: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
+        pub(crate) fn locate_whole<'a>(
+            &self,
+            map: &'a MapState,
+            start: u64,
+            len: usize,
+        ) -> Option<(&'a AtomicU64, usize)> {
             let offset = start as usize & self.page_mask;
-            let in_object = start.checked_add(len as u64).is_some_and(|end| end <= self.len());
-            // The sum doesn't wrap, as a slice is shorter than half the address space; without bytes the difference may,
-            // and then there is nothing to look up.
-            if !in_object || (offset + len).wrapping_sub(1) > self.page_mask {
+            // The sum doesn't wrap, as a slice is shorter than half the address space; the difference may, without bytes,
+            // which aren't looked for then.
+            if (offset + len).wrapping_sub(1) > self.page_mask {
                 return None;
             }
-            // SAFETY: the object's bytes have words (L3), which live long enough (L1). An empty range at the end of
-            // the last page has none, and isn't looked up.
-            (len > 0).then(|| unsafe { (self.words.add((start >> self.page_shift) as usize).as_ref(), offset) })
+            Some((self.whole_page(map, start >> self.page_shift)?, offset))
         }
 
-        /// The word of `page`, if the object has it.
+        /// As [`locate_whole`](Self::locate_whole), in any page. Bytes that the object doesn't have aren't found.
+        pub(crate) fn locate<'a>(&self, map: &'a MapState, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
+            let offset = start as usize & self.page_mask;
+            let in_object = start.checked_add(len as u64).is_some_and(|end| end <= map.len.bytes());
+            if !in_object || offset + len > self.page_mask + 1 {
+                return None;
+            }
+            Some((self.word(map, start >> self.page_shift)?, offset))
+        }
+
+        /// The word of `page`, if the object has a byte in it.
         #[inline]
-        pub(crate) fn word<'a>(&'a self, _: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            let there = page.checked_mul(1 << self.page_shift).is_some_and(|start| start < self.len());
-            // SAFETY: as in `locate`.
+        pub(crate) fn word<'a>(&self, map: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
+            let there = page.checked_mul(1 << self.page_shift).is_some_and(|start| start < map.len.bytes());
+            // SAFETY: the object's bytes have words (L3), which live long enough (L1).
             there.then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
         /// The word of `page`, if all of it is the object's.
         #[inline]
-        pub(crate) fn whole_page<'a>(&'a self, _: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            // SAFETY: as in `locate`.
-            (page < self.len() >> self.page_shift).then(|| unsafe { self.words.add(page as usize).as_ref() })
+        pub(crate) fn whole_page<'a>(&self, _: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
+            // SAFETY: it lives as long as the map (L1). Acquire: see `Length`.
+            let whole_pages = unsafe { self.whole_pages.as_ref() }.load(Ordering::Acquire);
+            // SAFETY: as in `word`.
+            (page < whole_pages).then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
         /// The record and the bytes of the frame that a resident word names.
         #[inline]
-        pub(crate) fn frame<'a>(&'a self, _: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
+        pub(crate) fn frame<'a>(&self, _: &'a MapState, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
             let words = (self.page_mask + 1) / size_of::<AtomicU64>();
             // SAFETY: the frame is one of the arena's (L2), whose memory and table live long enough (L1).
             unsafe {
@@ -107,11 +116,11 @@ mod real {
             }
         }
 
-        /// Copies from the frame that a resident word names. `offset` and the length are as [`locate`](Self::locate) said.
+        /// Copies from the frame that a resident word names. `offset` and the length are as `locate` or `locate_whole` said.
         #[inline]
-        pub(crate) fn copy(&self, frames: &Frames, word: PageWord, offset: usize, into: &mut [u8]) {
-            let (_, bytes) = self.frame(frames, word);
-            // SAFETY: `locate` has checked that the range is within a page.
+        pub(crate) fn copy(&self, map: &MapState, word: PageWord, offset: usize, into: &mut [u8]) {
+            let (_, bytes) = self.frame(map, word);
+            // SAFETY: it was checked that the range is within a page.
             unsafe { bytes.copy_to_unchecked(offset, into) };
         }
     }
@@ -120,50 +129,49 @@ mod real {
 /// A model looks things up where they are.
 #[cfg(pagefold_loom)]
 mod model {
-    use super::{AtomicU64, FrameRecord, Frames, Ordering, PageWord, SharedBytes};
+    use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
 
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     pub(crate) struct Lookup {
-        first: usize,
-        len: AtomicU64,
         page_size: usize,
     }
 
     impl Lookup {
-        pub(crate) fn new(frames: &Frames, first: usize) -> Self {
-            Self { first, len: AtomicU64::new(0), page_size: frames.page_size() }
+        pub(crate) fn new(map: &MapState) -> Self {
+            Self { page_size: map.frames.page_size() }
         }
 
-        pub(crate) fn len(&self) -> u64 {
-            self.len.load(Ordering::Relaxed)
-        }
-
-        pub(crate) fn set_len(&self, len: u64) {
-            self.len.store(len, Ordering::Relaxed);
-        }
-
-        pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
+        pub(crate) fn locate<'a>(&self, map: &'a MapState, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let offset = start as usize % self.page_size;
-            let fits = start + len as u64 <= self.len() && offset + len <= self.page_size;
-            let word = &frames.words.words[self.first + start as usize / self.page_size];
+            let fits = start + len as u64 <= map.len.bytes() && offset + len <= self.page_size;
+            let word = &map.frames.words.words[map.first + start as usize / self.page_size];
             fits.then_some((word, offset))
         }
 
-        pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            self.locate(frames, page * self.page_size as u64, 1).map(|(word, _)| word)
+        pub(crate) fn locate_whole<'a>(
+            &self,
+            map: &'a MapState,
+            start: u64,
+            len: usize,
+        ) -> Option<(&'a AtomicU64, usize)> {
+            self.locate(map, start, len)
         }
 
-        pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            self.locate(frames, page * self.page_size as u64, self.page_size).map(|(word, _)| word)
+        pub(crate) fn word<'a>(&self, map: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
+            self.locate(map, page * self.page_size as u64, 1).map(|(word, _)| word)
         }
 
-        pub(crate) fn frame<'a>(&self, frames: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
+        pub(crate) fn whole_page<'a>(&self, map: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
+            self.locate(map, page * self.page_size as u64, self.page_size).map(|(word, _)| word)
+        }
+
+        pub(crate) fn frame<'a>(&self, map: &'a MapState, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
             let frame = word.frame().expect("the word is resident");
-            (frames.table.record(frame), frames.bytes(frame))
+            (map.frames.table.record(frame), map.frames.bytes(frame))
         }
 
-        pub(crate) fn copy(&self, frames: &Frames, word: PageWord, offset: usize, into: &mut [u8]) {
-            self.frame(frames, word).1.copy_to(offset, into);
+        pub(crate) fn copy(&self, map: &MapState, word: PageWord, offset: usize, into: &mut [u8]) {
+            self.frame(map, word).1.copy_to(offset, into);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A page map: one page word for each page of one object, and the ways to use it. Writing is in `writing`, getting what
 //! was written to the file in `writeback`.
 //!
-//! **Reading without a trace** ([`PageMap::read`]). The reader writes nothing that is shared, not even a count:
+//! **Reading without a trace** ([`PageMap::read_hot`], [`PageMap::read`]). The reader writes nothing that is shared, not
+//! even a count:
 //! ```text
 //!   reader                                   others
 //!   a = word.load(Acquire)                   word: resident(f, g) → vacant          (evict)
@@ -31,17 +32,16 @@ use crate::error::ReserveError;
 use crate::frame_table::{FrameId, PinRefused};
 use crate::frames::{Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
 use crate::lookup::Lookup;
+use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
 use crate::wait_table::LoadFailure;
 
-/// The words of one object's pages.
-#[derive(Debug)]
+/// The words of one object's pages. Clones are the same map: whoever looks pages up often has one of his own, so that
+/// the addresses it needs lie beside whatever else he needs, or in registers.
+#[derive(Clone, Debug)]
 pub struct PageMap {
     pub(crate) lookup: Lookup,
-    pub(crate) frames: Arc<Frames>,
-    first: usize,
-    reserved: usize,
-    pages: usize,
+    pub(crate) shared: Arc<MapState>,
 }
 
 /// Labels that a page carries from its load until it is evicted, in the policy's numbering.
@@ -104,11 +104,8 @@ impl PageMap {
     /// # Errors
     /// When the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
-        let range = frames.words.allocate(pages)?;
-        // A page's number fits: `allocate` found that many words.
-        let pages = pages as usize;
-        let lookup = Lookup::new(&frames, range.start);
-        let map = Self { lookup, first: range.start, reserved: range.len(), pages, frames };
+        let shared = Arc::new(MapState::new(frames, pages)?);
+        let map = Self { lookup: Lookup::new(&shared), shared };
         map.set_len(u64::MAX);
         Ok(map)
     }
@@ -116,7 +113,7 @@ impl PageMap {
     /// Pages that the map was made for.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.pages as u64
+        self.shared.pages as u64
     }
 
     /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their pages by
@@ -124,7 +121,7 @@ impl PageMap {
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.lookup.len()
+        self.shared.len.bytes()
     }
 
     /// Whether the object has no bytes.
@@ -136,25 +133,23 @@ impl PageMap {
     /// Sets the object's length in bytes; at first it is all that the map has pages for, which is the most it can be.
     /// Says what it is now.
     pub fn set_len(&self, len: u64) -> u64 {
-        let len = len.min((self.pages as u64).saturating_mul(self.frames.page_size() as u64));
-        self.lookup.set_len(len);
-        len
+        self.shared.set_len(len)
     }
 
     /// The frames that the map's pages live in.
     #[must_use]
     pub fn frames(&self) -> &Arc<Frames> {
-        &self.frames
+        &self.shared.frames
     }
 
     /// The word of `page`, and its number. `None` past the end.
     #[inline]
     pub(crate) fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
-        if page >= self.pages as u64 {
+        if page >= self.shared.pages as u64 {
             return None;
         }
-        let index = self.first + page as usize;
-        Some((index, &self.frames.words.words[index]))
+        let index = self.shared.first + page as usize;
+        Some((index, &self.shared.frames.words.words[index]))
     }
 
     /// Where the page is now.
@@ -166,26 +161,33 @@ impl PageMap {
         }
     }
 
-    /// Copies the object's bytes from `start` on without a lock, a pin or a shared write. False if they aren't all
-    /// within one page, and that in memory from the beginning of the copy to its end; `into` then holds nothing of use.
+    /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim last looked, and whole.
+    /// False also for others.
     #[inline]
-    pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
-        let Some((word, offset)) = self.lookup.locate(&self.frames, start, into.len()) else { return false };
+    pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
+        let Some((word, offset)) = self.lookup.locate_whole(&self.shared, start, into.len()) else { return false };
         // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
-            return self.read_first(word, offset, into);
+            return false;
         }
-        self.lookup.copy(&self.frames, before, offset, into);
+        self.lookup.copy(&self.shared, before, offset, into);
         // Pairs with the fence in `OwnedFrame::fill`: see the module head.
         fence(Ordering::Acquire);
         word.load(Ordering::Relaxed) == before.bits()
     }
 
-    /// As [`read`](Self::read), of a page that may not have been used since reclaim last looked: notes the use.
-    #[cold]
-    pub(crate) fn read_first(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
-        // Acquire, and the fence: as in `read`.
+    /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared write unless the use of
+    /// the page has to be noted. False if they aren't all within one page, and that in memory from the beginning of the
+    /// copy to its end; `into` then holds nothing of use.
+    pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
+        let Some((word, offset)) = self.lookup.locate(&self.shared, start, into.len()) else { return false };
+        self.read_word(word, offset, into)
+    }
+
+    /// As [`read`](Self::read), of the page that `word` is the word of.
+    pub(crate) fn read_word(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
+        // Acquire, and the fence: as in `read_hot`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.frame().is_none() {
             return false;
@@ -193,7 +195,7 @@ impl PageMap {
         if before.is_written() {
             return self.read_written(word, offset, into);
         }
-        self.lookup.copy(&self.frames, before, offset, into);
+        self.lookup.copy(&self.shared, before, offset, into);
         fence(Ordering::Acquire);
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(after) {
@@ -209,12 +211,12 @@ impl PageMap {
     /// `None` also for others.
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
-        let word = self.lookup.whole_page(&self.frames, page)?;
+        let word = self.lookup.whole_page(&self.shared, page)?;
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
             return None;
         }
-        let (record, bytes) = self.lookup.frame(&self.frames, before);
+        let (record, bytes) = self.lookup.frame(&self.shared, before);
         record.pin().ok()?;
         let pin = PinnedFrame::new(record, bytes);
         // Relaxed: as in `pin`.
@@ -228,14 +230,14 @@ impl PageMap {
     /// [`PinError`]; with `Busy`, try again.
     #[inline]
     pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, PinError> {
-        let Some(word) = self.lookup.word(&self.frames, page) else { return Ok(None) };
+        let Some(word) = self.lookup.word(&self.shared, page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if before.frame().is_none() {
                 return Ok(None);
             }
-            let (record, bytes) = self.lookup.frame(&self.frames, before);
+            let (record, bytes) = self.lookup.frame(&self.shared, before);
             match record.pin() {
                 Ok(()) => {}
                 // An evictor has the frame for a moment: the word will say what became of it. Or a writer, for longer.
@@ -273,7 +275,7 @@ impl PageMap {
                 PageState::Resident { .. } => break BeginLoad::Resident,
             };
             if !entered {
-                if self.frames.words.enter(index, &self.frames.budget) == Err(NoRoom) {
+                if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
                     return BeginLoad::NoRoom;
                 }
                 entered = true;
@@ -286,7 +288,7 @@ impl PageMap {
             }
         };
         if entered {
-            self.frames.words.chunks.leave(index, false);
+            self.shared.frames.words.chunks.leave(index, false);
         }
         found
     }
@@ -297,33 +299,33 @@ impl PageMap {
     /// The failure of that load.
     pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
         match self.word(page) {
-            Some((index, word)) => self.frames.waits.wait(index, word),
+            Some((index, word)) => self.shared.frames.waits.wait(index, word),
             None => Ok(()),
         }
     }
 
     /// The pages of `range` that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
-        let words = &self.frames.words;
+        let words = &self.shared.frames.words;
         words.chunks.in_use(self.words_of(range)).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
             let occupied = |&index: &usize| {
                 let state = PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
                 !matches!(state, PageState::Vacant { .. })
             };
-            chunk.filter(occupied).map(|index| (index - self.first) as u64)
+            chunk.filter(occupied).map(|index| (index - self.shared.first) as u64)
         })
     }
 
     /// The numbers of the words of a range of pages, as far as there are any.
     pub(crate) fn words_of(&self, range: Range<u64>) -> Range<usize> {
-        let index = |page: u64| self.first + page.min(self.pages as u64) as usize;
+        let index = |page: u64| self.shared.first + page.min(self.shared.pages as u64) as usize;
         index(range.start)..index(range.end.max(range.start))
     }
 
     /// The page whose word has this number.
     pub(crate) fn page_of(&self, word: usize) -> u64 {
-        (word - self.first) as u64
+        (word - self.shared.first) as u64
     }
 
     /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`. What its file doesn't have is
@@ -335,11 +337,11 @@ impl PageMap {
         let Some(frame) = now.frame() else {
             return if now.is_loading() { Detach::Loading } else { Detach::Vacant };
         };
-        if !self.frames.table.freeze(frame) {
-            return if self.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
+        if !self.shared.frames.table.freeze(frame) {
+            return if self.shared.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
         }
         let refuse = |outcome| {
-            self.frames.table.unfreeze(frame, 0);
+            self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
         // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
@@ -349,7 +351,7 @@ impl PageMap {
         }
         let mut discarded = false;
         if now.is_written() {
-            let state = &self.frames.table.record(frame).write_state;
+            let state = &self.shared.frames.table.record(frame).write_state;
             if !discard && !state.is_clean() {
                 return refuse(Detach::Unclean);
             }
@@ -360,28 +362,19 @@ impl PageMap {
         }
         let vacated = vacate(word, now, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
-        self.frames.words.chunks.leave(index, now.is_written());
-        let group = self.frames.table.group(frame); // While the frame is still ours to look at.
+        self.shared.frames.words.chunks.leave(index, now.is_written());
+        let group = self.shared.frames.table.group(frame); // While the frame is still ours to look at.
         let mut backoff = Backoff::new();
         loop {
-            if self.frames.table.isolate(frame) {
-                return Detach::Listed { frame: OwnedFrame::used(&self.frames, frame), discarded };
+            if self.shared.frames.table.isolate(frame) {
+                return Detach::Listed { frame: OwnedFrame::used(&self.shared.frames, frame), discarded };
             }
-            if self.frames.table.orphan(frame) {
+            if self.shared.frames.table.orphan(frame) {
                 return Detach::Orphaned { group, discarded };
             }
             // Listed and isolated in between: at most one other party is at it.
             backoff.wait();
         }
-    }
-}
-
-impl Drop for PageMap {
-    fn drop(&mut self) {
-        if self.frames.forked() {
-            return; // A child has none of the map, and perhaps a lock that nobody will ever release.
-        }
-        self.frames.words.release(self.first..self.first + self.reserved, &self.frames.budget);
     }
 }
 
@@ -468,7 +461,7 @@ impl<'a> Loading<'a> {
         pin: bool,
         dirty: bool,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
-        let frames = &self.map.frames;
+        let frames = &self.map.shared.frames;
         let id = frame.give_up(frames);
         self.ended = true;
         frames.table.record(id).write_state.start(dirty);
@@ -492,7 +485,7 @@ impl<'a> Loading<'a> {
 
     fn end(&mut self, failure: LoadFailure) {
         self.ended = true;
-        let frames = &self.map.frames;
+        let frames = &self.map.shared.frames;
         let vacant = PageWord::vacant(self.shadow);
         frames.waits.end_load(self.index, &frames.words.words[self.index], vacant, Err(failure));
         frames.words.chunks.leave(self.index, false);

@@ -43,7 +43,7 @@ impl PageMap {
     /// The first page of the range that may be other than its file; `None` if there is none.
     #[must_use]
     pub fn next_written(&self, range: std::ops::Range<u64>) -> Option<u64> {
-        let words = &self.frames.words;
+        let words = &self.shared.frames.words;
         // Relaxed: who has to see a write was told of it in some other way.
         let is_written = |index: &usize| PageWord::from_bits(words.words[*index].load(Ordering::Relaxed)).is_written();
         let mut chunks = words.chunks.with_written(self.words_of(range));
@@ -57,12 +57,12 @@ impl PageMap {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = before.frame().filter(|_| before.is_written()) else { return Hold::Other };
-        let state = &self.frames.table.record(frame).write_state;
+        let state = &self.shared.frames.table.record(frame).write_state;
         match state.hold(wanted) {
             write_state::Hold::Held => {}
             write_state::Hold::Other => {
                 if state.is_clean() {
-                    return_to_short_way(&self.frames, frame, index);
+                    return_to_short_way(&self.shared.frames, frame, index);
                 }
                 return Hold::Other;
             }
@@ -74,7 +74,7 @@ impl PageMap {
             state.end_hold(Some(wanted));
             return Hold::Other;
         }
-        Hold::Held(HeldPage { frames: &self.frames, frame, index, ended: false })
+        Hold::Held(HeldPage { frames: &self.shared.frames, frame, index, ended: false })
     }
 }
 

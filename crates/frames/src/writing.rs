@@ -59,11 +59,11 @@ impl PageMap {
         let Some((index, word)) = self.word(page) else { return BeginWrite::Absent };
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = before.frame() else { return BeginWrite::Absent };
-        let table = &self.frames.table;
+        let table = &self.shared.frames.table;
         if !table.freeze(frame) {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
-        let writing = Writing { frames: &self.frames, frame };
+        let writing = Writing { frames: &self.shared.frames, frame };
         // The frame may have gone to another page before it was frozen. If it hasn't, the word stays but for the
         // referenced bit. Relaxed: the Acquire of `freeze`.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -71,7 +71,7 @@ impl PageMap {
             return BeginWrite::Busy;
         }
         if !now.is_written() {
-            self.frames.words.chunks.add_written(index);
+            self.shared.frames.words.chunks.add_written(index);
             become_written(word, now, table.record(frame));
         }
         BeginWrite::Begun(writing)
@@ -84,13 +84,13 @@ impl PageMap {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if !before.is_written() {
                 // Settled, or gone: at worst the caller finds it vacant.
-                return before.frame().is_some() && self.read_first(word, offset, into);
+                return before.frame().is_some() && self.read_word(word, offset, into);
             }
-            let (record, _) = self.lookup.frame(&self.frames, before);
+            let (record, _) = self.lookup.frame(&self.shared, before);
             // Acquire pairs with the Release of `change`: an even version's bytes are visible.
             let version = record.version.load(Ordering::Acquire);
             if version.is_multiple_of(2) {
-                self.lookup.copy(&self.frames, before, offset, into);
+                self.lookup.copy(&self.shared, before, offset, into);
                 // Pairs with the fence in `change` (V1).
                 fence(Ordering::Acquire);
                 if record.version.load(Ordering::Relaxed) == version && word.load(Ordering::Relaxed) == before.bits() {
@@ -109,7 +109,7 @@ impl PageMap {
         if before.frame().is_none() {
             return false;
         }
-        let (record, bytes) = self.lookup.frame(&self.frames, before);
+        let (record, bytes) = self.lookup.frame(&self.shared, before);
         if record.pin().is_err() {
             return false;
         }

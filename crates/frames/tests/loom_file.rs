@@ -19,7 +19,8 @@ fn write(map: &PageMap, page: u64, mark: u64) -> bool {
 
 fn read(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
     let mut bytes = [0; PAGE];
-    map.read(page * PAGE as u64, &mut bytes).then_some(bytes)
+    let start = page * PAGE as u64;
+    (map.read_hot(start, &mut bytes) || map.read(start, &mut bytes)).then_some(bytes)
 }
 
 /// Gives the page to the file, if it is dirty.

@@ -24,7 +24,8 @@ fn must_write(map: &PageMap, page: u64, mark: u64) {
 
 fn read(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
     let mut bytes = [0; PAGE];
-    map.read(page * PAGE as u64, &mut bytes).then_some(bytes)
+    let start = page * PAGE as u64;
+    (map.read_hot(start, &mut bytes) || map.read(start, &mut bytes)).then_some(bytes)
 }
 
 /// What a device gets that reads the page, and whether that is all of it when the hold ends.

@@ -72,7 +72,7 @@ impl Manager {
             while let Some(frame) = rest.next_if(|next| group_of(next) == number) {
                 lists.put_back(frames, frame, &mut orphans);
             }
-            lists.ripen(frames, &mut orphans);
+            lists.ripen(frames);
             drop(lists);
             group.uncharge(orphans.count);
         }

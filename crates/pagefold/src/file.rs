@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::Path;
 
-use frames::PinnedFrame;
-use sync::Arc;
+use frames::{PageMap, PinnedFrame};
 use sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use sync::{Arc, CounterPlace, ThreadCounter};
 
 use crate::census::Hits;
 use crate::error::Error;
@@ -16,7 +16,6 @@ use crate::group::Group;
 use crate::io::Access;
 use crate::page_mut::PageMut;
 use crate::stats::{Counters, FileStats};
-use sync::ThreadCounter;
 
 /// What the user knows about the accesses to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +37,13 @@ pub enum Advice {
 }
 
 /// An open file. Clones are the same handle; all methods may be called from many threads at once.
+///
+/// What a hit needs is kept here, not behind the handle, so that a loop over reads has it in registers.
 #[derive(Clone)]
 pub struct File {
+    map: PageMap,
+    /// Where hits are counted.
+    hits: CounterPlace,
     handle: Arc<Handle>,
 }
 
@@ -73,6 +77,12 @@ impl Handle {
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
     }
+
+    /// Counts a hit of a thread that is ending.
+    #[cold]
+    fn count_last_hit(&self) {
+        self.hits.counter.add(1);
+    }
 }
 
 impl File {
@@ -85,6 +95,7 @@ impl File {
         let file = manager.open(path, access)?;
         let hits = Arc::new(Hits { counter, group: group.state().id, file: file.owner });
         manager.handles.add(&hits);
+        let (map, place) = (file.map.clone(), hits.counter.place());
         file.handles.fetch_add(1, Ordering::AcqRel);
         let handle = Handle {
             heard: file.latch.listen(),
@@ -95,7 +106,7 @@ impl File {
             writable: access.writes(),
             debt_ns: AtomicU64::new(0),
         };
-        Ok(Self { handle: Arc::new(handle) })
+        Ok(Self { map, hits: place, handle: Arc::new(handle) })
     }
 
     /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
@@ -108,12 +119,11 @@ impl File {
     /// [`Error::LimitReached`] if there is no memory to load it into.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let handle = &*self.handle;
-        if handle.file.map.read(offset, buf) {
-            handle.hits.counter.add(1);
+        if self.map.read_hot(offset, buf) {
+            self.count_hit();
             return Ok(buf.len());
         }
-        handle.read_pages(buf, offset)
+        self.handle.read_pages(buf, offset)
     }
 
     /// As [`read_at`](Self::read_at), but all of `buf` or an error.
@@ -137,12 +147,18 @@ impl File {
     /// [`Error::PastEnd`] if the file has no such page; otherwise as [`read_at`](Self::read_at).
     #[inline(always)]
     pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
-        let handle = &*self.handle;
-        if let Some(frame) = handle.file.map.pin_hot(n) {
-            handle.hits.counter.add(1);
+        if let Some(frame) = self.map.pin_hot(n) {
+            self.count_hit();
             return Ok(PinnedPage { len: frame.bytes().len(), frame });
         }
-        handle.pin_page(n)
+        self.handle.pin_page(n)
+    }
+
+    #[inline(always)]
+    fn count_hit(&self) {
+        if !self.hits.try_add(1) {
+            self.handle.count_last_hit();
+        }
     }
 
     /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds, or with

@@ -25,7 +25,8 @@
 //!
 //! **Locks.** The lists of a group lie under one lock, which protects the links and nothing else. Reclaim holds it to
 //! cut a batch off, looks at the batch without it, and takes it again to put back what stays. A frame is on a list, or
-//! isolated by somebody (`frames`): whoever isolates a listed frame has to unlink it.
+//! isolated by somebody (`frames`): whoever isolates a listed frame has to unlink it, from the list that its rank names
+//! then. So a frame may move from list to list under the lock alone, isolated meanwhile or not.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame, OwnedFrame};
@@ -177,36 +178,33 @@ impl GroupLists {
     }
 
     /// Moves pages that are young no more on to cold, their references forgotten: all beyond the share of young.
-    pub(crate) fn ripen(&mut self, frames: &Frames, orphans: &mut Orphans) {
+    pub(crate) fn ripen(&mut self, frames: &Frames) {
         let young_max = Shares::of(self.len()).young;
-        self.ripen_to(frames, young_max, orphans);
+        self.ripen_to(frames, young_max);
     }
 
-    fn ripen_to(&mut self, frames: &Frames, young_max: usize, orphans: &mut Orphans) {
-        let mut ripe = Batch::<BATCH_MAX>::new();
-        loop {
-            let excess = self.young.len().saturating_sub(young_max);
-            cut(frames, &mut self.young, excess, &mut ripe);
-            if ripe.is_empty() {
-                break;
-            }
-            for frame in ripe.drain(..) {
-                let _ = frames.take_referenced(&frame);
-                Rank { place: Place::Cold, ..Rank::of(frames, frame.id()) }.give(frames, &frame);
-                self.put_back(frames, frame, orphans);
-            }
+    fn ripen_to(&mut self, frames: &Frames, young_max: usize) {
+        while self.young.len() > young_max
+            && let Some(frame) = self.young.tail()
+        {
+            frames.prefetch_ahead(frame);
+            self.young.unlink(frames, frame);
+            let _ = frames.take_referenced(frame);
+            let ripe = Rank { place: Place::Cold, ..Rank::of(frames, frame) };
+            frames.set_rank(frame, ripe.bits());
+            self.cold.push_head(frames, frame);
         }
     }
 
     /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age.
-    pub(crate) fn cut(&mut self, frames: &Frames, wanted: usize, ageing: usize, orphans: &mut Orphans) -> Cut {
+    pub(crate) fn cut(&mut self, frames: &Frames, wanted: usize, ageing: usize) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
         let shares = Shares::of(len);
         let wanted = wanted.min(shares.batch);
-        self.ripen(frames, orphans);
+        self.ripen(frames);
         if self.cold.len() == 0 {
-            self.ripen_to(frames, 0, orphans);
+            self.ripen_to(frames, 0);
         }
         cut(frames, &mut self.cold, wanted, &mut result.cold);
         // Relative to what is left after this pass, or cold would be drained by the reserve that reclaim keeps free.

@@ -87,7 +87,7 @@ impl Manager {
         let mut sorting = Sorting::default();
         // Relaxed: a number of pages that may as well age a pass later.
         let ageing = group.ageing_due.swap(0, Ordering::Relaxed) as usize;
-        let cut = group.lists.lock().cut(frames, wanted, ageing, &mut orphans);
+        let cut = group.lists.lock().cut(frames, wanted, ageing);
         let looked_at = cut.cold.len() + cut.surplus.len();
 
         let challengers = sort_cut(frames, cut, insist, &mut sorting);
@@ -147,12 +147,12 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
     }
     for frame in cut.ageing {
         let level = Rank::of(frames, frame.id()).level;
-        let level = if frames.take_referenced(&frame) { level.up() } else { level.down() };
+        let level = if frames.take_referenced(frame.id()) { level.up() } else { level.down() };
         sorting.stay(frames, frame, Rank::main(level));
     }
     for frame in cut.surplus {
         let level = Rank::of(frames, frame.id()).level;
-        if frames.take_referenced(&frame) && !insist {
+        if frames.take_referenced(frame.id()) && !insist {
             sorting.stay(frames, frame, Rank::main(level.up()));
         } else {
             sorting.victims.push(frame);
@@ -162,7 +162,7 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
     let mut challengers = Batch::new();
     for frame in cut.cold {
         let level = Rank::of(frames, frame.id()).level;
-        let level = if frames.take_referenced(&frame) { level.up() } else { level };
+        let level = if frames.take_referenced(frame.id()) { level.up() } else { level };
         if level.index() == 0 || insist {
             sorting.victims.push(frame);
         } else if main_room > 0 {
@@ -195,7 +195,7 @@ fn duel(
         let level = Rank::of(frames, challenger.id()).level;
         let mut unused = opponents.by_ref().take(TRIES).filter_map(|opponent| {
             let rank = Rank::of(frames, opponent.id());
-            if frames.take_referenced(&opponent) {
+            if frames.take_referenced(opponent.id()) {
                 sorting.stay(frames, opponent, Rank::main(rank.level.up()));
                 return None;
             }

@@ -124,7 +124,7 @@ impl<'a> SharedBytes<'a> {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         // SAFETY: the caller checked the range, `into` is exclusive, and B1 allows the accesses.
         unsafe {
-            wide::copy(self.words.as_ptr().cast::<u8>().add(offset), into.as_mut_ptr(), into.len());
+            wide::copy(self.words.as_ptr().cast(), offset, into.as_mut_ptr(), into.len());
         }
         #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri)))))]
         self.copy_words_to(offset, into);
@@ -261,135 +261,8 @@ impl<'a> SharedBytes<'a> {
     }
 }
 
-/// Copies out of shared bytes with the widest moves that every x86-64 has.
 #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
-mod wide {
-    use core::arch::asm;
-
-    /// From here on the microcoded copy wins over a loop of loads (measured on Zen 5; `bench peers hit`).
-    const STRING_COPY_MIN: usize = 512;
-
-    /// # Safety
-    /// `from..from + len` lies in one run of shared bytes, and `to..to + len` is writable and exclusive.
-    #[inline(always)]
-    pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: each branch stays within `len` bytes of both, as its comment says.
-        unsafe {
-            match len {
-                8 => word(from, to),
-                0..8 => bytes(from, to, len),
-                9..16 => {
-                    // The second word overlaps the first.
-                    word(from, to);
-                    word(from.add(len - 8), to.add(len - 8));
-                }
-                16.. if len < STRING_COPY_MIN => {
-                    // Pairs of words from the front; the last pair overlaps the one before.
-                    let last = len - 16;
-                    let mut at = 0;
-                    while at < last {
-                        pair(from.add(at), to.add(at));
-                        at += 16;
-                    }
-                    pair(from.add(last), to.add(last));
-                }
-                _ => string(from, to, len),
-            }
-        }
-    }
-
-    /// # Safety
-    /// 8 bytes at both.
-    #[inline(always)]
-    unsafe fn word(from: *const u8, to: *mut u8) {
-        let word: u64;
-        // SAFETY: the caller's; `asm!` rather than a plain load, because others may be writing (B1).
-        unsafe {
-            asm!("mov {}, qword ptr [{}]", out(reg) word, in(reg) from, options(nostack, preserves_flags, readonly));
-            to.cast::<u64>().write_unaligned(word);
-        }
-    }
-
-    /// # Safety
-    /// 16 bytes at both.
-    #[inline(always)]
-    unsafe fn pair(from: *const u8, to: *mut u8) {
-        let pair: core::arch::x86_64::__m128i;
-        // SAFETY: the caller's; see `word`.
-        unsafe {
-            asm!("movdqu {}, [{}]", out(xmm_reg) pair, in(reg) from, options(nostack, preserves_flags, readonly));
-            to.cast::<core::arch::x86_64::__m128i>().write_unaligned(pair);
-        }
-    }
-
-    /// # Safety
-    /// `len` bytes at both.
-    #[inline]
-    unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
-        for at in 0..len {
-            let byte: u8;
-            // SAFETY: the caller's; see `word`.
-            unsafe {
-                asm!("mov {}, byte ptr [{}]", out(reg_byte) byte, in(reg) from.add(at), options(nostack, preserves_flags, readonly));
-                to.add(at).write(byte);
-            }
-        }
-    }
-
-    /// Bytes that one turn of [`stream`] stores.
-    const LINE: usize = 64;
-
-    /// Whether [`stream`] can write `len` bytes at `to`.
-    pub(super) fn can_stream(to: *const u8, len: usize) -> bool {
-        to.addr().is_multiple_of(16) && len.is_multiple_of(LINE) && len > 0
-    }
-
-    /// # Safety
-    /// `len` bytes at both, and [`can_stream`].
-    pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: each turn copies one line of the caller's. The fence puts the stores, which aren't ordered by
-        // themselves, before whatever publishes the bytes.
-        unsafe {
-            asm!(
-                "2:",
-                "movdqu xmm0, [{from}]",
-                "movdqu xmm1, [{from} + 16]",
-                "movdqu xmm2, [{from} + 32]",
-                "movdqu xmm3, [{from} + 48]",
-                "movntdq [{to}], xmm0",
-                "movntdq [{to} + 16], xmm1",
-                "movntdq [{to} + 32], xmm2",
-                "movntdq [{to} + 48], xmm3",
-                "add {from}, 64",
-                "add {to}, 64",
-                "sub {len}, 64",
-                "jnz 2b",
-                "sfence",
-                from = inout(reg) from => _,
-                to = inout(reg) to => _,
-                len = inout(reg) len => _,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-                options(nostack)
-            );
-        }
-    }
-
-    /// # Safety
-    /// `len` bytes at both.
-    #[inline]
-    unsafe fn string(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: the caller's; the direction flag is clear by the ABI.
-        unsafe {
-            asm!(
-                "rep movsb",
-                inout("rcx") len => _,
-                inout("rsi") from => _,
-                inout("rdi") to => _,
-                options(nostack, preserves_flags)
-            );
-        }
-    }
-}
+mod wide;
 
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {

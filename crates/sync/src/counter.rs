@@ -13,11 +13,26 @@ const PLACES: usize = 1 << 18;
 /// A block's numbers, one for each place.
 type Block = [AtomicU64];
 
+/// Where a counter is in every block: a number below [`PLACES`].
+///
+/// Worth a copy for whoever counts in a hot loop, so that it needn't be fetched from where the counter is.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterPlace(usize);
+
+impl CounterPlace {
+    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if the thread is ending:
+    /// then [`ThreadCounter::add`] does it.
+    #[inline]
+    #[must_use]
+    pub fn try_add(self, n: u64) -> bool {
+        registry::with_block(|block| bump(at(block, self), n))
+    }
+}
+
 /// One counter.
 #[derive(Debug)]
 pub struct ThreadCounter {
-    /// Where it is in every block: below [`PLACES`].
-    place: usize,
+    place: CounterPlace,
     /// What was added by threads that were ending.
     shared: AtomicU64,
 }
@@ -32,10 +47,16 @@ impl ThreadCounter {
     /// Adds `n`.
     #[inline]
     pub fn add(&self, n: u64) {
-        if !registry::with_block(|block| bump(at(block, self.place), n)) {
+        if !self.place.try_add(n) {
             // Relaxed: a statistic.
             self.shared.fetch_add(n, Ordering::Relaxed);
         }
+    }
+
+    /// Where the counter is.
+    #[must_use]
+    pub fn place(&self) -> CounterPlace {
+        self.place
     }
 
     /// What all threads added so far.
@@ -52,7 +73,7 @@ impl Drop for ThreadCounter {
 }
 
 #[inline]
-fn at(block: &Block, place: usize) -> &AtomicU64 {
+fn at(block: &Block, CounterPlace(place): CounterPlace) -> &AtomicU64 {
     debug_assert!(place < block.len());
     // SAFETY: places are below `PLACES`, which is the length of every block.
     unsafe { block.get_unchecked(place) }
@@ -66,7 +87,7 @@ fn bump(number: &AtomicU64, n: u64) {
 
 #[cfg(not(pagefold_loom))]
 mod registry {
-    use super::{AtomicU64, Block, Ordering, PLACES, at};
+    use super::{AtomicU64, Block, CounterPlace, Ordering, PLACES, at};
     use crate::lock::Mutex;
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
     use std::cell::Cell;
@@ -80,7 +101,7 @@ mod registry {
         /// Those of threads that have ended.
         idle: Vec<&'static Block>,
         /// Places given back, and the lowest one never given out.
-        places: (Vec<usize>, usize),
+        places: (Vec<CounterPlace>, usize),
     }
 
     static REGISTRY: Mutex<Registry> =
@@ -141,17 +162,17 @@ mod registry {
         unsafe { core::slice::from_raw_parts(start.cast(), PLACES) }
     }
 
-    pub(super) fn take_place() -> Option<usize> {
+    pub(super) fn take_place() -> Option<CounterPlace> {
         let mut registry = REGISTRY.lock();
         let fresh = registry.places.1;
         registry.places.0.pop().or_else(|| {
             registry.places.1 += usize::from(fresh < PLACES);
-            (fresh < PLACES).then_some(fresh)
+            (fresh < PLACES).then_some(CounterPlace(fresh))
         })
     }
 
     /// The counter is being dropped, so nobody adds to it.
-    pub(super) fn give_place(place: usize) {
+    pub(super) fn give_place(place: CounterPlace) {
         // A forked child may have inherited the lock taken, for good: rather lose a place.
         let locked = (0..PATIENCE).find_map(|_| {
             REGISTRY.try_lock().or_else(|| {
@@ -169,7 +190,7 @@ mod registry {
         registry.places.0.push(place);
     }
 
-    pub(super) fn sum(place: usize) -> u64 {
+    pub(super) fn sum(place: CounterPlace) -> u64 {
         let registry = REGISTRY.lock();
         let numbers = registry.blocks.iter().map(|block| at(block, place));
         numbers.map(|number| number.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
@@ -179,19 +200,19 @@ mod registry {
 /// A model's threads are few and short: they share.
 #[cfg(pagefold_loom)]
 mod registry {
-    use super::Block;
+    use super::{Block, CounterPlace};
 
     pub(super) fn with_block(_: impl FnOnce(&Block)) -> bool {
         false
     }
 
-    pub(super) fn take_place() -> Option<usize> {
-        Some(0)
+    pub(super) fn take_place() -> Option<CounterPlace> {
+        Some(CounterPlace(0))
     }
 
-    pub(super) fn give_place(_: usize) {}
+    pub(super) fn give_place(_: CounterPlace) {}
 
-    pub(super) fn sum(_: usize) -> u64 {
+    pub(super) fn sum(_: CounterPlace) -> u64 {
         0
     }
 }

@@ -31,7 +31,8 @@ pub mod thread;
 pub mod time;
 
 pub use bytes::SharedBytes;
-pub use counter::ThreadCounter;
+pub use counter::{CounterPlace, ThreadCounter};
+pub use crossbeam_utils::CachePadded;
 pub use per_cpu::PerCpu;
 pub use std::sync::{Arc, Weak};
 

@@ -39,12 +39,12 @@ fn a_page_comes_is_used_and_goes() {
     assert_eq!(map.state(3), PageState::Resident { frame });
     assert_eq!((frames.group(frame), frames.owner(frame), frames.rank(frame)), (7, 8, 9));
     assert!(matches!(map.begin_load(3), BeginLoad::Resident));
-    assert!(!frames.take_referenced(&isolated), "nobody has read it yet");
+    assert!(!frames.take_referenced(isolated.id()), "nobody has read it yet");
     assert!(map.read(3 * PAGE as u64 + (PAGE - 100) as u64, &mut bytes) && bytes == [0x55; 100]);
-    assert!(frames.take_referenced(&isolated) && !frames.take_referenced(&isolated));
+    assert!(frames.take_referenced(isolated.id()) && !frames.take_referenced(isolated.id()));
 
     let pin = map.pin(3).unwrap().expect("resident");
-    assert!(pin.bytes() == [0x55; PAGE] && frames.is_pinned(&isolated) && frames.take_referenced(&isolated));
+    assert!(pin.bytes() == [0x55; PAGE] && frames.is_pinned(&isolated) && frames.take_referenced(isolated.id()));
     let isolated = frames.evict(isolated, 77).expect_err("it is pinned").frame;
     drop(pin);
     let evicted = frames.evict(isolated, 77).expect("nobody has it");
@@ -60,6 +60,30 @@ fn a_page_comes_is_used_and_goes() {
     assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "a failed load keeps the shadow");
     drop(begin(&map, 3));
     assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "so does an abandoned one");
+}
+
+#[test]
+fn the_short_way_is_for_hot_whole_pages() {
+    let map = map(10);
+    let start = |page: u64| page * PAGE as u64;
+    let isolated = [3, 4].map(|page| load(&map, page, 0x55));
+    let mut bytes = [0; 8];
+    assert!(!map.read_hot(start(3), &mut bytes) && map.pin_hot(3).is_none(), "its first use isn't noted");
+    assert!(map.read(start(3), &mut bytes) && map.read_hot(start(4) - 8, &mut bytes) && bytes == [0x55; 8]);
+    assert!(!map.read_hot(start(4) - 7, &mut bytes) && !map.read(start(4) - 7, &mut bytes), "two pages");
+    assert!(map.pin_hot(3).is_some());
+    for page in [5, 9, 10, u64::MAX >> 12] {
+        assert!(!map.read_hot(start(page), &mut bytes) && map.pin_hot(page).is_none());
+    }
+    // The object ends within page 4.
+    map.read(start(4), &mut bytes);
+    assert_eq!(map.set_len(start(4) + 10), start(4) + 10);
+    assert!(!map.read_hot(start(4), &mut bytes) && map.pin_hot(4).is_none() && map.read(start(4), &mut bytes));
+    assert!(!map.read(start(4) + 3, &mut bytes) && map.read(start(4) + 2, &mut bytes));
+    assert!(map.read_hot(start(3), &mut bytes));
+    map.set_len(start(3));
+    assert!(!map.read_hot(start(3), &mut bytes) && !map.read(start(3), &mut bytes));
+    drop(isolated);
 }
 
 #[test]

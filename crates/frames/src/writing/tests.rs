@@ -70,7 +70,7 @@ fn a_page_that_is_used_settles_without_leaving_the_long_way() {
     drop(pin);
     let PageState::Resident { frame } = map.state(0) else { panic!("in memory") };
     let isolated = map.frames().isolate(frame).unwrap();
-    assert!(map.frames().take_referenced(&isolated), "it was pinned");
+    assert!(map.frames().take_referenced(isolated.id()), "it was pinned");
     drop(map.frames().evict(isolated, 0).expect("it is clean"));
     assert_eq!(map.next_written(0..8), None);
 }
@@ -105,7 +105,7 @@ fn uses_are_remembered_when_a_page_changes_its_way() {
     let PageState::Resident { frame } = map.state(0) else { panic!("in memory") };
     let take_referenced = || {
         let isolated = map.frames().isolate(frame).unwrap();
-        let referenced = map.frames().take_referenced(&isolated);
+        let referenced = map.frames().take_referenced(isolated.id());
         map.frames().put_back(isolated).unwrap();
         referenced
     };

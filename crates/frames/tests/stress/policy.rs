@@ -69,7 +69,7 @@ impl Policy {
 
     pub(crate) fn reclaim(&self, random: &mut Random) {
         let Some(isolated) = self.isolate(random) else { return };
-        if self.frames.take_referenced(&isolated) && random.one_in(2) {
+        if self.frames.take_referenced(isolated.id()) && random.one_in(2) {
             return self.list(isolated);
         }
         match self.frames.evict(isolated, random.below(1 << 20)) {

@@ -71,7 +71,8 @@ impl Reading {
         let at = if random.one_in(2) { 0 } else { random.below(WORDS as u64) as usize };
         let mut bytes = [0; PAGE];
         let bytes = &mut bytes[at * 8..];
-        if self.policy.maps[map].read(page * PAGE as u64 + (at * 8) as u64, bytes) {
+        let (map_read, start) = (&self.policy.maps[map], page * PAGE as u64 + (at * 8) as u64);
+        if map_read.read_hot(start, bytes) || map_read.read(start, bytes) {
             self.hits.fetch_add(1, Ordering::Relaxed);
             check(map, page, at, bytes);
         }

@@ -92,7 +92,8 @@ impl Writing {
         let (map, page) = Policy::page(random);
         let floor = self.floor(map, page);
         let mut bytes = [0; PAGE];
-        if self.policy.maps[map].read(page * PAGE as u64, &mut bytes) {
+        let (map_read, start) = (&self.policy.maps[map], page * PAGE as u64);
+        if map_read.read_hot(start, &mut bytes) || map_read.read(start, &mut bytes) {
             self.reads.fetch_add(1, Ordering::Relaxed);
             assert!(version_of(map, page, &bytes) >= floor, "map {map}, page {page}: older than {floor}");
         }

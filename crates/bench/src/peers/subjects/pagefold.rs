@@ -66,7 +66,7 @@ impl<const TWO: bool> Pages for Pagefold<TWO> {
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         let (file, page) = self.files.place::<TWO>(page)?;
         let len = file.read_at(into, offset_of(page) + offset as u64)?;
-        ensure!(len == into.len(), "the data file ends in page {page}");
+        ensure!(len == into.len(), "the data file is shorter than it was");
         Ok(())
     }
 

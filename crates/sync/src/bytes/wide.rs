@@ -1,0 +1,159 @@
+//! Copies of shared bytes with the widest moves that every x86-64 has, in assembly (B1).
+
+use core::arch::asm;
+use core::arch::x86_64::__m128i;
+
+/// From here on the C library's copy wins, which knows the machine, over a loop of the moves here (measured on Zen 5;
+/// `bench peers hit`).
+const LIBRARY_COPY_MIN: usize = 512;
+
+/// Copies `len` bytes from `offset` bytes behind `from`: apart, because an address is added up for nothing in a load.
+///
+/// Up to 128 bytes are two runs of moves, from the front and to the back, that overlap unless they just meet.
+///
+/// # Safety
+/// The `len` bytes there lie in one run of shared bytes, and `to..to + len` is writable and exclusive.
+#[inline(always)]
+pub(super) unsafe fn copy(from: *const u8, offset: usize, to: *mut u8, len: usize) {
+    // SAFETY: each branch stays within `len` bytes of both, as its pattern says.
+    unsafe {
+        match len {
+            8 => word(from, offset, to),
+            0..8 => bytes(from.add(offset), to, len),
+            9..16 => {
+                word(from, offset, to);
+                word(from, offset + (len - 8), to.add(len - 8));
+            }
+            16..=32 => {
+                pairs::<1>(from.add(offset), to);
+                pairs::<1>(from.add(offset + (len - 16)), to.add(len - 16));
+            }
+            33..=64 => {
+                pairs::<2>(from.add(offset), to);
+                pairs::<2>(from.add(offset + (len - 32)), to.add(len - 32));
+            }
+            65..=128 => {
+                pairs::<4>(from.add(offset), to);
+                pairs::<4>(from.add(offset + (len - 64)), to.add(len - 64));
+            }
+            129..LIBRARY_COPY_MIN => {
+                let (from, last) = (from.add(offset), len - 64);
+                for at in (0..last).step_by(64) {
+                    pairs::<4>(from.add(at), to.add(at));
+                }
+                pairs::<4>(from.add(last), to.add(last));
+            }
+            _ => library(from.add(offset), to, len),
+        }
+    }
+}
+
+/// # Safety
+/// 8 bytes at both.
+#[inline(always)]
+unsafe fn word(from: *const u8, offset: usize, to: *mut u8) {
+    let word: u64;
+    // SAFETY: the caller's; `asm!` rather than a plain load, because others may be writing (B1).
+    unsafe {
+        asm!(
+            "mov {}, qword ptr [{} + {}]", out(reg) word, in(reg) from, in(reg) offset,
+            options(nostack, preserves_flags, readonly)
+        );
+        to.cast::<u64>().write_unaligned(word);
+    }
+}
+
+/// # Safety
+/// `N` pairs of words at both.
+#[inline(always)]
+unsafe fn pairs<const N: usize>(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        for at in 0..N {
+            pair(from, 16 * at, to.add(16 * at));
+        }
+    }
+}
+
+/// # Safety
+/// 16 bytes at both.
+#[inline(always)]
+unsafe fn pair(from: *const u8, offset: usize, to: *mut u8) {
+    let pair: __m128i;
+    // SAFETY: the caller's; see `word`.
+    unsafe {
+        asm!(
+            "movdqu {}, [{} + {}]", out(xmm_reg) pair, in(reg) from, in(reg) offset,
+            options(nostack, preserves_flags, readonly)
+        );
+        to.cast::<__m128i>().write_unaligned(pair);
+    }
+}
+
+/// # Safety
+/// `len` bytes at both.
+#[inline]
+unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
+    for at in 0..len {
+        let byte: u8;
+        // SAFETY: the caller's; see `word`.
+        unsafe {
+            asm!("mov {}, byte ptr [{}]", out(reg_byte) byte, in(reg) from.add(at), options(nostack, preserves_flags, readonly));
+            to.add(at).write(byte);
+        }
+    }
+}
+
+/// Bytes that one turn of [`stream`] stores.
+const LINE: usize = 64;
+
+/// Whether [`stream`] can write `len` bytes at `to`.
+pub(super) fn can_stream(to: *const u8, len: usize) -> bool {
+    to.addr().is_multiple_of(16) && len.is_multiple_of(LINE) && len > 0
+}
+
+/// # Safety
+/// `len` bytes at both, and [`can_stream`].
+pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: each turn copies one line of the caller's. The fence puts the stores, which aren't ordered by
+    // themselves, before whatever publishes the bytes.
+    unsafe {
+        asm!(
+            "2:",
+            "movdqu xmm0, [{from}]",
+            "movdqu xmm1, [{from} + 16]",
+            "movdqu xmm2, [{from} + 32]",
+            "movdqu xmm3, [{from} + 48]",
+            "movntdq [{to}], xmm0",
+            "movntdq [{to} + 16], xmm1",
+            "movntdq [{to} + 32], xmm2",
+            "movntdq [{to} + 48], xmm3",
+            "add {from}, 64",
+            "add {to}, 64",
+            "sub {len}, 64",
+            "jnz 2b",
+            "sfence",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            len = inout(reg) len => _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// `len` bytes at both.
+#[inline]
+unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's. Called from here, it is no Rust code that accesses the bytes, but machine code that moves
+    // them, each word of the result from one load (B1).
+    unsafe {
+        asm!(
+            "call {memcpy}",
+            memcpy = sym libc::memcpy,
+            in("rdi") to, in("rsi") from, in("rdx") len,
+            clobber_abi("C")
+        );
+    }
+}
