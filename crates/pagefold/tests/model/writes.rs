@@ -1,5 +1,6 @@
 //! What writes, and what is promised of it.
 
+use pagefold::io::{Fault, Schedule};
 use pagefold::{Error, File};
 
 use crate::support::{assert_same, bytes_on, eventually};
@@ -184,7 +185,7 @@ impl World {
         let before = bytes_on(&self.disk, &name);
         let peaceful = self.random.one_in(2);
         self.seen.written_in_the_background += u64::from(file.stats().bytes_out > 0);
-        let result = if peaceful { self.in_peace(|_| file.close()) } else { file.close() };
+        let result = if peaceful { self.in_peace(|_| file.close()) } else { self.close_in_trouble(file) };
         self.seen.closes_failed += u64::from(result.is_err());
         eventually("a file outlived its handles", || {
             self.mm.stats().files.iter().all(|file| !file.path.ends_with(&name))
@@ -209,6 +210,19 @@ impl World {
         let lost = after != *bytes;
         *bytes = after;
         self.seen.lost_at_close += u64::from(lost);
+    }
+
+    /// Closes, sometimes while nothing works at all.
+    fn close_in_trouble(&mut self, file: File) -> Result<(), Error> {
+        if self.rate == 0 || self.random.one_in(2) {
+            return file.close();
+        }
+        self.faulty.set_schedule(Schedule::From(1, Fault::Errno(5)));
+        let name = file.path().to_owned();
+        let result = file.close();
+        eventually("a file outlived its handles", || self.mm.stats().files.iter().all(|file| file.path != name));
+        self.in_peace(|_| ());
+        result
     }
 
     pub(crate) fn all_is_written_in_the_end(&mut self) {
