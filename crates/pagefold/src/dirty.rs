@@ -77,12 +77,11 @@ impl Manager {
     pub(crate) fn became_unclean(&self, file: &FileState, group: u32) {
         if file.unclean.add() {
             file.unclean_since_ms.store(self.now_ms(), Ordering::Relaxed);
-            // From now on it has to be written some time: the flusher, which may sleep for good, has to know.
-            if self.unclean.get() == 0 {
-                self.flushers.ring();
-            }
         }
-        self.unclean.add();
+        // From now on something has to be written some time: the flusher, which may sleep for good, has to know.
+        if self.unclean.add() {
+            self.flushers.ring();
+        }
         if let Some(group) = self.groups.get(group) {
             group.unclean.add();
         }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::error_latch::Heard;
 use crate::file_state::FileState;
 use crate::group::Group;
-use crate::io::Access;
+use crate::io::{Access, IoError};
 use crate::page_mut::PageMut;
 use crate::stats::{Counters, FileStats};
 
@@ -68,9 +68,11 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// What couldn't be written, if the handle wasn't told yet.
-    fn tell(&self) -> Result<(), Error> {
-        self.file.latch.tell(&self.heard).map_or(Ok(()), |error| Err(self.file.write_failed(error)))
+    /// What couldn't be written, now or before, if the handle wasn't told yet. Another thread with the same handle may have
+    /// been told of what failed now: this one has to know as well.
+    fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
+        let failure = self.file.latch.tell(&self.heard).or(now.err());
+        failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
 
     /// Pages are loaded without credit from earlier stays.
@@ -201,8 +203,7 @@ impl File {
     /// What the file doesn't have stays in memory: a later `Ok` says that it is there.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle.file.manager.refuse_child()?;
-        self.handle.file.write_back_all();
-        self.handle.tell()
+        self.handle.tell(self.handle.file.write_back_all())
     }
 
     /// As [`sync`](Self::sync), for the pages that the range touches.
@@ -212,8 +213,7 @@ impl File {
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         self.handle.file.manager.refuse_child()?;
         let shift = self.handle.file.page_shift();
-        self.handle.file.write_back(range.start >> shift..range.end.div_ceil(1 << shift));
-        self.handle.tell()
+        self.handle.tell(self.handle.file.write_back(range.start >> shift..range.end.div_ceil(1 << shift)))
     }
 
     /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.

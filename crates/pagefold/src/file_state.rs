@@ -13,6 +13,7 @@ use crate::error_latch::ErrorLatch;
 use crate::io::{Access, BackingFile, IoError};
 use crate::manager::Manager;
 use crate::stats::Counters;
+use crate::write::{Dropped, Patience};
 use crate::writeback::Writeback;
 
 /// What an open file takes besides its page map, rounded up: its state, a handle, its path.
@@ -137,6 +138,13 @@ impl FileState {
         }
     }
 
+    /// The file has `len` bytes, here and where it is kept.
+    pub(crate) fn length_is(&self, len: u64) {
+        let _turn = self.length_change.lock();
+        self.disk_len.store(len, Ordering::Release);
+        self.map.set_len(len);
+    }
+
     /// The file has `len` bytes, and fewer than it had.
     pub(crate) fn shrink_to(&self, len: u64) {
         let _turn = self.length_change.lock();
@@ -186,13 +194,13 @@ impl FileState {
 
     /// Takes a page out of memory that its file has. False if it is pinned, in use, or unclean.
     pub(crate) fn drop_page(&self, page: u64) -> bool {
-        self.drop_page_if(page, false)
+        self.drop_page_if(page, false) == Dropped::Gone
     }
 
     /// The last handle is closed: what is unclean is written while others can still find the file.
     pub(crate) fn last_handle_closed(&self) {
         if self.unclean.get() > 0 {
-            self.write_back_all();
+            let _ = self.write_back_all(); // Nobody is left to be told.
         }
     }
 
@@ -227,7 +235,13 @@ impl Drop for FileState {
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
         }
         for page in self.map.pages_in_memory(0..self.map.pages()) {
-            self.drop_page_if(page, true);
+            // Who looks whether to evict it may be waiting for a CPU.
+            let mut patience = Patience::default();
+            while self.drop_page_if(page, true) == Dropped::InUse {
+                if patience.wait(|| self.page_busy(page)).is_err() {
+                    break;
+                }
+            }
         }
         self.manager.files.strike(self.owner);
         self.manager.groups.sweep();

@@ -34,6 +34,8 @@ const RETRY_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct Flushers {
     asked: AtomicBool,
+    /// Somebody waits for a frame.
+    short: AtomicBool,
     state: Mutex<State>,
     /// The leader sleeps here,
     rung: Condvar,
@@ -63,6 +65,12 @@ impl Flushers {
             let _state = self.state.lock();
             self.rung.notify_one();
         }
+    }
+
+    /// As [`ring`](Self::ring), for somebody who can't get a frame, and perhaps could if there were fewer unclean pages.
+    pub(crate) fn ring_for_frames(&self) {
+        self.short.store(true, Ordering::Relaxed); // A hint, too.
+        self.ring();
     }
 
     /// Calls helpers for a cycle of `file`, if it has so much to do. Says whether it did.
@@ -171,17 +179,19 @@ impl Manager {
         }
     }
 
-    /// Writes back the files that have much that is unclean, or have had it for long.
+    /// Writes back the files that have much that is unclean, or have had it for long; all that can be written if somebody
+    /// waits for frames.
     fn flush(&self, files: &[Arc<FileState>]) {
+        let short = self.flushers.short.swap(false, Ordering::Relaxed);
         for file in files.iter().filter(|file| file.unclean.get() > 0) {
             let age_ms = self.now_ms().saturating_sub(file.unclean_since_ms.load(Ordering::Relaxed));
             let wanted = if file.latch.failing().is_some() {
                 age_ms >= RETRY_MS
             } else {
-                age_ms >= AGE_MAX_MS || self.has_much_unclean()
+                short || age_ms >= AGE_MAX_MS || self.has_much_unclean()
             };
             if wanted {
-                file.write_back_all();
+                let _ = file.write_back_all(); // The file's latch knows.
             }
         }
     }
@@ -191,7 +201,9 @@ impl Manager {
         if self.unclean.get() == 0 {
             return false;
         }
-        self.files.all().iter().filter(|file| file.unclean.get() > 0).for_each(|file| file.write_back_all());
+        for file in self.files.all().iter().filter(|file| file.unclean.get() > 0) {
+            let _ = file.write_back_all(); // The file's latch knows.
+        }
         true
     }
 }

@@ -110,8 +110,8 @@ impl Group {
         self.pagefold().page_size() as u64
     }
 
-    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as that isn't pinned;
-    /// the rest goes when it is unpinned and the group next needs a page.
+    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as that isn't pinned and
+    /// can be written to its file; the rest goes when the group next needs a page.
     ///
     /// # Errors
     /// A limit that isn't a size, or too small for a few pages.
@@ -121,9 +121,15 @@ impl Group {
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
         manager.drain_entries();
-        let beyond = self.state().charged().saturating_sub(max);
-        manager.reclaim_group(self.state(), beyond as usize);
-        Ok(())
+        let mut cleaned = 0;
+        loop {
+            let beyond = self.state().charged().saturating_sub(max);
+            manager.reclaim_group(self.state(), beyond as usize);
+            let unclean = self.state().charged() > max && self.state().unclean.get() > 0;
+            if !unclean || !manager.clean_some(&mut cleaned) {
+                return Ok(());
+            }
+        }
     }
 
     /// Opens a file for reading. Its pages are charged to this group if it is this handle that loads them. A file that

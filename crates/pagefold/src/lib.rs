@@ -69,6 +69,7 @@ mod prometheus;
 mod reclaim;
 mod reclaimer;
 mod reserve;
+mod set_len;
 mod shadow;
 mod size;
 mod stats;

@@ -87,7 +87,7 @@ impl Manager {
             self.drain_entries();
             let unclean = self.unclean.get() > 0;
             if unclean {
-                self.flushers.ring();
+                self.flushers.ring_for_frames();
             }
             let bound = if unclean || self.in_flight(group, own_limit) { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
             if failed > bound {
@@ -192,7 +192,7 @@ impl Manager {
     }
 
     /// Writes back what is unclean, so that its frames can be given back: a few times, as others may go on writing.
-    fn clean_some(&self, turns: &mut u32) -> bool {
+    pub(crate) fn clean_some(&self, turns: &mut u32) -> bool {
         *turns += 1;
         *turns <= CLEAN_TURNS && self.clean_all()
     }

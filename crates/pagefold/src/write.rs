@@ -2,17 +2,18 @@
 //!
 //! - A page that is written as a whole, or that its file has nothing of, isn't read first.
 //! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows after the bytes are there, and
-//!   pages beyond the end that are still in memory, read when the file was longer, go before that.
-//! - L2. Writes within the file don't take turns with `set_len`: they look at the length again once they have the page,
-//!   or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is before the
-//!   cut, and cut off, or after it, and goes past the end.
+//!   pages beyond the end that are still in memory, read when the file was longer, go before that. What is written back
+//!   ends at the length, so a page becomes dirty, once more if need be, after the length has grown.
+//! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the length again once they
+//!   have the page, or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is
+//!   before the cut, and cut off, or after it, and goes past the end.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
 
 use std::time::Duration;
 
 use frames::{BeginLoad, BeginWrite, Detach, Labels, PageState, Writing};
-use sync::atomic::{Backoff, Ordering};
+use sync::atomic::Backoff;
 use sync::thread::sleep;
 
 use crate::error::Error;
@@ -24,7 +25,7 @@ use crate::shadow::Level;
 use crate::stats::Counters;
 
 /// How often a page is found pinned or being written to while that may be over in moments,
-const SPINS: u32 = 20;
+pub(crate) const SPINS: u32 = 20;
 /// and how often after that, a millisecond apart.
 const WAITS_MAX: u32 = 4_000;
 
@@ -64,13 +65,13 @@ impl Handle {
             let _turn = self.file.extension.lock();
             self.file.forget_beyond_end(at..end)?;
             self.write_page(piece, at, None)?;
-            self.file.grow_to(end);
         }
         manager.pace(self);
         Ok(())
     }
 
-    /// Writes bytes within one page, if the file reaches to `within`.
+    /// Writes bytes within one page, if the file reaches to `within`; if that is `None`, whether or not it does: then the
+    /// caller has the turn to make it longer.
     fn write_page(&self, piece: &[u8], at: u64, within: Option<u64>) -> Result<Written, Error> {
         let file = &*self.file;
         let page = at >> file.page_shift();
@@ -83,12 +84,12 @@ impl Handle {
                     if past_end() {
                         return Ok(Written::PastEnd); // L2
                     }
-                    let was_clean = writing.write((at - start) as usize, piece);
-                    let group = writing.group();
-                    drop(writing);
-                    if was_clean {
-                        file.manager.became_unclean(file, group);
+                    file.count(writing.write((at - start) as usize, piece), &writing);
+                    if within.is_none() {
+                        file.grow_to(at + piece.len() as u64);
+                        file.count(writing.write(0, &[]), &writing); // L1
                     }
+                    drop(writing);
                     self.hits.counter.add(1);
                     return Ok(Written::Done);
                 }
@@ -96,7 +97,7 @@ impl Handle {
                 BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
                 BeginWrite::Absent if self.needs_reading(piece, at) => self.bring_in(page)?,
                 BeginWrite::Absent => {
-                    if let Some(written) = self.make_page(piece, at, past_end)? {
+                    if let Some(written) = self.make_page(piece, at, within.is_none(), past_end)? {
                         return Ok(written);
                     }
                 }
@@ -108,12 +109,20 @@ impl Handle {
     fn needs_reading(&self, piece: &[u8], at: u64) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
-        let end = file.len().min(start + file.page_bytes());
-        start < file.disk_len() && (at > start || at + (piece.len() as u64) < end)
+        let len = file.len();
+        let end = len.min(start + file.page_bytes());
+        start < file.disk_len().min(len) && (at > start || at + (piece.len() as u64) < end)
     }
 
-    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. `None` if it is there by now.
-    fn make_page(&self, piece: &[u8], at: u64, past_end: impl Fn() -> bool) -> Result<Option<Written>, Error> {
+    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows` the file, that is as
+    /// long as the piece reaches then. `None` if the page is there by now.
+    fn make_page(
+        &self,
+        piece: &[u8],
+        at: u64,
+        grows: bool,
+        past_end: impl Fn() -> bool,
+    ) -> Result<Option<Written>, Error> {
         let (file, group) = (&*self.file, self.group.state());
         let page = at >> file.page_shift();
         if file.map.state(page) == PageState::Loading {
@@ -148,6 +157,9 @@ impl Handle {
         file.counters.made(refault);
         group.counters.made(refault);
         let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits() };
+        if grows {
+            file.grow_to(at + piece.len() as u64); // L1; readers wait for the page.
+        }
         let isolated = loading.publish_dirty(frame.into_frame(), labels);
         file.manager.became_unclean(file, group.id);
         file.manager.enter(group, isolated);
@@ -179,6 +191,17 @@ impl Handle {
     }
 }
 
+/// What came of an attempt to take a page out of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// It isn't there any more.
+    Gone,
+    /// Somebody has it pinned.
+    Pinned,
+    /// Somebody loads it, writes to it or looks at it, or its file doesn't have it.
+    InUse,
+}
+
 /// Waiting for a page that others use: moments at first, then in sleep, and not for ever.
 #[derive(Default)]
 pub(crate) struct Patience {
@@ -201,76 +224,8 @@ impl Patience {
 }
 
 impl FileState {
-    /// The whole of [`File::set_len`](crate::File::set_len).
-    pub(crate) fn set_len(&self, len: u64) -> Result<(), Error> {
-        let read_only = || Error::ReadOnly { path: self.path.clone() };
-        let writer = self.writer().ok_or_else(read_only)?;
-        if len > self.map.pages() << self.page_shift() {
-            return Err(self.too_large(len));
-        }
-        let _turn = self.extension.lock();
-        // So that nothing is on its way to the file that would make it longer again.
-        let _no_write_back = self.writeback.pause();
-        let before = self.len();
-        if len >= before {
-            self.forget_beyond_end(before..len)?;
-            writer.set_len(len).map_err(|error| self.write_failed(error))?;
-            self.disk_len.store(len, Ordering::Release);
-            self.grow_to(len);
-            return Ok(());
-        }
-        self.shrink_to(len);
-        let cut_page = len.div_ceil(self.page_bytes());
-        let restore = |error| {
-            self.grow_to(before);
-            Err(error)
-        };
-        // While something can still be refused.
-        if let Some(page) = self.map.pages_in_memory(cut_page..self.map.pages()).find(|&page| self.is_pinned(page)) {
-            return restore(self.page_busy(page));
-        }
-        if let Err(error) = writer.set_len(len) {
-            return restore(self.write_failed(error));
-        }
-        self.disk_len.store(len, Ordering::Release);
-        self.drop_pages(cut_page..self.map.pages())?;
-        self.zero_tail(len)
-    }
-
-    fn is_pinned(&self, page: u64) -> bool {
-        // Whoever only looks at the page pins it for moments.
-        let mut backoff = Backoff::new();
-        loop {
-            match self.map.begin_write(page) {
-                BeginWrite::Pinned | BeginWrite::Busy if backoff.turns() < SPINS => backoff.wait(),
-                BeginWrite::Pinned | BeginWrite::Busy => return true,
-                BeginWrite::Begun(_) | BeginWrite::Absent => return false,
-            }
-        }
-    }
-
-    /// Zeroes what the last page has past `len`.
-    fn zero_tail(&self, len: u64) -> Result<(), Error> {
-        let page = len >> self.page_shift();
-        let tail = (len & (self.page_bytes() - 1)) as usize;
-        let mut patience = Patience::default();
-        while tail > 0 {
-            match self.map.begin_write(page) {
-                BeginWrite::Begun(mut writing) => {
-                    self.count(writing.zero_from(tail), &writing);
-                    break;
-                }
-                BeginWrite::Absent if self.map.state(page) == PageState::Loading => {
-                    let _ = self.map.wait(page);
-                }
-                BeginWrite::Absent => break,
-                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| self.page_busy(page))?,
-            }
-        }
-        Ok(())
-    }
-
-    fn count(&self, was_clean: bool, writing: &Writing<'_>) {
+    /// Counts the page, if it was clean until now.
+    pub(crate) fn count(&self, was_clean: bool, writing: &Writing<'_>) {
         if was_clean {
             self.manager.became_unclean(self, writing.group());
         }
@@ -280,7 +235,7 @@ impl FileState {
     fn drop_pages(&self, pages: std::ops::Range<u64>) -> Result<(), Error> {
         for page in self.map.pages_in_memory(pages) {
             let mut patience = Patience::default();
-            while !self.drop_page_if(page, true) {
+            while self.drop_page_if(page, true) != Dropped::Gone {
                 patience.wait(|| self.page_busy(page))?;
             }
         }
@@ -289,24 +244,23 @@ impl FileState {
 
     /// Before the file grows by `range`, which starts at its end or after: pages that were read, or written to, when it
     /// was longer must not come back with what they had.
-    fn forget_beyond_end(&self, range: std::ops::Range<u64>) -> Result<(), Error> {
+    pub(crate) fn forget_beyond_end(&self, range: std::ops::Range<u64>) -> Result<(), Error> {
         let first = self.len().div_ceil(self.page_bytes());
         let end = range.end.div_ceil(self.page_bytes());
         if first < end { self.drop_pages(first..end) } else { Ok(()) }
     }
 
-    /// Takes a page out of memory. False if it is pinned or in use, or if its file doesn't have it and it isn't to be
-    /// discarded.
-    pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> bool {
+    /// Takes a page out of memory. What its file doesn't have is thrown away if `discard` says so; else such a page stays.
+    pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> Dropped {
         let manager = &*self.manager;
         let frames = &*manager.frames;
         let mut backoff = Backoff::new();
         loop {
             match self.map.detach(page, 0, discard) {
-                Detach::Vacant => return true,
+                Detach::Vacant => return Dropped::Gone,
                 Detach::Orphaned { group, discarded } => {
                     self.discarded(group, discarded);
-                    return true;
+                    return Dropped::Gone;
                 }
                 Detach::Listed { frame, discarded } => {
                     let number = frames.group(frame.id());
@@ -315,12 +269,13 @@ impl FileState {
                         group.lists.lock().unlink(frames, frame.id());
                         manager.release(&group, [frame]);
                     }
-                    return true;
+                    return Dropped::Gone;
                 }
                 // Whoever has it frozen most often doesn't wait for anything; or it may be somebody who looks at the page
                 // and finds that it isn't the one he wanted.
                 Detach::Busy | Detach::Pinned if backoff.turns() < SPINS => backoff.wait(),
-                Detach::Busy | Detach::Pinned | Detach::Loading | Detach::Unclean => return false,
+                Detach::Pinned => return Dropped::Pinned,
+                Detach::Busy | Detach::Loading | Detach::Unclean => return Dropped::InUse,
             }
         }
     }

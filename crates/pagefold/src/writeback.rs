@@ -34,8 +34,8 @@ const RUN_BYTES: u64 = 1 << 20;
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
-    /// Who has it runs a cycle, or keeps others from it.
-    turn: Mutex<()>,
+    /// Who has it runs a cycle, or keeps others from it. What went wrong in the last one over the whole file.
+    turn: Mutex<Option<IoError>>,
     /// Cycles over the whole file that have begun, and the last one of those that has ended.
     begun: AtomicU64,
     ended: AtomicU64,
@@ -61,33 +61,41 @@ impl Work {
 
 impl Writeback {
     /// Keeps the file from being written back, from when what is under way has ended.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, Option<IoError>> {
         self.turn.lock()
     }
 }
 
 impl FileState {
-    /// Everything written before the call is in the file when this returns, and survives a power cut; or the file's latch
-    /// says why not.
-    pub(crate) fn write_back_all(&self) {
+    /// Everything written before the call is in the file when this returns, and survives a power cut.
+    ///
+    /// # Errors
+    /// What went wrong, in the cycle that this was waiting for: all who wait for it have to know. It is in the file's latch
+    /// too.
+    pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
         // Relaxed: who wrote is the caller, or was waited for by him (B2).
         let wanted = self.writeback.begun.load(Relaxed) + 1;
-        let turn = self.writeback.turn.lock();
+        let mut turn = self.writeback.turn.lock();
         if self.writeback.ended.load(Relaxed) < wanted {
             let number = self.writeback.begun.fetch_add(1, Relaxed) + 1;
-            self.cycle(&turn, 0..u64::MAX);
+            *turn = self.cycle(0..u64::MAX).err();
             self.writeback.ended.store(number, Relaxed);
         }
+        turn.map_or(Ok(()), Err)
     }
 
     /// The same for the pages of a range.
-    pub(crate) fn write_back(&self, pages: Range<u64>) {
-        let turn = self.writeback.turn.lock();
-        self.cycle(&turn, pages);
+    ///
+    /// # Errors
+    /// As [`write_back_all`](Self::write_back_all).
+    pub(crate) fn write_back(&self, pages: Range<u64>) -> Result<(), IoError> {
+        let _turn = self.writeback.turn.lock();
+        self.cycle(pages)
     }
 
-    fn cycle(&self, _turn: &MutexGuard<'_, ()>, pages: Range<u64>) {
-        let Some(writer) = self.writer() else { return };
+    /// For whoever has the turn.
+    fn cycle(&self, pages: Range<u64>) -> Result<(), IoError> {
+        let Some(writer) = self.writer() else { return Ok(()) };
         let start = Instant::now();
         let started_ms = self.manager.now_ms();
         self.writeback.work.lock().start(pages.clone());
@@ -105,9 +113,10 @@ impl FileState {
         // Also if nothing was written: a length may have been set, or an earlier sync have failed.
         let synced = writer.sync();
         self.settle(pages, synced.is_ok());
-        match failure.or(synced.err()) {
-            None => self.latch.heal(),
-            Some(error) => {
+        let result = failure.map_or(synced, Err);
+        match result {
+            Ok(()) => self.latch.heal(),
+            Err(error) => {
                 Counters::add(&self.counters.write_errors, 1);
                 self.latch.fail(error);
             }
@@ -117,6 +126,7 @@ impl FileState {
         if written >= RUN_PAGES as u64 {
             self.manager.rate.measured(written, start.elapsed());
         }
+        result
     }
 
     /// Takes part in the cycle under way, if there is one and something left of it.

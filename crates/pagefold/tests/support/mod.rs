@@ -1,8 +1,12 @@
 //! What the tests share: files whose every byte says where it belongs.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use pagefold::io::{SimulatedDisk, generated_word};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pagefold::io::{Access, Backend, SimulatedDisk, generated_word, read_full};
 use pagefold::{Error, File, Group, Pagefold};
+use sync::SharedBytes;
 
 /// A disk with `files` files of `len` bytes: `f0`, `f1`, …; the number is the contents' seed.
 pub fn disk(files: u64, len: u64) -> SimulatedDisk {
@@ -44,4 +48,40 @@ pub fn read(file: &File, seed: u64, offset: u64, len: usize) -> Result<usize, Er
 /// Whether a group is within its limit.
 pub fn within_limit(group: &Group) -> bool {
     group.charged() <= group.max()
+}
+
+/// `len` bytes that no other version has, the same at the same offset.
+pub fn version(number: u64, offset: u64, len: usize) -> Vec<u8> {
+    let first = offset & !7;
+    let words = (first..offset + len as u64).step_by(8);
+    let bytes: Vec<u8> = words.flat_map(|at| generated_word(!number, at).to_le_bytes()).collect();
+    bytes[(offset - first) as usize..][..len].to_vec()
+}
+
+/// All that a file has on the disk, read past any cache.
+pub fn bytes_on(disk: &SimulatedDisk, path: impl AsRef<Path>) -> Vec<u8> {
+    let file = disk.open(path.as_ref(), Access::Read).unwrap();
+    let len = file.len().unwrap() as usize;
+    let mut bytes = vec![0; len.next_multiple_of(4096)];
+    assert_eq!(read_full(&*file, 0, SharedBytes::of(&mut bytes).unwrap()), Ok(len));
+    bytes.truncate(len);
+    bytes
+}
+
+/// Fails, naming the first byte, unless the two are the same.
+pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
+    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    if let Some(at) = differs {
+        panic!("{what}: byte {at} (page {}) is {:#x}, not {:#x}", at / 4096, found[at], expected[at]);
+    }
+    assert_eq!(found.len(), expected.len(), "{what}: the length");
+}
+
+/// Waits for something that other threads bring about within moments.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }

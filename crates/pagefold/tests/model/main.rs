@@ -1,0 +1,72 @@
+//! Random operations on the whole library against a plain model, on a simulated disk that fails now and then.
+//!
+//! Every byte read is compared with the one that belongs there, and whatever a `sync` that went well promised with what
+//! the disk has. After every step the limits are looked at. A failure prints the command that repeats it.
+//! `PAGEFOLD_SEEDS` says how many seeds to try.
+#![cfg(not(pagefold_loom))]
+
+mod sometimes;
+#[path = "../support/mod.rs"]
+mod support;
+mod world;
+mod writes;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use sometimes::Sometimes;
+use sync::atomic::{AtomicU64, Ordering};
+use world::World;
+
+const STEPS: u64 = 300;
+/// Seeds that run at once: they wait more than they work.
+const THREADS: usize = 8;
+
+fn run(seed: u64) -> Sometimes {
+    let mut world = World::new(seed);
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.end()
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+#[test]
+fn random_operations_agree_with_the_model() {
+    let seeds = match number("PAGEFOLD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PAGEFOLD_SEEDS").unwrap_or(150),
+    };
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let mut seen = Sometimes::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return seen;
+            }
+            match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+                Ok(more) => seen += more,
+                Err(panic) => {
+                    next.store(seeds.end, Ordering::Relaxed);
+                    eprintln!("repeat with: PAGEFOLD_SEED={seed} cargo test -p pagefold --test model");
+                    resume_unwind(panic);
+                }
+            }
+        }
+    };
+    let seen = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let mut seen = Sometimes::default();
+        for worker in workers {
+            seen += worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        seen
+    });
+    println!("{seen:#?}");
+    if seeds.end - seeds.start >= 100 {
+        seen.check();
+    }
+}

@@ -1,0 +1,51 @@
+//! Rare things that have to have happened somewhere in a run over many seeds.
+
+use std::ops::AddAssign;
+
+macro_rules! sometimes {
+    ($($thing:ident),* $(,)?) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Sometimes {
+            $(pub(crate) $thing: u64,)*
+        }
+
+        impl AddAssign for Sometimes {
+            fn add_assign(&mut self, more: Self) {
+                $(self.$thing += more.$thing;)*
+            }
+        }
+
+        impl Sometimes {
+            /// Fails if one of them never happened.
+            pub(crate) fn check(&self) {
+                $(assert!(self.$thing > 0, "never happened: {}", stringify!($thing));)*
+            }
+        }
+    };
+}
+
+sometimes! {
+    evictions,
+    refaults,
+    errors,
+    short_transfers,
+    interrupts,
+    limit_reached,
+    direct_reclaims,
+    budgets_lowered,
+    writes,
+    writes_failed,
+    writes_in_part,
+    pages_changed,
+    growths,
+    cuts,
+    cuts_refused,
+    lengths_failed,
+    syncs,
+    syncs_failed,
+    ranges_synced,
+    failures_heard_later,
+    closes_failed,
+    lost_at_close,
+    written_in_the_background,
+}

@@ -1,0 +1,263 @@
+//! The model, and what doesn't write.
+
+use pagefold::io::{Fault, FaultKind, FaultyBackend, Schedule, SimulatedDisk};
+use pagefold::{Advice, Error, File, Group, Pagefold};
+use sync::random::Random;
+
+use crate::sometimes::Sometimes;
+use crate::support::{assert_same, bytes_on, disk, eventually, manager, version, within_limit};
+
+/// The last of them has to be made.
+pub(crate) const FILES: u64 = 3;
+pub(crate) const FILE_PAGES: u64 = 300;
+/// Not a whole number of pages.
+const FILE_LEN: u64 = FILE_PAGES * 4096 - 1234;
+
+pub(crate) struct World {
+    pub(crate) random: Random,
+    pub(crate) mm: Pagefold,
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) faulty: FaultyBackend,
+    /// One fault in so many calls.
+    pub(crate) rate: u64,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) open: Vec<Open>,
+    /// What each file's readers have to see; `None` if it was never made.
+    pub(crate) files: Vec<Option<Vec<u8>>>,
+    pub(crate) versions: u64,
+    pub(crate) seen: Sometimes,
+}
+
+/// A handle.
+pub(crate) struct Open {
+    pub(crate) number: usize,
+    pub(crate) file: File,
+    pub(crate) writable: bool,
+    /// Failures of the file that the handle was surely told of, and those that it may have been told of.
+    pub(crate) told: (u64, u64),
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::seeded(seed);
+        let rate = [0, 1000, 200, 32][random.below(4) as usize];
+        let disk = disk(FILES - 1, FILE_LEN);
+        let files = (0..FILES).map(|number| (number + 1 < FILES).then(|| bytes_on(&disk, format!("f{number}"))));
+        let files = files.collect();
+        let faulty = FaultyBackend::new(disk.clone(), faults(rate, seed));
+        let mm = manager(64 + random.below(400), faulty.clone());
+        let groups = (0..1 + random.below(3))
+            .map(|i| {
+                let group = mm.group(&format!("g{i}"));
+                let group = if random.one_in(3) { group } else { group.max((16 + random.below(200)) * 4096) };
+                group.build().unwrap()
+            })
+            .collect();
+        let seen = Sometimes::default();
+        Self { random, mm, disk, faulty, rate, groups, open: Vec::new(), files, versions: seed << 20, seen }
+    }
+
+    pub(crate) fn step(&mut self) {
+        match self.random.below(100) {
+            0..8 => self.open(),
+            8..12 => self.close(),
+            12..16 => self.advise(),
+            16..18 => self.resize(),
+            18..20 => self.set_max(),
+            20..25 => self.pin_some(),
+            25..50 => self.write(),
+            50..55 => self.change_page(),
+            55..60 => self.set_len(),
+            60..64 => self.sync(),
+            64..67 => self.sync_range(),
+            _ => self.read(),
+        }
+        for group in &self.groups {
+            let unwritten = self.rate > 0 && group.stats().unclean_bytes > 0;
+            assert!(within_limit(group) || unwritten, "{} has {} of {}", group.name(), group.charged(), group.max());
+        }
+        let stats = self.mm.stats();
+        assert!(stats.used_bytes <= stats.budget_bytes, "{stats}");
+    }
+
+    /// Does something without faults.
+    pub(crate) fn in_peace<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        self.faulty.set_schedule(Schedule::Never);
+        let result = act(self);
+        self.faulty.set_schedule(faults(self.rate, self.random.next_u64()));
+        result
+    }
+
+    fn open(&mut self) {
+        let number = self.random.below(FILES) as usize;
+        let group = self.random.below(self.groups.len() as u64) as usize;
+        let writable = self.files[number].is_none() || self.random.one_in(2);
+        let truncate = writable && self.random.one_in(12);
+        let options = self.groups[group].open_options().write(writable).create(writable).truncate(truncate);
+        match options.open(format!("f{number}")) {
+            Ok(file) => {
+                let bytes = self.files[number].get_or_insert_default();
+                if truncate {
+                    bytes.clear();
+                }
+                assert_eq!(file.len(), bytes.len() as u64, "opened f{number}");
+                let failures = file.stats().write_errors;
+                self.open.push(Open { number, file, writable, told: (0, failures) });
+            }
+            Err(Error::OpenFailed { .. } | Error::WriteFailed { .. }) => assert!(self.faulty.fired_total() > 0),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) fn pick(&mut self, writable: bool) -> Option<(usize, File)> {
+        let fitting: Vec<_> = self.open.iter().filter(|open| open.writable || !writable).collect();
+        let at = self.random.below(fitting.len() as u64) as usize;
+        fitting.get(at).map(|open| (open.number, open.file.clone()))
+    }
+
+    pub(crate) fn bytes(&mut self, number: usize) -> &mut Vec<u8> {
+        self.files[number].as_mut().expect("an open file was made")
+    }
+
+    /// Skewed, so that there are hits.
+    pub(crate) fn offset(&mut self, number: usize) -> u64 {
+        let len = self.bytes(number).len() as u64;
+        let reach = if self.random.one_in(3) { len + 5000 } else { len / 8 + 100 };
+        self.random.below(reach)
+    }
+
+    pub(crate) fn size(&mut self) -> u64 {
+        match self.random.below(4) {
+            0 => self.random.below(20),
+            1 => 4096,
+            2 => self.random.below(4096),
+            _ => self.random.below(40_000),
+        }
+    }
+
+    fn read(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let (offset, len) = (self.offset(number), self.size() as usize);
+        let mut buf = vec![0xa5; len];
+        match file.read_at(&mut buf, offset) {
+            Ok(n) => {
+                let bytes = self.bytes(number);
+                let expected = &bytes[bytes.len().min(offset as usize)..bytes.len().min(offset as usize + len)];
+                assert_same(&buf[..n], expected, &format!("f{number} from {offset} on"));
+                assert!(buf[n..].iter().all(|&byte| byte == 0xa5), "bytes past the end were touched");
+            }
+            Err(error) => self.tolerate(&error, 0),
+        }
+    }
+
+    fn pin_some(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let mut pins = Vec::new();
+        for _ in 0..self.random.below(40) {
+            let page = self.offset(number) / 4096;
+            match file.page(page) {
+                Ok(pin) => pins.push((page as usize, pin)),
+                Err(Error::PastEnd { .. }) => assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096)),
+                Err(error) => {
+                    self.tolerate(&error, pins.len());
+                    break;
+                }
+            }
+        }
+        if let Some(&(page, _)) = pins.first()
+            && self.open.iter().any(|open| open.number == number && open.writable)
+        {
+            self.cut_pinned(number, page);
+        }
+        for (page, pin) in pins {
+            let bytes = self.bytes(number);
+            let end = bytes.len().min((page + 1) * 4096);
+            assert_same(&pin, &bytes[page * 4096..end], &format!("f{number}, pinned page {page}"));
+        }
+    }
+
+    /// An error is fine if a fault fired, or if pins stand in the way.
+    pub(crate) fn tolerate(&mut self, error: &Error, pins: usize) {
+        match error {
+            Error::ReadFailed { .. } | Error::WriteFailed { .. } => {
+                assert!(self.faulty.fired_total() > 0, "{error}");
+            }
+            Error::LimitReached { .. } => {
+                assert!(pins > 0 || self.rate > 0, "{error}");
+                self.seen.limit_reached += 1;
+            }
+            error => panic!("{error}"),
+        }
+    }
+
+    fn advise(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let start = self.offset(number);
+        let range = start..start.saturating_add(self.random.below(200_000));
+        let advice =
+            [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal][self.random.below(4) as usize];
+        if let Err(error) = file.advise(advice, range) {
+            self.tolerate(&error, 0);
+        }
+    }
+
+    fn resize(&mut self) {
+        let pages = 64 + self.random.below(500);
+        let before = self.mm.budget();
+        match self.mm.resize(pages * 4096 + (256 << 10)) {
+            Ok(()) => self.seen.budgets_lowered += u64::from(self.mm.budget() < before),
+            Err(Error::BudgetBusy { .. }) => assert_eq!(self.mm.budget(), before),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn set_max(&mut self) {
+        let at = self.random.below(self.groups.len() as u64) as usize;
+        self.groups[at].set_max((16 + self.random.below(300)) * 4096).unwrap();
+    }
+
+    pub(crate) fn end(mut self) -> Sometimes {
+        for group in &self.groups {
+            let stats = group.stats();
+            self.seen.evictions += stats.evictions;
+            self.seen.refaults += stats.refaults;
+            self.seen.errors += stats.errors;
+            self.seen.direct_reclaims += stats.direct_reclaims;
+        }
+        self.seen.short_transfers += self.faulty.fired(FaultKind::Short);
+        self.seen.interrupts += self.faulty.fired(FaultKind::Interrupted);
+        if self.random.one_in(2) {
+            self.faulty.set_schedule(Schedule::Never);
+            self.all_is_written_in_the_end();
+        }
+        self.open.clear();
+        for group in &self.groups {
+            eventually("a page outlived its file", || group.charged() == 0);
+            assert_eq!(group.stats().unclean_bytes, 0, "an unclean page that isn't there");
+        }
+        self.groups.clear();
+        eventually("a page map outlived its file", || self.mm.stats().map_bytes == 0);
+        let stats = self.mm.stats();
+        assert!(stats.groups.is_empty() && stats.files.is_empty());
+        self.seen
+    }
+
+    pub(crate) fn new_bytes(&mut self, offset: u64, len: usize) -> Vec<u8> {
+        self.versions += 1;
+        version(self.versions, offset, len)
+    }
+}
+
+fn faults(rate: u64, seed: u64) -> Schedule {
+    let faults = vec![
+        Fault::Errno(5),
+        Fault::Errno(28),
+        Fault::Interrupted,
+        Fault::Again,
+        Fault::Short(512),
+        Fault::Short(4095),
+        Fault::ShortThenErrno(100, 5),
+        Fault::Errno(12),
+    ];
+    Schedule::OneIn { n: rate, seed, faults }
+}

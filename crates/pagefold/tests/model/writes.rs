@@ -1,0 +1,257 @@
+//! What writes, and what is promised of it.
+
+use pagefold::io::{Fault, Schedule};
+use pagefold::{Error, File};
+
+use crate::support::{assert_same, bytes_on, eventually};
+use crate::world::{FILE_PAGES, Open, World};
+
+const SECTOR: usize = 512;
+
+impl World {
+    pub(crate) fn write(&mut self) {
+        let Some((number, file)) = self.pick(true) else { return };
+        let beyond = if self.random.one_in(20) { self.random.below(30 * 4096) } else { 0 };
+        let offset = (self.offset(number) + beyond).min(2 * FILE_PAGES * 4096);
+        let len = self.size() as usize;
+        let new = self.new_bytes(offset, len);
+        self.seen.writes += 1;
+        self.seen.growths += u64::from(offset as usize + len > self.bytes(number).len());
+        match file.write_at(&new, offset) {
+            Ok(()) => put(self.bytes(number), &new, offset as usize),
+            Err(error) => {
+                self.tolerate(&error, 0);
+                self.seen.writes_failed += 1;
+                self.in_peace(|world| world.find_out_what_was_written(number, &file, &new, offset as usize));
+            }
+        }
+        assert_eq!(file.len(), self.bytes(number).len() as u64);
+    }
+
+    /// After a write that failed: the pages before some page of it are written, the others aren't.
+    fn find_out_what_was_written(&mut self, number: usize, file: &File, new: &[u8], offset: usize) {
+        let before = self.bytes(number).clone();
+        let first_page_end = (offset / 4096 + 1) * 4096 - offset;
+        let possible = std::iter::once(0).chain((first_page_end..new.len()).step_by(4096));
+        let found = read_all(file);
+        for written in possible {
+            let mut after = before.clone();
+            if written > 0 {
+                put(&mut after, &new[..written], offset);
+            }
+            if after == found {
+                self.seen.writes_in_part += u64::from(written > 0);
+                *self.bytes(number) = after;
+                return;
+            }
+        }
+        panic!(
+            "f{number} after a write of {} bytes at {offset} that failed is neither as before nor written",
+            new.len()
+        );
+    }
+
+    pub(crate) fn change_page(&mut self) {
+        let Some((number, file)) = self.pick(true) else { return };
+        let page = self.offset(number) / 4096;
+        let len = self.bytes(number).len();
+        let start = page as usize * 4096;
+        match file.page_mut(page) {
+            Ok(mut guard) => {
+                let end = len.min(start + 4096);
+                assert_same(&guard, &self.bytes(number)[start..end], &format!("f{number}, page {page} to be changed"));
+                let from = self.random.below(guard.len() as u64) as usize;
+                let new = self.new_bytes(start as u64, guard.len() - from);
+                guard[from..].copy_from_slice(&new);
+                drop(guard);
+                put(self.bytes(number), &new, start + from);
+                self.seen.pages_changed += 1;
+            }
+            Err(Error::PastEnd { .. }) => assert!(start >= len),
+            Err(error) => self.tolerate(&error, 0),
+        }
+    }
+
+    pub(crate) fn set_len(&mut self) {
+        let Some((number, file)) = self.pick(true) else { return };
+        let before = self.bytes(number).len();
+        let len = match self.random.below(4) {
+            0 => self.random.below(FILE_PAGES * 4096),
+            1 => self.random.below(FILE_PAGES) * 4096,
+            _ => (before as u64 + self.random.below(20_000)).saturating_sub(self.random.below(20_000)),
+        };
+        match file.set_len(len) {
+            Ok(()) => {
+                self.bytes(number).resize(len as usize, 0);
+                self.seen.cuts += u64::from((len as usize) < before);
+            }
+            Err(error) => {
+                self.tolerate(&error, 0);
+                self.seen.lengths_failed += 1;
+            }
+        }
+        assert_eq!(file.len(), self.bytes(number).len() as u64);
+    }
+
+    /// A file can't be cut off before, or within, a page that is pinned.
+    pub(crate) fn cut_pinned(&mut self, number: usize, page: usize) {
+        let writer = self.open.iter().find(|open| open.number == number && open.writable);
+        let file = writer.expect("the caller looked").file.clone();
+        let len = self.bytes(number).len();
+        let end = len.min((page + 1) * 4096) as u64;
+        let cut = self.random.below(end);
+        match file.set_len(cut) {
+            Err(Error::PageBusy { .. }) => self.seen.cuts_refused += 1,
+            other => panic!("cut off at {cut} with page {page} pinned: {other:?}"),
+        }
+        assert_eq!(file.len(), len as u64, "nothing is changed");
+    }
+
+    pub(crate) fn sync(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.open.len() as u64) as usize;
+        if self.sync_open(at) {
+            self.seen.syncs += 1;
+            let (number, stats) = (self.open[at].number, self.open[at].file.stats());
+            assert_eq!(stats.unclean_bytes, 0, "f{number} is synced");
+            self.is_on_disk(number);
+        } else {
+            self.seen.syncs_failed += 1;
+        }
+    }
+
+    /// Syncs by a handle; each failure has to be heard once.
+    fn sync_open(&mut self, at: usize) -> bool {
+        self.told_as_it_should(at, File::sync)
+    }
+
+    pub(crate) fn sync_range(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.open.len() as u64) as usize;
+        let number = self.open[at].number;
+        let start = self.offset(number);
+        let range = start..start + self.size();
+        if self.told_as_it_should(at, |file| file.sync_range(range.clone())) {
+            self.seen.ranges_synced += 1;
+            let mut disk = bytes_on(&self.disk, format!("f{number}"));
+            let bytes = self.bytes(number);
+            disk.resize(disk.len().max(bytes.len()), 0); // What wasn't written may be missing, if it is zeros.
+            let range = (start as usize).min(bytes.len())..(range.end as usize).min(bytes.len());
+            assert_same(&disk[range.clone()], &bytes[range], &format!("f{number} from {start} on, synced"));
+        }
+    }
+
+    fn told_as_it_should(&mut self, at: usize, sync: impl FnOnce(&File) -> Result<(), Error>) -> bool {
+        let Open { file, told, .. } = &mut self.open[at];
+        let before = file.stats().write_errors;
+        let result = sync(file);
+        let after = file.stats().write_errors;
+        let (surely, perhaps) = *told;
+        *told = (before.max(surely), after);
+        match result {
+            Ok(()) => {
+                assert!(before <= perhaps, "a failure that the handle wasn't told of");
+                true
+            }
+            Err(error) => {
+                assert!(after > surely, "told twice: {error}");
+                assert!(matches!(error, Error::WriteFailed { .. }), "{error}");
+                self.seen.failures_heard_later += u64::from(before > perhaps);
+                false
+            }
+        }
+    }
+
+    fn is_on_disk(&mut self, number: usize) {
+        let disk = bytes_on(&self.disk, format!("f{number}"));
+        assert_same(&disk, self.bytes(number), &format!("f{number} on disk"));
+    }
+
+    pub(crate) fn close(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.open.len() as u64) as usize;
+        let Open { number, file, .. } = self.open.swap_remove(at);
+        if self.open.iter().any(|open| open.number == number) {
+            self.seen.closes_failed += u64::from(file.close().is_err());
+            return;
+        }
+        let name = format!("f{number}");
+        let before = bytes_on(&self.disk, &name);
+        let peaceful = self.random.one_in(2);
+        self.seen.written_in_the_background += u64::from(file.stats().bytes_out > 0);
+        let result = if peaceful { self.in_peace(|_| file.close()) } else { self.close_in_trouble(file) };
+        self.seen.closes_failed += u64::from(result.is_err());
+        eventually("a file outlived its handles", || {
+            self.mm.stats().files.iter().all(|file| !file.path.ends_with(&name))
+        });
+        if peaceful || result.is_ok() {
+            self.is_on_disk(number);
+            return;
+        }
+        // What couldn't be written is lost, but nothing else comes in its place.
+        let after = bytes_on(&self.disk, &name);
+        let bytes = self.bytes(number);
+        let lens = before.len().min(bytes.len())..=before.len().max(bytes.len());
+        assert!(lens.contains(&after.len()), "{} bytes of {lens:?}", after.len());
+        for (at, sector) in after.chunks(SECTOR).enumerate() {
+            let is = |bytes: &[u8]| {
+                let known = bytes.get(at * SECTOR..).unwrap_or_default();
+                let (known, beyond) = sector.split_at(known.len().min(sector.len()));
+                bytes[bytes.len().min(at * SECTOR)..].starts_with(known) && beyond.iter().all(|&byte| byte == 0)
+            };
+            assert!(is(&before) || is(bytes), "f{number} after a close that failed: foreign bytes in sector {at}");
+        }
+        let lost = after != *bytes;
+        *bytes = after;
+        self.seen.lost_at_close += u64::from(lost);
+    }
+
+    /// Closes, sometimes while nothing works at all.
+    fn close_in_trouble(&mut self, file: File) -> Result<(), Error> {
+        if self.rate == 0 || self.random.one_in(2) {
+            return file.close();
+        }
+        self.faulty.set_schedule(Schedule::From(1, Fault::Errno(5)));
+        let name = file.path().to_owned();
+        let result = file.close();
+        eventually("a file outlived its handles", || self.mm.stats().files.iter().all(|file| file.path != name));
+        self.in_peace(|_| ());
+        result
+    }
+
+    pub(crate) fn all_is_written_in_the_end(&mut self) {
+        for at in 0..self.open.len() {
+            // The first may tell of what was before, the second of what was under way.
+            let tries = (0..3).filter(|_| !self.sync_open(at)).count();
+            assert!(tries < 3, "nothing fails any more");
+        }
+        for number in 0..self.files.len() {
+            if self.open.iter().any(|open| open.number == number) {
+                self.is_on_disk(number);
+            }
+        }
+        let stats = self.mm.stats();
+        assert!(stats.files.iter().all(|file| file.unclean_bytes == 0), "{stats}");
+        assert!(stats.groups.iter().all(|group| group.unclean_bytes == 0), "{stats}");
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, new: &[u8], offset: usize) {
+    if new.is_empty() {
+        return;
+    }
+    bytes.resize(bytes.len().max(offset + new.len()), 0);
+    bytes[offset..offset + new.len()].copy_from_slice(new);
+}
+
+fn read_all(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_exact_at(&mut bytes, 0).expect("without faults");
+    bytes
+}
