@@ -7,6 +7,7 @@ mod hooked;
 mod hostile_arguments;
 mod lost_writes;
 mod meanwhile;
+mod orders;
 mod pins_and_neighbours;
 mod shrinking_files;
 mod small_budgets;
