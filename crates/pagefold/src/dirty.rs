@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::thread::sleep;
 
@@ -103,22 +104,35 @@ impl Manager {
         share(group.unclean.get(), group.max()).max(all)
     }
 
-    /// Before a page is made unclean: waits while there are too many.
+    /// Before a page is made unclean: waits while there are too many. Those of files that can't be written aren't waited
+    /// for.
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if there are too many, and this file's can't be written.
     pub(crate) fn wait_for_clean(&self, handle: &Handle) -> Result<(), Error> {
+        let group = handle.group.state();
         for _ in 0..WAITS_MAX {
-            if self.unclean_share(handle.group.state()) < 1.0 {
+            if self.unclean_share(group) < 1.0 {
                 return Ok(());
             }
             if let Some(error) = handle.file.latch.failing() {
                 return Err(Error::WriteFailed { path: handle.file.path.clone(), error });
             }
+            if self.writable_share(group) < 1.0 {
+                return Ok(());
+            }
             self.flushers.ring();
             sleep(PAUSE_MAX / 4);
         }
         Ok(())
+    }
+
+    /// As [`unclean_share`](Self::unclean_share), of pages whose files can be written; whose group they are isn't looked at.
+    fn writable_share(&self, group: &GroupState) -> f64 {
+        let writable = |file: &&Arc<FileState>| file.latch.failing().is_none();
+        let unclean: u64 = self.files.all().iter().filter(writable).map(|file| file.unclean.get()).sum();
+        let all = self.frames.budget().max() / self.frames.page_size() as u64;
+        unclean as f64 / (group.max().min(all) >> MAX_SHIFT).max(1) as f64
     }
 
     /// After a page was made unclean: slows the writer down if it has to be.

@@ -123,10 +123,11 @@ impl Group {
         manager.drain_entries();
         let mut cleaned = 0;
         loop {
-            let beyond = self.state().charged().saturating_sub(max);
-            manager.reclaim_group(self.state(), beyond as usize);
-            let unclean = self.state().charged() > max && self.state().unclean.get() > 0;
-            if !unclean || !manager.clean_some(&mut cleaned) {
+            // Somebody may have raised it again.
+            let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
+            let done =
+                beyond == 0 || manager.reclaim_group(self.state(), beyond) == 0 && !manager.clean_some(&mut cleaned);
+            if done {
                 return Ok(());
             }
         }

@@ -191,10 +191,11 @@ impl Manager {
         Ok(())
     }
 
-    /// Writes back what is unclean, so that its frames can be given back: a few times, as others may go on writing.
+    /// Writes back what is unclean, so that its frames can be given back: a few times, as others may go on writing. Once
+    /// it says so even if nothing is unclean, as that may have changed since the caller came upon it.
     pub(crate) fn clean_some(&self, turns: &mut u32) -> bool {
         *turns += 1;
-        *turns <= CLEAN_TURNS && self.clean_all()
+        *turns <= CLEAN_TURNS && (self.clean_all() || *turns == 1)
     }
 
     /// Groups made before see it here; those made later read the budget under the table's lock.

@@ -1,12 +1,15 @@
-//! One scenario of opening, reading and closing, in which call 1 to the backend fails, then call 2, and so on until
-//! the call that was to fail is never made; each in every way, once and for ever.
+//! Two scenarios, of opening, reading and closing, and of making, writing, syncing and cutting off, in which call 1 to the
+//! backend fails, then call 2, and so on until the call that was to fail is never made; each in every way, once and for
+//! ever.
 #![cfg(not(pagefold_loom))]
 
 mod support;
 
-use pagefold::io::{Fault, FaultyBackend, Schedule};
-use pagefold::{Advice, Error};
-use support::{disk, manager, read};
+use std::time::{Duration, Instant};
+
+use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk};
+use pagefold::{Advice, Error, File};
+use support::{assert_same, bytes_on, disk, eventually, manager, read, version};
 
 const FILE_LEN: u64 = 90 * 4096 + 77;
 
@@ -46,8 +49,171 @@ fn scenario(schedule: Schedule) -> u64 {
     calls
 }
 
+/// What is done to a file, each with the version of the bytes that it leaves.
+#[derive(Clone, Copy)]
+enum Step {
+    Write(u64, usize),
+    Change(u64),
+    SetLen(u64),
+    Sync,
+    SyncRange(u64, u64),
+    /// So that it has to be read again.
+    Forget,
+}
+
+const STEPS: [Step; 16] = [
+    Step::Write(0, 10 * 4096),
+    Step::Write(5000, 100),
+    Step::Sync,
+    Step::Forget,
+    Step::Write(3 * 4096 + 7, 5000),
+    Step::SyncRange(0, 4 * 4096),
+    Step::SetLen(5 * 4096 + 100),
+    Step::Write(8 * 4096 + 50, 9000),
+    Step::Change(2),
+    Step::Sync,
+    Step::SetLen(30 * 4096),
+    Step::Write(20 * 4096, 4096),
+    Step::SetLen(20 * 4096 + 2000),
+    Step::Forget,
+    Step::Change(20),
+    Step::Sync,
+];
+
+impl Step {
+    fn take(self, file: &File, number: u64) -> Result<(), Error> {
+        match self {
+            Self::Write(offset, len) => file.write_at(&version(number, offset, len), offset),
+            Self::Change(page) => {
+                let mut guard = file.page_mut(page)?;
+                let len = guard.len() / 2;
+                guard[..len].copy_from_slice(&version(number, page * 4096, len));
+                Ok(())
+            }
+            Self::SetLen(len) => file.set_len(len),
+            Self::Sync => file.sync(),
+            Self::SyncRange(from, to) => file.sync_range(from..to),
+            Self::Forget => file.advise(Advice::DontNeed, 0..u64::MAX),
+        }
+    }
+
+    /// What the file may be afterwards: done last; before that, done in part.
+    fn outcomes(self, before: &[u8], number: u64) -> Vec<Vec<u8>> {
+        let put = |offset: u64, len: usize| {
+            let (mut after, offset) = (before.to_vec(), offset as usize);
+            after.resize(after.len().max(if len > 0 { offset + len } else { 0 }), 0);
+            after[offset..offset + len].copy_from_slice(&version(number, offset as u64, len));
+            after
+        };
+        match self {
+            Self::Write(offset, len) => {
+                let first_end = (4096 - offset % 4096) as usize;
+                let parts = (first_end..len).step_by(4096).chain([len]);
+                std::iter::once(before.to_vec()).chain(parts.map(|part| put(offset, part))).collect()
+            }
+            Self::Change(page) => {
+                let len = (before.len() - page as usize * 4096).min(4096) / 2;
+                vec![before.to_vec(), put(page * 4096, len)]
+            }
+            Self::SetLen(len) => {
+                let mut after = before.to_vec();
+                after.resize(len as usize, 0);
+                vec![before.to_vec(), after]
+            }
+            Self::Sync | Self::SyncRange(..) | Self::Forget => vec![before.to_vec()],
+        }
+    }
+}
+
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Who syncs until all is well, without faults. Says how often it wasn't.
+fn sync_in_peace(file: &File) -> usize {
+    (0..4).take_while(|_| file.sync().is_err()).count()
+}
+
+fn writing_scenario(schedule: Schedule) -> u64 {
+    let disk = disk(1, FILE_LEN);
+    let faulty = FaultyBackend::new(disk.clone(), schedule);
+    let mm = manager(48, faulty.clone());
+    let group = mm.group("a").max(40 * 4096).build().unwrap();
+    let start = Instant::now();
+    let mut expected = Vec::new();
+    let opened = group.open_options().write(true).create(true).open("new").and_then(|file| {
+        let other = group.open_options().write(true).open("new")?;
+        for (number, step) in STEPS.into_iter().enumerate() {
+            let mut outcomes = step.outcomes(&expected, number as u64);
+            match step.take(&file, number as u64) {
+                Ok(()) => expected = outcomes.pop().unwrap(),
+                Err(error) => {
+                    assert!(matches!(error, Error::ReadFailed { .. } | Error::WriteFailed { .. }), "{error}");
+                    assert!(faulty.fired_total() > 0 && error.to_string().contains("new"), "{error}");
+                    let told = usize::from(matches!(step, Step::Sync | Step::SyncRange(..)));
+                    let calls = faulty.calls();
+                    faulty.set_schedule(Schedule::Never);
+                    let found = contents(&file);
+                    expected = outcomes.into_iter().find(|it| *it == found).expect("as before, or done in part");
+                    check_the_rest(&disk, &file, &other, &expected, told);
+                    return Ok(calls);
+                }
+            }
+            if matches!(step, Step::Sync) {
+                assert_same(&bytes_on(&disk, "new"), &expected, "synced");
+            }
+        }
+        drop(other);
+        let closed = file.close();
+        let calls = faulty.calls();
+        if closed.is_ok() {
+            assert_same(&bytes_on(&disk, "new"), &expected, "closed");
+        }
+        Ok(calls)
+    });
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    let calls = opened.unwrap_or_else(|error| {
+        assert!(matches!(error, Error::OpenFailed { .. }), "{error}");
+        faulty.calls()
+    });
+    faulty.set_schedule(Schedule::Never);
+    eventually("pages are left", || group.charged() == 0);
+    // And from the beginning.
+    let file = group.open_options().write(true).create(true).truncate(true).open("new").unwrap();
+    let mut expected = Vec::new();
+    for (number, step) in STEPS.into_iter().enumerate() {
+        expected = step.outcomes(&expected, number as u64).pop().unwrap();
+        step.take(&file, number as u64).expect("a fault that is over is over");
+    }
+    file.close().unwrap();
+    assert_same(&bytes_on(&disk, "new"), &expected, "a fault that is over is over");
+    calls
+}
+
+/// After a fault is over: all gets to the disk, and each handle hears of what couldn't be written once.
+fn check_the_rest(disk: &SimulatedDisk, file: &File, other: &File, expected: &[u8], told: usize) {
+    let failures = file.stats().write_errors;
+    let by_first = sync_in_peace(file);
+    assert!(by_first + told <= usize::from(failures > 0), "{by_first} times told, {told} before, of {failures}");
+    assert_same(&bytes_on(disk, "new"), expected, "synced after all");
+    assert_eq!(sync_in_peace(other), usize::from(failures > 0), "the other handle, of {failures}");
+    assert_eq!((sync_in_peace(other), file.stats().unclean_bytes), (0, 0));
+    assert_same(&bytes_on(disk, "new"), expected, "synced after all");
+}
+
 #[test]
-fn any_call_may_fail_in_any_way() {
+fn any_call_of_a_reader_may_fail_in_any_way() {
+    sweep(scenario);
+}
+
+#[test]
+fn any_call_of_a_writer_may_fail_in_any_way() {
+    sweep(writing_scenario);
+}
+
+fn sweep(scenario: fn(Schedule) -> u64) {
     let clean = scenario(Schedule::Never);
     let faults = [
         Fault::Errno(5),
@@ -66,8 +232,8 @@ fn any_call_may_fail_in_any_way() {
         for schedule in [|n, fault| Schedule::Once(n, fault), |n, fault| Schedule::From(n, fault)] {
             let mut call = 1;
             while scenario(schedule(call, fault)) >= call {
-                // Every call of the opening, then further apart.
-                call += if call < 20 { 1 } else { 7 };
+                // Every call of the opening and of short scenarios, then further apart.
+                call += if call < 20 || clean < 100 { 1 } else { 7 };
                 runs += 1;
             }
             assert!(call <= clean + 100, "retries without end");

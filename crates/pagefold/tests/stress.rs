@@ -3,11 +3,11 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::io::{Fault, FaultyBackend, Schedule};
-use pagefold::{Advice, Error};
+use pagefold::{Advice, Error, Pagefold};
 use support::{check, disk, manager, read};
 use sync::random::Random;
 
@@ -61,5 +61,114 @@ fn everything_at_once() {
     for group in &groups {
         assert_eq!(group.charged(), 0);
         assert!(group.stats().evictions > 0);
+    }
+}
+
+const PAGES: u64 = 600;
+
+/// A page's bytes: one word again and again, which says whose it is and which version.
+fn stamp(page: u64, version: u64) -> u64 {
+    page << 40 | version << 8 | 0x5a
+}
+
+/// Fails unless the page is as one writer left it, as a whole, perhaps cut off and grown with zeros since.
+fn check_stamps(page: u64, bytes: &[u8]) {
+    let words: Vec<_> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    let Some(&first) = words.first().filter(|&&first| first != 0) else {
+        assert!(words.iter().all(|&word| word == 0), "page {page} has more behind zeros");
+        return;
+    };
+    assert!(first >> 40 == page && first & 0xff == 0x5a, "page {page}: foreign bytes, {first:#x}");
+    let end = words.iter().position(|&word| word != first).unwrap_or(words.len());
+    assert!(words[end..].iter().all(|&word| word == 0), "page {page} is a mixture");
+}
+
+/// Threads that read, write, change in place, pin, sync, cut off, grow, forget, and change limits, on a real file.
+#[test]
+fn writers_and_everybody_else_at_once() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let path = directory.path().join("data");
+    let mm = Pagefold::builder().memory("1500KiB").build().unwrap();
+    let groups = [mm.group("a").max(200 * 4096).build().unwrap(), mm.group("b").build().unwrap()];
+    let open = |group: usize| groups[group].open_options().write(true).create(true).open(&path).unwrap();
+    let files = [open(0), open(1)];
+    let stop = AtomicBool::new(false);
+    let deadline = Duration::from_secs(if cfg!(pagefold_tsan) { 6 } else { 3 });
+    let work = |thread: u64| {
+        let mut random = Random::seeded(thread);
+        let file = &files[thread as usize % 2];
+        let mut version = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            let reach = if random.one_in(2) { PAGES } else { 40 };
+            let page = random.below(reach);
+            version += 1;
+            let word = stamp(page, version << 4 | thread);
+            let result = match (thread, random.below(16)) {
+                (0..3, 0..12) => file.write_at(&word.to_le_bytes().repeat(512), page * 4096),
+                (0..3, 12..14) => file.page_mut(page).map(|mut guard| {
+                    if guard.len().is_multiple_of(8) {
+                        check_stamps(page, &guard);
+                        let len = guard.len();
+                        guard.copy_from_slice(&word.to_le_bytes().repeat(len / 8));
+                    }
+                }),
+                (0..3, _) => file.advise(Advice::DontNeed, page * 4096..(page + 50) * 4096),
+                (3 | 4, 0..14) => {
+                    let mut bytes = vec![0; 4096];
+                    file.read_at(&mut bytes, page * 4096).map(|n| check_stamps(page, &bytes[..n]))
+                }
+                (3 | 4, _) => file.page(page).map(|pin| {
+                    let before = pin.to_vec();
+                    check_stamps(page, &before);
+                    std::thread::sleep(Duration::from_micros(random.below(300)));
+                    assert!(*pin == *before, "a pinned page has changed");
+                }),
+                (5, 0..10) => file.sync(),
+                (5, _) => file.sync_range(page * 4096..(page + 100) * 4096),
+                (6, _) => {
+                    std::thread::sleep(Duration::from_millis(random.below(20)));
+                    file.set_len(random.below(PAGES * 512) * 8)
+                }
+                (_, 0..8) => {
+                    std::thread::sleep(Duration::from_millis(2));
+                    groups[0].set_max((30 + random.below(200)) * 4096)
+                }
+                _ => {
+                    std::thread::sleep(Duration::from_millis(2));
+                    match mm.resize((150 + random.below(250)) * 4096 + (256 << 10)) {
+                        Err(Error::BudgetBusy { .. }) => Ok(()),
+                        result => result,
+                    }
+                }
+            };
+            match result {
+                Ok(()) | Err(Error::PastEnd { .. }) => {}
+                Err(Error::PageBusy { .. }) if thread == 6 => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "thread {thread} waited {:?}", start.elapsed());
+        }
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        (0..8).for_each(|thread| drop(scope.spawn(move || work(thread))));
+        std::thread::sleep(deadline);
+        stop.store(true, Ordering::Relaxed);
+    });
+    files[0].sync().unwrap();
+    let stats = mm.stats();
+    assert!(stats.groups.iter().all(|group| group.unclean_bytes == 0), "{stats}");
+    assert!(stats.files[0].unclean_bytes == 0 && stats.files[0].bytes_out > 0, "{stats}");
+    let mut bytes = vec![0; files[0].len() as usize];
+    files[1].read_exact_at(&mut bytes, 0).unwrap();
+    assert!(std::fs::read(&path).unwrap() == bytes, "the file isn't what its readers see");
+    bytes.chunks(4096).enumerate().for_each(|(page, bytes)| check_stamps(page as u64, bytes));
+    drop(files);
+    for group in &groups {
+        let start = Instant::now();
+        while group.charged() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(10), "pages are left");
+        }
     }
 }

@@ -176,7 +176,7 @@ impl World {
             return;
         }
         let at = self.random.below(self.open.len() as u64) as usize;
-        let Open { number, file, .. } = self.open.swap_remove(at);
+        let Open { number, file, writable, .. } = self.open.swap_remove(at);
         if self.open.iter().any(|open| open.number == number) {
             self.seen.closes_failed += u64::from(file.close().is_err());
             return;
@@ -190,7 +190,7 @@ impl World {
         eventually("a file outlived its handles", || {
             self.mm.stats().files.iter().all(|file| !file.path.ends_with(&name))
         });
-        if peaceful || result.is_ok() {
+        if peaceful || writable && result.is_ok() {
             self.is_on_disk(number);
             return;
         }

@@ -1,0 +1,122 @@
+//! A process that writes is killed; what its `sync` promised is in the file.
+//!
+//! The child is this test again, told by an environment variable. Beside the file it keeps a second one, the ledger,
+//! with two words a page: the version that it is about to write, and the one that a `sync` has promised. The ledger is
+//! written with plain writes, which outlive a process.
+#![cfg(not(pagefold_loom))]
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pagefold::Pagefold;
+use sync::random::Random;
+
+const PAGES: u64 = 400;
+const PAGE: u64 = 4096;
+const DIRECTORY: &str = "PAGEFOLD_KILL_IN";
+const SEED: &str = "PAGEFOLD_KILL_SEED";
+const ROUNDS: u64 = 30;
+
+/// Word `at` of version `number` of a page: says all three.
+fn word(page: u64, number: u64, at: u64) -> u64 {
+    page << 44 | number << 9 | at
+}
+
+fn page_bytes(page: u64, number: u64) -> Vec<u8> {
+    (0..PAGE / 8).flat_map(|at| word(page, number, at).to_le_bytes()).collect()
+}
+
+/// The ledger's words for a page: pending, promised.
+fn ledger_at(page: u64) -> u64 {
+    page * 16
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// The child: writes until it is killed.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn write_until_killed() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let seed = std::env::var(SEED).unwrap().parse().unwrap();
+    let directory = Path::new(&directory);
+    let mut random = Random::seeded(seed);
+    let ledger = OpenOptions::new().read(true).write(true).open(directory.join("ledger")).unwrap();
+    let mm = Pagefold::builder().memory("1MiB").build().unwrap();
+    let file = mm.group("a").build().unwrap().open_options().write(true).create(true).open(directory.join("data"));
+    let file = file.unwrap();
+    let mut bytes = vec![0; (PAGES * 16) as usize];
+    ledger.read_exact_at(&mut bytes, 0).unwrap();
+    let mut versions: Vec<u64> = words(&bytes).chunks_exact(2).map(|page| page[0]).collect();
+    let mut unsynced = Vec::new();
+    loop {
+        let page = random.below(PAGES);
+        let number = versions[page as usize] + 1;
+        versions[page as usize] = number;
+        ledger.write_all_at(&number.to_le_bytes(), ledger_at(page)).unwrap();
+        let new = page_bytes(page, number);
+        if random.one_in(8) && file.len() > page * PAGE + PAGE {
+            file.page_mut(page).unwrap().copy_from_slice(&new);
+        } else {
+            file.write_at(&new, page * PAGE).unwrap();
+        }
+        unsynced.push(page);
+        if random.one_in(60) {
+            file.sync().unwrap();
+            for page in unsynced.drain(..) {
+                ledger.write_all_at(&versions[page as usize].to_le_bytes(), ledger_at(page) + 8).unwrap();
+            }
+        }
+    }
+}
+
+/// Says how many pages have been promised, and how many have newer bytes than that.
+fn check(directory: &Path) -> (u64, u64) {
+    let ledger = words(&fs::read(directory.join("ledger")).unwrap());
+    let data = fs::read(directory.join("data")).unwrap_or_default();
+    let (mut promised_pages, mut newer_pages) = (0, 0);
+    for page in 0..PAGES {
+        let [pending, promised] = [0, 1].map(|which| ledger[page as usize * 2 + which]);
+        assert!(promised <= pending);
+        let start = data.len().min((page * PAGE) as usize);
+        let found = words(&data[start..data.len().min(start + PAGE as usize)]);
+        assert!(promised == 0 || found.len() as u64 == PAGE / 8, "page {page} is cut off");
+        for (at, &found) in found.iter().enumerate() {
+            let (its_page, number, its_at) = (found >> 44, found >> 9 & 0x7_ffff_ffff, found & 0x1ff);
+            let zero = found == 0 && promised == 0;
+            assert!(zero || (its_page, its_at) == (page, at as u64), "page {page}: a foreign word, {found:#x}");
+            assert!((promised..=pending).contains(&number), "page {page}: {number}, not {promised} to {pending}");
+        }
+        promised_pages += u64::from(promised > 0);
+        newer_pages += u64::from(found.first().is_some_and(|&first| first != word(page, promised, 0) && first > 0));
+    }
+    (promised_pages, newer_pages)
+}
+
+#[test]
+fn what_sync_promised_survives_being_killed() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    fs::write(directory.path().join("ledger"), vec![0; (PAGES * 16) as usize]).unwrap();
+    let mut random = Random::seeded(1);
+    let (mut promised, mut newer) = (0, 0);
+    let start = Instant::now();
+    for seed in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "write_until_killed", "--ignored", "--nocapture"]).stdout(Stdio::null());
+        child.env(DIRECTORY, directory.path()).env(SEED, seed.to_string());
+        let mut child = child.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(30 + random.below(120)));
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (now_promised, now_newer) = check(directory.path());
+        (promised, newer) = (now_promised, newer + now_newer);
+    }
+    println!("{ROUNDS} times killed in {:?}: {promised} pages promised, {newer} were newer", start.elapsed());
+    assert!(promised > PAGES / 4 && newer > 0, "it didn't get far");
+}

@@ -1,0 +1,194 @@
+//! Bytes that were written, and weren't there afterwards; and the like.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pagefold::io::{Call, IoError};
+use pagefold::{Error, File, Pagefold};
+use sync::random::Random;
+
+use crate::hooked::{Gate, MOMENT, PATIENCE};
+use crate::support::{assert_same, bytes_on, disk, manager, version};
+use crate::watched::Watched;
+
+fn open(mm: &Pagefold) -> File {
+    mm.group("a").build().unwrap().open_options().write(true).create(true).open("f0").unwrap()
+}
+
+/// A write past the end made its page dirty, then the length grew. Write-back that came in between wrote the page as far
+/// as the old length, and took it for clean.
+#[test]
+fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
+    let disk = disk(0, 0);
+    let mm = manager(2_000, disk.clone());
+    let file = open(&mm);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let syncs = || {
+            while !stop.load(Ordering::Relaxed) {
+                file.sync().unwrap();
+            }
+        };
+        scope.spawn(syncs);
+        let mut random = Random::seeded(1);
+        let mut expected = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(600) {
+            let new = version(1, expected.len() as u64, 3_000 + random.below(6_000) as usize);
+            file.write_at(&new, expected.len() as u64).unwrap();
+            expected.extend(new);
+            if expected.len() > 4 << 20 {
+                file.sync().unwrap();
+                assert_same(&bytes_on(&disk, "f0"), &expected, "appended");
+                file.set_len(0).unwrap();
+                expected.clear();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        file.sync().unwrap();
+        assert_same(&bytes_on(&disk, "f0"), &expected, "appended");
+    });
+}
+
+/// Two threads synced by the same handle, and what they waited for failed. One was told; the other, since the handle
+/// had been told, got `Ok`.
+#[test]
+fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
+    let disk = disk(1, 8192);
+    let gate = Arc::new(Gate::default());
+    let syncs = AtomicU64::new(0);
+    let held = Arc::clone(&gate);
+    let mm = manager(
+        64,
+        Watched::new(&disk, move |call| {
+            match (call, if call == Call::Sync { syncs.fetch_add(1, Ordering::SeqCst) } else { 9 }) {
+                (Call::Sync, 0) => held.pass(),
+                (Call::Sync, 1) => return Err(IoError::IO),
+                _ => {}
+            }
+            Ok(())
+        }),
+    );
+    let file = open(&mm);
+    let first = file.clone();
+    let first = std::thread::spawn(move || first.sync());
+    gate.wait_for_somebody();
+    file.write_at(&[1; 4096], 0).unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let file = file.clone();
+            std::thread::spawn(move || file.sync())
+        })
+        .collect();
+    std::thread::sleep(MOMENT);
+    gate.open();
+    first.join().unwrap().unwrap();
+    for thread in waiting {
+        let result = thread.join().unwrap();
+        assert!(matches!(result, Err(Error::WriteFailed { .. })), "{result:?}");
+    }
+    file.sync().unwrap();
+}
+
+/// A read past the end asks how long the file is. One that did so while the file was being cut off took over the old
+/// length, after `set_len` had lowered it and before the disk had: the file stayed long, with zeros, for good.
+#[test]
+fn a_read_past_the_end_does_not_undo_a_cut() {
+    let disk = disk(1, 10 * 4096);
+    let reader = Arc::new(OnceLock::<File>::new());
+    let reads = Arc::clone(&reader);
+    let mm = manager(
+        64,
+        Watched::new(&disk, move |call| {
+            if let (Call::SetLen, Some(file)) = (call, reads.get()) {
+                assert!(file.read_at(&mut [0; 10], 9 * 4096).is_ok());
+            }
+            Ok(())
+        }),
+    );
+    let file = open(&mm);
+    reader.set(file.clone()).unwrap();
+    file.set_len(5000).unwrap();
+    assert_eq!(file.len(), 5000);
+    file.write_at(&[1; 10], 8 * 4096).unwrap();
+    file.sync().unwrap();
+    let mut expected = vec![0; 8 * 4096];
+    expected[..5000].copy_from_slice(&bytes_on(&disk, "f0")[..5000]);
+    expected.extend([1; 10]);
+    assert_same(&bytes_on(&disk, "f0"), &expected, "cut off and grown");
+}
+
+/// The file was cut off, and then the page at its new end turned out to be pinned: an error, but the file was cut, and
+/// the page's tail was there again when the file grew.
+#[test]
+fn a_file_is_not_cut_within_a_pinned_page() {
+    let disk = disk(1, 10 * 4096);
+    let mm = manager(64, disk.clone());
+    let file = open(&mm);
+    let pin = file.page(1).unwrap();
+    let start = Instant::now();
+    assert!(matches!(file.set_len(5000), Err(Error::PageBusy { page: 1, .. })));
+    assert!(start.elapsed() < Duration::from_secs(2), "it was clear at once");
+    assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (10 * 4096, 10 * 4096));
+    drop(pin);
+    file.set_len(5000).unwrap();
+    file.set_len(8192).unwrap();
+    let mut tail = [9; 8192 - 5000];
+    file.read_exact_at(&mut tail, 5000).unwrap();
+    assert!(tail.iter().all(|&byte| byte == 0));
+}
+
+/// All pages but a few were pinned, and those few unclean, too few for the flusher to care: whoever wanted a page waited
+/// for seconds and was refused.
+#[test]
+fn few_unclean_pages_give_way_to_who_needs_a_frame() {
+    let mm = manager(256, disk(1, 1 << 20));
+    let group = mm.group("a").max(16 * 4096).build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let _pins: Vec<_> = (0..14).map(|page| file.page(page).unwrap()).collect();
+    file.write_at(&[1; 2 * 4096], 20 * 4096).unwrap();
+    let start = Instant::now();
+    file.read_at(&mut [0; 10], 30 * 4096).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// Another process cut the file off between two looks at its length, and then was believed to have more than it had: a
+/// write beyond the new end waited for a page to be read that nobody could find.
+#[test]
+fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
+    let disk = disk(1, 10 * 4096);
+    let looks = AtomicU64::new(0);
+    let cut = disk.clone();
+    let mm = manager(
+        64,
+        Watched::new(&disk, move |call| {
+            // The first look is at the opening.
+            if call == Call::Len && looks.fetch_add(1, Ordering::SeqCst) == 2 {
+                cut.truncate("f0", 5 * 4096)?;
+            }
+            Ok(())
+        }),
+    );
+    let file = open(&mm);
+    assert_eq!(file.read_at(&mut [0; 10], 10 * 4096).unwrap(), 0);
+    assert_eq!(file.len(), 5 * 4096);
+    let (answer, answered) = channel();
+    let writes = file.clone();
+    std::thread::spawn(move || answer.send(writes.write_at(&[1; 10], 7 * 4096 + 5)));
+    answered.recv_timeout(PATIENCE).expect("it goes round for ever").unwrap();
+    file.sync().unwrap();
+    assert_eq!(bytes_on(&disk, "f0").len(), 7 * 4096 + 15);
+}
+
+/// The limit was lowered, and what was beyond it couldn't go because its file didn't have it yet.
+#[test]
+fn a_lowered_limit_has_unclean_pages_written() {
+    let mm = manager(256, disk(1, 1 << 20));
+    let group = mm.group("a").max(100 * 4096).build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    file.write_at(&[1; 40 * 4096], 0).unwrap();
+    group.set_max(8 * 4096).unwrap();
+    assert!(group.charged() <= 8 * 4096, "{}", group.charged());
+}
