@@ -198,8 +198,8 @@ const BACKENDS: &str = "How pages are read and written
 posix: by the thread that misses or writes back, past the kernel's page cache where the file system allows it. pool[:THREADS]: the \
 same, by at most so many threads of their own (default 4). direct: past the kernel's page cache, or not at all. \
 buffered: through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk that \
-exists in memory only, with a clock of its own, and room for so much that is written (default: no limit); after the \
-last sync its power is cut.";
+exists in memory only, with a clock of its own, and room for the file to grow by so much (default: no limit). Its power \
+is cut before the comparison at the end.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -80,6 +80,8 @@ struct Written {
     stamps: Stamps,
     thread: u16,
     mixed: Arc<MixedCells>,
+    /// What the kernel says that the file held may have been written since.
+    before_is_sure: bool,
 }
 
 /// What a range that was read holds.
@@ -99,7 +101,8 @@ impl Checker {
 
     /// For thread number `thread` of a run that writes.
     pub(crate) fn with_writes(before: Before, stamps: Stamps, thread: u16, mixed: Arc<MixedCells>) -> Self {
-        Self { before, written: Some(Written { stamps, thread, mixed }), expected: Vec::new() }
+        let before_is_sure = matches!(before, Before::Made { .. });
+        Self { before, written: Some(Written { stamps, thread, mixed, before_is_sure }), expected: Vec::new() }
     }
 
     /// Looks at what was read from `offset` on by the thread that wrote `log`.
@@ -142,7 +145,7 @@ impl Written {
         }
         let len = read.len() / CELL as usize * CELL as usize;
         let (read, before) = (&read[..len], &before[..len]);
-        if read == before {
+        if self.before_is_sure && read == before {
             return (Some(Found::Before), len as u64);
         }
         let (cell, cell_before) = (&read[..CELL as usize], &before[..CELL as usize]);

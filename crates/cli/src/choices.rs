@@ -59,7 +59,7 @@ pub(crate) enum BackendChoice {
     },
     Direct,
     Buffered,
-    /// With room for so many bytes that are written.
+    /// With room for the file to grow by so many bytes.
     Simulated {
         capacity: Option<u64>,
     },

@@ -2,7 +2,8 @@
 //! what the threads wrote last.
 //!
 //! Each thread knows its own last write to every byte. If several wrote one, it has to be that of a last write which no
-//! other began after: `a` can't be there if it had returned before `b` began.
+//! other began after: `a` can't be there if it had returned before `b` began. Of two that overlapped in time either may
+//! have come last, and in one page this one and in the next that: a write is at one moment page by page.
 
 use std::fs::File;
 use std::ops::Range;
@@ -70,6 +71,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) logs: &'a [WriteLog],
     /// The file's length.
     pub(crate) len: u64,
+    /// Bytes in a page.
+    pub(crate) page_bytes: u64,
 }
 
 impl Expected<'_> {
@@ -100,7 +103,7 @@ impl Expected<'_> {
                     anyhow!("it ends at {}, and should have {} bytes", chunk.start + got as u64, self.len).into()
                 );
             }
-            for range in cut(chunk.clone(), &pieces) {
+            for range in cut(chunk.clone(), &pieces, self.page_bytes) {
                 let found = &found[(range.start - chunk.start) as usize..(range.end - chunk.start) as usize];
                 compared += self.compare_piece(range, found, &mut expected[..found.len()])?;
             }
@@ -158,10 +161,12 @@ impl Expected<'_> {
     }
 }
 
-/// Cuts a range where pieces begin and end.
-fn cut(range: Range<u64>, pieces: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
+/// Cuts a range where pieces begin and end, and pages.
+fn cut(range: Range<u64>, pieces: &[Range<u64>], page_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let mut ends: Vec<u64> = pieces.iter().flat_map(|piece| [piece.start, piece.end]).collect();
     ends.extend([range.start, range.end]);
+    let pages = range.start / page_bytes + 1..range.end.div_ceil(page_bytes);
+    ends.extend(pages.map(|page| page * page_bytes));
     ends.sort_unstable();
     ends.dedup();
     let starts = ends.clone();
@@ -196,7 +201,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&bytes, 0).unwrap();
         let before = Some(Before::Made { content, len: LEN });
-        let expected = Expected { before, stamps, logs: &logs, len: LEN };
+        let expected = Expected { before, stamps, logs: &logs, len: LEN, page_bytes: 4096 };
         expected.compare(&Source::System(file), |_| {}).map_err(|failure| failure.to_string())
     }
 
@@ -212,6 +217,8 @@ mod tests {
         let (a, b) = (write(0, 10, 30), write(1, 20, 40));
         assert_eq!(compare(&[(0..4096, a, true), (0..4096, b, true)]), Ok(LEN));
         assert_eq!(compare(&[(0..4096, b, true), (0..4096, a, true)]), Ok(LEN));
+        // In the first page this one, in the second that.
+        assert_eq!(compare(&[(0..8192, b, true), (0..8192, a, true), (4096..8192, b, false)]), Ok(LEN));
         let error = compare(&[(0..4096, write(1, 40, 50), true), (0..4096, a, true)]).unwrap_err();
         assert!(
             error.starts_with("byte 0 holds what thread 1 wrote") && error.contains("instead of what thread 2"),
@@ -229,7 +236,7 @@ mod tests {
     fn the_length_counts() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10).unwrap();
-        let expected = Expected { before: None, stamps: Stamps::new(5), logs: &[], len: 11 };
+        let expected = Expected { before: None, stamps: Stamps::new(5), logs: &[], len: 11, page_bytes: 4096 };
         let error = expected.compare(&Source::System(file), |_| {}).unwrap_err();
         assert_eq!(error.to_string(), "it has 10 bytes, and should have 11");
     }

@@ -203,7 +203,8 @@ impl Setup<'_> {
         let before = target.content().map(|content| Before::Made { content, len: target.size() });
         let len = logs.iter().map(WriteLog::end).fold(target.len(), u64::max);
         let bar = live::bytes_bar(self.quiet, len, "comparing the file");
-        let compared = Expected { before, stamps, logs, len }.compare(&source, |bytes| bar.set_position(bytes));
+        let compared = Expected { before, stamps, logs, len, page_bytes: self.page_bytes }
+            .compare(&source, |bytes| bar.set_position(bytes));
         bar.finish_and_clear();
         compared.map_err(|failure| match failure {
             Failure::Failed(error) => error.context(format!("{} after the run", target.path().display())).into(),

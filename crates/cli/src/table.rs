@@ -203,7 +203,7 @@ fn write_back(back: &WriteBack, workload: &Workload) -> Vec<String> {
         units::bytes(back.bytes_out),
         units::plural(back.requests, "request"),
         units::bytes(back.end_bytes.saturating_sub(back.unwritten_bytes)),
-        units::seconds(end),
+        units::nanoseconds(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)),
     )];
     if back.errors > 0 {
         notes.push(format!("Write-back failed {}.", units::plural(back.errors, "time")));
