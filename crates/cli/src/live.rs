@@ -154,14 +154,14 @@ impl Live {
         let per_page =
             rates.requests_per_page.map_or_else(String::new, |requests| format!(" ({requests:.2} requests a page)"));
         format!(
-            "{}/s, {} writes/s, worst {}, hits {}, unclean {}, in {}/s, out {}/s{per_page}",
+            "{}/s, {} writes/s, worst {}, unclean {}, out {}/s{per_page}, in {}/s, hits {}",
             units::count(rates.ops_per_s),
             units::count(rates.writes_per_s),
             units::nanoseconds(rates.worst_write_ns),
-            units::percent(rates.hit_rate),
             units::bytes(stats.files.iter().map(|file| file.unclean_bytes).sum()),
-            units::bytes(rates.bytes_in_per_s as u64),
             units::bytes(rates.bytes_out_per_s as u64),
+            units::bytes(rates.bytes_in_per_s as u64),
+            units::percent(rates.hit_rate),
         )
     }
 
