@@ -1,28 +1,51 @@
-//! The reads of one thread, one after the other, from a trace or a generator.
+//! The operations of one thread, one after the other, from a trace or a generator.
 
 use sync::Arc;
 
+use sync::random::Random;
+
 use crate::generate::Generator;
 use crate::trace::Request;
+use crate::trace_line::Op;
 
-/// One read to be done.
+/// One operation to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
+    /// What is to be done.
+    pub(crate) op: Op,
     /// First byte.
     pub(crate) offset: u64,
-    /// Number of bytes, which may reach past the end of the file.
+    /// Number of bytes, which may reach past the end of the file. None stands for the whole file if it is to be synced.
     pub(crate) len: u64,
     /// Number of the group.
     pub(crate) group: usize,
 }
 
-/// Where a thread's reads come from. Clones start where the original is.
+/// Where a thread's operations come from. Clones start where the original is.
 #[derive(Clone, Debug)]
 pub(crate) enum Accesses {
     /// For ever, for each group in turn.
-    Generated { generators: Vec<(usize, Generator)>, turn: usize, read_bytes: u64, file_bytes: u64 },
+    Generated { generators: Vec<(usize, Generator)>, turn: usize, mix: Mix, op_bytes: u64, file_bytes: u64 },
     /// Until the trace ends, or over and over.
     Trace { requests: Arc<Vec<Request>>, at: usize, looped: bool, groups: TraceGroups },
+}
+
+/// How many of the generated operations are reads; the others are writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    reads_percent: u64,
+    random: Random,
+}
+
+impl Mix {
+    /// So many of a hundred, on average.
+    pub(crate) fn new(reads_percent: u64, seed: u64) -> Self {
+        Self { reads_percent, random: Random::seeded(seed) }
+    }
+
+    fn next(&mut self) -> Op {
+        if self.random.below(100) < self.reads_percent { Op::Read } else { Op::Write }
+    }
 }
 
 /// Which group a request of a trace is for.
@@ -35,24 +58,24 @@ pub(crate) enum TraceGroups {
 }
 
 impl Accesses {
-    /// Reads from generators, one for each group that the thread serves.
-    pub(crate) fn generated(generators: Vec<(usize, Generator)>, read_bytes: u64, file_bytes: u64) -> Self {
-        Self::Generated { generators, turn: 0, read_bytes, file_bytes }
+    /// Operations from generators, one for each group that the thread serves.
+    pub(crate) fn generated(generators: Vec<(usize, Generator)>, mix: Mix, op_bytes: u64, file_bytes: u64) -> Self {
+        Self::Generated { generators, turn: 0, mix, op_bytes, file_bytes }
     }
 
-    /// Reads from a trace.
+    /// Operations from a trace.
     pub(crate) fn trace(requests: Vec<Request>, looped: bool, groups: TraceGroups) -> Self {
         Self::Trace { requests: Arc::new(requests), at: 0, looped, groups }
     }
 
-    /// The next read; `None` when the trace has ended.
+    /// The next one; `None` when the trace has ended.
     pub(crate) fn next(&mut self) -> Option<Access> {
         match self {
-            Self::Generated { generators, turn, read_bytes, file_bytes } => {
+            Self::Generated { generators, turn, mix, op_bytes, file_bytes } => {
                 let (group, generator) = take_turn(generators, turn)?;
-                let offset = generator.next().checked_mul(*read_bytes)?;
-                let len = (*read_bytes).min(file_bytes.saturating_sub(offset));
-                Some(Access { offset, len, group: *group })
+                let offset = generator.next().checked_mul(*op_bytes)?;
+                let len = (*op_bytes).min(file_bytes.saturating_sub(offset));
+                Some(Access { op: mix.next(), offset, len, group: *group })
             }
             Self::Trace { requests, at, looped, groups } => {
                 if *at == requests.len() && *looped {
@@ -64,7 +87,7 @@ impl Accesses {
                     TraceGroups::Named(table) => *table.get(request.group())?,
                     TraceGroups::InTurn { groups, turn } => *take_turn(groups, turn)?,
                 };
-                Some(Access { offset: request.offset(), len: request.len(), group })
+                Some(Access { op: request.op(), offset: request.offset(), len: request.len(), group })
             }
         }
     }
@@ -86,9 +109,19 @@ mod tests {
     fn the_last_read_of_a_file_is_as_long_as_the_rest() {
         let stream = Stream { seed: 1, group: 0, thread: 0, threads: 1 };
         let generator = Generator::new(Pattern::Seq, 3, stream);
-        let mut accesses = Accesses::generated(vec![(5, generator)], 100, 250);
+        let mut accesses = Accesses::generated(vec![(5, generator)], Mix::new(100, 1), 100, 250);
         let next: Vec<_> = (0..4).map(|_| accesses.next().unwrap()).map(|a| (a.offset, a.len, a.group)).collect();
         assert_eq!(next, [(0, 100, 5), (100, 100, 5), (200, 50, 5), (0, 100, 5)]);
+    }
+
+    #[test]
+    fn the_mix_is_what_was_asked_for() {
+        let reads = |percent| {
+            let mut mix = Mix::new(percent, 7);
+            (0..10_000).filter(|_| mix.next() == Op::Read).count()
+        };
+        assert_eq!((reads(100), reads(0)), (10_000, 0));
+        assert!((7_800..8_200).contains(&reads(80)), "{}", reads(80));
     }
 
     #[test]

@@ -9,9 +9,9 @@ use clap_complete::Shell;
 use crate::choices::{BackendChoice, Groups};
 use crate::generate::Pattern;
 use crate::trace_line::Format;
-use crate::units::{parse_count, parse_duration, parse_positive_size, parse_seed, parse_threads};
+use crate::units::{parse_count, parse_duration, parse_percent, parse_positive_size, parse_seed, parse_threads};
 
-/// Files larger than memory, read through a page cache with a real budget, for many tenants at once.
+/// Files larger than memory, read and written through a page cache with a real budget, for many tenants at once.
 #[derive(Debug, Parser)]
 #[command(name = "pagefold", version, max_term_width = 100, arg_required_else_help = true, propagate_version = true)]
 pub(crate) struct Cli {
@@ -40,14 +40,15 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples and more on each option.")]
 pub(crate) struct ReplayArgs {
-    /// File to read; a temporary one with checkable content if not given
+    /// File to use; a temporary one with checkable content if not given. Written to only with --allow-writes
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
     /// Trace to replay; `-` for standard input
     ///
-    /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, offset and length are in
-    /// bytes, group and thread are any names. With a header the columns may come in any order, among others. Or a
+    /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, w or write, or sync, fsync,
+    /// flush; offset and length are in bytes, group and thread are any names. A write past the end makes the file longer.
+    /// A sync without offset and length is of the whole file. With a header the columns may come in any order, among others. Or a
     /// block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Empty
     /// lines and lines that begin with `#` are skipped. Each group named in the trace becomes a group, each thread a
     /// thread; a trace that names no threads is replayed by one, in order, or dealt to --threads.
@@ -63,7 +64,7 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) block_size: Option<u64>,
 
-    /// Leave writes out of the trace; without this they are an error
+    /// Leave the trace's writes and syncs out
     #[arg(long, requires = "trace", help_heading = "Accesses")]
     pub(crate) skip_writes: bool,
 
@@ -80,11 +81,26 @@ pub(crate) struct ReplayArgs {
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     pub(crate) generate: Vec<Pattern>,
 
-    /// Length of each generated read
+    /// Length of each generated read or write
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) read_size: u64,
+
+    /// How many of a hundred generated accesses are reads; the others are writes
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "100")]
+    #[arg(conflicts_with = "trace", help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) reads: u64,
+
+    /// Sync the file each time that so much time has passed [default: only at the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Accesses")]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) sync_every: Option<Duration>,
+
+    /// Permit FILE to be written to: what it holds is lost
+    #[arg(long, help_heading = "Accesses")]
+    pub(crate) allow_writes: bool,
 
     /// Size of the temporary file, or the part of FILE to use
     ///
@@ -134,7 +150,7 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) page_size: u64,
 
-    /// How pages are read: posix, pool[:THREADS], direct, buffered, simulated
+    /// How pages are read and written: posix, pool[:THREADS], direct, buffered, simulated[:CAPACITY]
     #[arg(long, value_name = "BACKEND", default_value = "posix", help_heading = "Memory", long_help = BACKENDS)]
     pub(crate) backend: BackendChoice,
 
@@ -143,6 +159,11 @@ pub(crate) struct ReplayArgs {
     pub(crate) pretouch: bool,
 
     /// Compare every byte read with what the file holds [default for a temporary file]
+    ///
+    /// What is written says by whom, when and for which place. So each read can tell whether it got what was there before
+    /// the run, or what some thread wrote there, and nothing older than what the thread itself had written. At the end,
+    /// after a sync, the file is read once more, by the system alone, and compared with the last writes. This takes
+    /// memory besides the budget: some 60 bytes for each range written.
     #[arg(long, conflicts_with = "no_verify", help_heading = "Checks and output")]
     pub(crate) verify: bool,
 
@@ -172,12 +193,13 @@ pub(crate) struct ReplayArgs {
     pub(crate) quiet: bool,
 }
 
-const BACKENDS: &str = "How pages are read
+const BACKENDS: &str = "How pages are read and written
 
-posix: by the thread that misses, past the kernel's page cache where the file system allows it. pool[:THREADS]: the \
+posix: by the thread that misses or writes back, past the kernel's page cache where the file system allows it. pool[:THREADS]: the \
 same, by at most so many threads of their own (default 4). direct: past the kernel's page cache, or not at all. \
-buffered: through the kernel's page cache, and dropped there soon after. simulated: from a disk that exists in \
-memory only, with a clock of its own.";
+buffered: through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk that \
+exists in memory only, with a clock of its own, and room for the file to grow by so much (default: no limit). Its power \
+is cut before the comparison at the end.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -191,6 +213,10 @@ Examples:
       pagefold replay --trace oltp.lis --memory 32MiB,64MiB,128MiB,256MiB --plot curve.svg
   Does a scan in one group hurt another?
       pagefold replay --generate seq,zipf:0.99 --groups scan=64MiB,web=64MiB
+  Half of it writes, a sync each second, everything checked
+      pagefold replay --reads 50 --sync-every 1s
+  Random overwrites of a file of yours, WHICH LOSES WHAT IT HOLDS
+      pagefold replay scratch.bin --reads 0 --generate uniform --allow-writes --verify
   A compressed trace, the result as JSON
       zstdcat day.csv.zst | pagefold replay data.bin --trace - --json
 
@@ -198,12 +224,15 @@ Sizes are in bytes, or in KiB, MiB, GiB and TiB; K and KB, M and MB and so on me
 1 MiB). Times are in seconds, or in ms, s, m and h.
 
 In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are the time that a read \
-took, hit or miss. `in` is what came from the backend; a refault is the return of a page that was evicted. `peak` is \
+took, hit or miss, and in the table of writes, a write. `in` is what came from the backend; a refault is the return of a page that was evicted. `peak` is \
 the most memory that was charged at any moment; a page is charged to the group that loads it, and other groups that read \
 it hit. `CPU/op` of a group is the time of its threads, which \
-includes choosing and checking; that of the total is all of the process.
+includes choosing and checking; that of the total is all of the process. In the table of writes, `written` is what the \
+threads wrote into memory, `out` is what went to the backend in whole pages, and `unclean` what hadn't when the operations \
+ended; the sync at the end writes it.
 
-Ctrl-C stops the run, prints what was done so far and removes the temporary file; pressed again, it ends at once.
+Ctrl-C stops the run, writes back what was written, prints what was done so far and removes the temporary file; pressed \
+again, it ends at once, and says how much wasn't written.
 
 Exit code: 0 done; 1 a file, a trace or a check failed; 2 the command line makes no sense; 130 Ctrl-C (SIGINT), \
 143 SIGTERM, 129 SIGHUP.

@@ -27,8 +27,11 @@ pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder
             let pool = ThreadPool::new(Posix::default(), threads, queue).context("can't start the pool's threads")?;
             (builder.backend(pool), None)
         }
-        BackendChoice::Simulated => {
+        BackendChoice::Simulated { capacity } => {
             let disk = SimulatedDisk::default();
+            if let Some(bytes) = capacity {
+                disk.set_capacity(bytes);
+            }
             if let Some(content) = target.content() {
                 disk.add_with(target.path(), content.seed(), target.size(), Content::word);
             }

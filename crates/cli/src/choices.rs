@@ -54,10 +54,15 @@ impl FromStr for Groups {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendChoice {
     Posix,
-    Pool { threads: usize },
+    Pool {
+        threads: usize,
+    },
     Direct,
     Buffered,
-    Simulated,
+    /// With room for the file to grow by so many bytes.
+    Simulated {
+        capacity: Option<u64>,
+    },
 }
 
 impl BackendChoice {
@@ -69,21 +74,25 @@ impl FromStr for BackendChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, threads) = match text.split_once(':') {
-            Some((name, threads)) => (name, Some(threads)),
+        let (name, detail) = match text.split_once(':') {
+            Some((name, detail)) => (name, Some(detail)),
             None => (text, None),
         };
-        match (name, threads) {
+        match (name, detail) {
             ("posix", None) => Ok(Self::Posix),
             ("direct", None) => Ok(Self::Direct),
             ("buffered", None) => Ok(Self::Buffered),
-            ("simulated", None) => Ok(Self::Simulated),
+            ("simulated", None) => Ok(Self::Simulated { capacity: None }),
+            ("simulated", Some(capacity)) => {
+                let capacity = parse_positive_size(capacity).map_err(|error| format!("capacity: {error}"))?;
+                Ok(Self::Simulated { capacity: Some(capacity) })
+            }
             ("pool", None) => Ok(Self::Pool { threads: Self::POOL_THREADS_DEFAULT }),
             ("pool", Some(threads)) => match threads.parse() {
                 Ok(threads) if (1..=Self::POOL_THREADS_MAX).contains(&threads) => Ok(Self::Pool { threads }),
                 _ => Err(format!("`{threads}` isn't a number of threads from 1 to {}", Self::POOL_THREADS_MAX)),
             },
-            _ => Err("expected posix, pool[:THREADS], direct, buffered or simulated".to_owned()),
+            _ => Err("expected posix, pool[:THREADS], direct, buffered or simulated[:CAPACITY]".to_owned()),
         }
     }
 }
@@ -95,7 +104,8 @@ impl fmt::Display for BackendChoice {
             Self::Pool { threads } => write!(f, "pool:{threads}"),
             Self::Direct => f.write_str("direct"),
             Self::Buffered => f.write_str("buffered"),
-            Self::Simulated => f.write_str("simulated"),
+            Self::Simulated { capacity: None } => f.write_str("simulated"),
+            Self::Simulated { capacity: Some(bytes) } => write!(f, "simulated:{bytes}"),
         }
     }
 }
@@ -118,11 +128,11 @@ mod tests {
 
     #[test]
     fn backends_parse_and_print() {
-        for text in ["posix", "pool:3", "direct", "buffered", "simulated"] {
+        for text in ["posix", "pool:3", "direct", "buffered", "simulated", "simulated:4096"] {
             assert_eq!(text.parse::<BackendChoice>().unwrap().to_string(), text);
         }
         assert_eq!("pool".parse(), Ok(BackendChoice::Pool { threads: 4 }));
-        for bad in ["", "disk", "posix:1", "pool:", "pool:0", "pool:257", "pool:x"] {
+        for bad in ["", "disk", "posix:1", "pool:", "pool:0", "pool:257", "pool:x", "simulated:", "simulated:0"] {
             assert!(bad.parse::<BackendChoice>().is_err(), "{bad}");
         }
     }

@@ -5,18 +5,21 @@
 //! | `args`, `choices`, `units` | the command line |
 //! | `trace`, `trace_text`, `trace_line` | access traces |
 //! | `generate`, `zipf` | made-up accesses |
-//! | `content`, `temp_file`, `target` | the file that is read |
-//! | `plan`, `accesses` | which thread reads what, for which group |
-//! | `run`, `worker`, `backend`, `process`, `machine` | a run within one budget |
-//! | `report`, `table`, `plot`, `live` | what the user sees |
-//! | `failure`, `signals` | how it ends |
+//! | `content`, `temp_file`, `target` | the file that is read and written |
+//! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
+//! | `plan`, `accesses` | which thread reads and writes what, for which group |
+//! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
+//! | `tally`, `report`, `table`, `plot`, `live` | what the user sees |
+//! | `failure`, `explain`, `signals` | how it ends |
 #![forbid(unsafe_code)]
 
 mod accesses;
 mod args;
 mod backend;
+mod checker;
 mod choices;
 mod content;
+mod explain;
 mod failure;
 mod generate;
 mod live;
@@ -26,9 +29,14 @@ mod plot;
 mod process;
 mod replay;
 mod report;
+mod reread;
 mod run;
+mod shared;
 mod signals;
+mod stamp;
+mod syncer;
 mod table;
+mod tally;
 mod target;
 mod temp_file;
 mod trace;
@@ -36,6 +44,8 @@ mod trace_line;
 mod trace_text;
 mod units;
 mod worker;
+mod write_back;
+mod write_log;
 mod zipf;
 
 use std::io::Write;

@@ -1,11 +1,12 @@
-//! Who reads what: the groups with their limits, and the threads with their accesses.
+//! Who reads and writes what: the groups with their limits, and the threads with their accesses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sync::Arc;
+use sync::random::mix;
 
-use crate::accesses::{Accesses, TraceGroups};
+use crate::accesses::{Accesses, Mix, TraceGroups};
 use crate::args::ReplayArgs;
 use crate::choices::{GROUPS_MAX, Groups};
 use crate::failure::Failure;
@@ -31,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) time: Option<Duration>,
     /// How many operations a run has, if it isn't ended by time.
     pub(crate) ops: Option<u64>,
+    /// Some of the operations are writes.
+    pub(crate) writes: bool,
 }
 
 /// One tenant.
@@ -41,7 +44,7 @@ pub(crate) struct GroupPlan {
     limit: Option<u64>,
     /// What its threads make up, if they replay no trace.
     pub(crate) pattern: Option<Pattern>,
-    /// Threads that read for it.
+    /// Threads that work for it.
     threads: usize,
 }
 
@@ -59,6 +62,7 @@ impl Plan {
     /// Usage: options that contradict each other or the trace.
     pub(crate) fn new(args: &ReplayArgs, trace: Option<Trace>, size: u64) -> Result<Self, Failure> {
         let mut groups = groups(args, trace.as_ref())?;
+        let writes = trace.as_ref().map_or(args.reads < 100, |trace| trace.writes > 0);
         let (workers, ops) = match trace {
             Some(trace) => {
                 let ops = if args.looped { args.ops } else { Some(trace.requests) };
@@ -67,7 +71,7 @@ impl Plan {
             None => (generators(args, size, &mut groups), args.ops),
         };
         let time = args.time.or(if ops.is_none() { Some(TIME_DEFAULT) } else { None });
-        Ok(Self { groups, workers, time, ops })
+        Ok(Self { groups, workers, time, ops, writes })
     }
 
     /// The limit of a group within `budget` bytes.
@@ -155,7 +159,8 @@ fn generators(args: &ReplayArgs, size: u64, groups: &mut [GroupPlan]) -> Vec<Wor
             groups[group].pattern = Some(pattern);
             (group, Generator::new(pattern, places, Stream { seed: args.seed, group, thread, threads }))
         });
-        let accesses = Accesses::generated(generators.collect(), args.read_size, size);
+        let reads = Mix::new(args.reads, mix(args.seed ^ mix(thread as u64)));
+        let accesses = Accesses::generated(generators.collect(), reads, args.read_size, size);
         WorkerPlan { accesses, ops_max: args.ops.map(|ops| share(ops, thread, threads)) }
     };
     (0..threads).map(worker).collect()

@@ -38,20 +38,30 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let size = size(args, user_file.as_ref(), trace.as_ref())?;
     let (writes_skipped, trace_memory_bytes) =
         trace.as_ref().map_or((0, 0), |trace| (trace.writes_skipped, trace.memory_bytes()));
-    if let Some(trace) = trace.as_ref().filter(|trace| trace.first >= size) {
+    if let Some(trace) = &trace
+        && trace.writes == 0
+        && let Some(first) = trace.first.filter(|&first| first >= size)
+    {
         units::warn(&format!(
             "nothing can be read: all {} of the trace begin past the end of the file ({}); the first byte that is asked \
              for is {}",
             units::plural(trace.requests, "operation"),
             units::bytes(size),
-            trace.first,
+            first,
         ));
     }
+    check_permission(args, trace.as_ref())?;
     let plan = Plan::new(args, trace, size)?;
+    if args.sync_every.is_some() && !plan.writes {
+        return Err(Failure::usage("--sync-every has nothing to sync: the run only reads (--reads 80 makes it write)"));
+    }
     for &memory in &args.memory {
         run::check_sizes(&plan, memory, args.page_size)?;
     }
-    let target = user_file.map_or_else(|| make_target(args, size), Ok)?;
+    if let Some(target) = user_file.as_ref().filter(|_| plan.writes) {
+        target.check_writable()?;
+    }
+    let mut target = user_file.map_or_else(|| make_target(args, size), Ok)?;
     let verify = !args.no_verify && (args.verify || target.content().is_some());
     let workload = Workload {
         file: target.path().display().to_string(),
@@ -59,7 +69,10 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         size_bytes: size,
         trace: args.trace.as_ref().map(|path| path.display().to_string()),
         patterns: if args.trace.is_some() { vec![] } else { args.generate.iter().map(ToString::to_string).collect() },
-        read_bytes: args.trace.is_none().then_some(args.read_size),
+        op_bytes: args.trace.is_none().then_some(args.read_size),
+        reads_percent: args.trace.is_none().then_some(args.reads),
+        sync_every_s: args.sync_every.map(|every| every.as_secs_f64()),
+        writes: plan.writes,
         seed: args.seed,
         threads: plan.threads(),
         page_bytes: args.page_size,
@@ -70,14 +83,14 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     };
     let setup = Setup {
         plan: &plan,
-        target: &target,
+        sync_every: args.sync_every,
         backend: args.backend,
         page_bytes: args.page_size,
         pretouch: args.pretouch,
         verify,
         quiet: args.quiet,
     };
-    run_all(args, &setup, workload)
+    run_all(args, &setup, &mut target, workload)
 }
 
 /// What the parser of the command line can't see.
@@ -89,7 +102,7 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--plot draws a curve: give it two budgets or more, as in --memory 64MiB,128MiB"));
     }
     args.plot.as_deref().map_or(Ok(()), check_plot_name)?;
-    if args.backend == BackendChoice::Simulated && args.file.is_some() {
+    if matches!(args.backend, BackendChoice::Simulated { .. }) && args.file.is_some() {
         return Err(Failure::usage("--backend simulated has no files: leave FILE out"));
     }
     if args.generate.len() > 1 && args.groups.as_ref().is_some_and(|groups| group_count(groups) < args.generate.len()) {
@@ -103,6 +116,22 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
         try_to_write(path).with_context(|| format!("can't write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Fails if the user's file would be written to without permission.
+fn check_permission(args: &ReplayArgs, trace: Option<&Trace>) -> Result<(), Failure> {
+    let Some(file) = args.file.as_ref().filter(|_| !args.allow_writes) else { return Ok(()) };
+    let (what, instead) = match trace {
+        None if args.reads < 100 => (format!("--reads {} writes", args.reads), ""),
+        Some(Trace { first_write: Some(place), .. }) => {
+            (format!("the trace writes (first at {place})"), ", --skip-writes leaves the writes out")
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!(
+        "{what} to {}, which would lose what it holds: --allow-writes permits that{instead}",
+        file.display()
+    )))
 }
 
 /// Fails if a file can't be written, before work is done for it. Leaves what is there as it is, and makes nothing.
@@ -165,7 +194,7 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
     trace
 }
 
-/// Bytes of the file that may be read.
+/// Bytes of the file that may be used.
 fn size(args: &ReplayArgs, user_file: Option<&Target>, trace: Option<&Trace>) -> Result<u64, Failure> {
     if let Some(target) = user_file {
         return Ok(target.size());
@@ -180,7 +209,7 @@ fn size(args: &ReplayArgs, user_file: Option<&Target>, trace: Option<&Trace>) ->
 
 fn make_target(args: &ReplayArgs, size: u64) -> Result<Target, Failure> {
     let content = Content::new(args.seed);
-    if args.backend == BackendChoice::Simulated {
+    if let BackendChoice::Simulated { .. } = args.backend {
         return Ok(Target::simulated(size, content));
     }
     let bar = live::bytes_bar(args.quiet, size, "making a temporary file");
@@ -194,16 +223,27 @@ fn make_target(args: &ReplayArgs, size: u64) -> Result<Target, Failure> {
     target
 }
 
+/// So that each run begins with the same file.
+fn restore(args: &ReplayArgs, target: &mut Target) -> Result<(), Failure> {
+    let bar = live::bytes_bar(args.quiet, target.size(), "restoring the temporary file");
+    let restored = target.restore(|bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    restored
+}
+
 /// One run for each budget, printed as they end.
-fn run_all(args: &ReplayArgs, setup: &Setup<'_>, workload: Workload) -> Result<(), Failure> {
+fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: Workload) -> Result<(), Failure> {
     let mut report =
         Report { version: env!("CARGO_PKG_VERSION"), workload, runs: vec![], interrupted: false, error: None };
     if !args.json {
         print(&table::workload(&report.workload))?;
     }
     let mut failure = None;
-    for &memory in &args.memory {
-        match setup.run(memory) {
+    for (number, &memory) in args.memory.iter().enumerate() {
+        if number > 0 && setup.plan.writes {
+            restore(args, target)?;
+        }
+        match setup.run(memory, target) {
             Ok(outcome) => {
                 if !args.json {
                     print(&table::run(&outcome.report, &report.workload))?;

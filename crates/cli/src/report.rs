@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use pagefold::{GroupStats, Stats};
+use pagefold::{FileStats, GroupStats, Stats};
 use serde::Serialize;
 
-use crate::worker::Tally;
+use crate::tally::{Measured, Tally};
+use crate::write_back::WrittenBack;
 
 /// All that a command did.
 #[derive(Clone, Debug, Serialize)]
@@ -29,8 +30,13 @@ pub(crate) struct Workload {
     pub(crate) size_bytes: u64,
     pub(crate) trace: Option<String>,
     pub(crate) patterns: Vec<String>,
-    /// Length of generated reads.
-    pub(crate) read_bytes: Option<u64>,
+    /// Length of generated reads and writes.
+    pub(crate) op_bytes: Option<u64>,
+    /// How many of a hundred generated operations are reads.
+    pub(crate) reads_percent: Option<u64>,
+    pub(crate) sync_every_s: Option<f64>,
+    /// Some operations are writes.
+    pub(crate) writes: bool,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) page_bytes: u64,
@@ -51,6 +57,8 @@ pub(crate) struct RunReport {
     pub(crate) metadata_bytes: u64,
     /// The process, with everything in it, during the run.
     pub(crate) peak_rss_bytes: Option<u64>,
+    /// `null` if the run only reads.
+    pub(crate) write_back: Option<WriteBack>,
     /// How long a simulated disk was busy, in its own time.
     pub(crate) simulated_disk_busy_s: Option<f64>,
 }
@@ -61,9 +69,15 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// What was made up for the group; `null` for a trace, and for the total.
     pub(crate) pattern: Option<String>,
+    /// Of all kinds.
     pub(crate) ops: u64,
     pub(crate) ops_per_s: f64,
+    pub(crate) reads: u64,
+    pub(crate) reads_per_s: f64,
     pub(crate) bytes_read: u64,
+    pub(crate) writes: u64,
+    pub(crate) writes_per_s: f64,
+    pub(crate) bytes_written: u64,
     /// Lookups of pages: a read of three pages makes three.
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -71,9 +85,15 @@ pub(crate) struct Row {
     pub(crate) waits: u64,
     /// `null` if there were no lookups.
     pub(crate) hit_rate: Option<f64>,
-    /// `null` if there were no operations.
+    /// Of reads; `null` if there were none.
     pub(crate) latency: Option<Latency>,
+    /// `null` if there were no writes.
+    pub(crate) write_latency: Option<Latency>,
     pub(crate) bytes_in: u64,
+    /// Whole pages written to the file and synced, those of the sync at the end included.
+    pub(crate) bytes_out: u64,
+    /// Written and not in the file when the operations ended, before the sync at the end.
+    pub(crate) unclean_bytes: u64,
     pub(crate) evictions: u64,
     pub(crate) refaults: u64,
     pub(crate) peak_bytes: u64,
@@ -86,7 +106,28 @@ pub(crate) struct Row {
     pub(crate) cut: u64,
 }
 
-/// How long reads took.
+/// How what was written came to the file. Counts are of the whole run, with the sync at the end.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WriteBack {
+    pub(crate) bytes_out: u64,
+    /// Requests that these were written in.
+    pub(crate) requests: u64,
+    /// `null` if nothing was written.
+    pub(crate) requests_per_page: Option<f64>,
+    pub(crate) errors: u64,
+    /// Syncs of the trace, and those of `--sync-every`; not the one at the end.
+    pub(crate) syncs: u64,
+    pub(crate) sync_latency: Option<Latency>,
+    /// What the sync at the end had to write, and how long it took,
+    pub(crate) end_bytes: u64,
+    pub(crate) end_seconds: f64,
+    /// and what it couldn't write.
+    pub(crate) unwritten_bytes: u64,
+    /// What was read once more and compared; `null` if nothing was.
+    pub(crate) compared_bytes: Option<u64>,
+}
+
+/// How long operations of one kind took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50_ns: u64,
@@ -119,23 +160,32 @@ impl Latency {
 impl Row {
     /// From what the threads counted and what the library did.
     fn new(tally: &Tally, stats: &GroupStats, wall: Duration) -> Self {
+        let per_s = |ops: u64| ops as f64 / wall.as_secs_f64().max(1e-9);
         Self {
             name: stats.name.clone(),
             pattern: None,
-            ops: tally.ops,
-            ops_per_s: tally.ops as f64 / wall.as_secs_f64().max(1e-9),
-            bytes_read: tally.bytes,
+            ops: tally.ops(),
+            ops_per_s: per_s(tally.ops()),
+            reads: tally.reads.ops,
+            reads_per_s: per_s(tally.reads.ops),
+            bytes_read: tally.reads.bytes,
+            writes: tally.writes.ops,
+            writes_per_s: per_s(tally.writes.ops),
+            bytes_written: tally.writes.bytes,
             hits: stats.hits,
             misses: stats.misses,
             waits: stats.waits,
             hit_rate: ratio(stats.hits as f64, stats.hits.saturating_add(stats.misses).saturating_add(stats.waits)),
-            latency: Latency::of(&tally.latency_ns),
+            latency: Latency::of(&tally.reads.latency_ns),
+            write_latency: Latency::of(&tally.writes.latency_ns),
             bytes_in: stats.bytes_in,
+            bytes_out: stats.bytes_out,
+            unclean_bytes: stats.unclean_bytes,
             evictions: stats.evictions,
             refaults: stats.refaults,
             peak_bytes: stats.peak_bytes,
             max_bytes: stats.max_bytes,
-            cpu_ns_per_op: ratio(tally.cpu.as_nanos() as f64, tally.ops),
+            cpu_ns_per_op: ratio(tally.cpu.as_nanos() as f64, tally.ops()),
             past_end: tally.past_end,
             cut: tally.cut,
         }
@@ -161,7 +211,30 @@ impl RunReport {
             total: Row::new(&all.1, &all.0, totals.wall),
             metadata_bytes: stats.metadata_bytes,
             peak_rss_bytes: totals.peak_rss_bytes,
+            write_back: None,
             simulated_disk_busy_s: totals.disk.map(|busy| busy.as_secs_f64()),
+        }
+    }
+}
+
+impl WriteBack {
+    /// `stats` are those after the sync at the end, `syncs` those of no group.
+    pub(crate) fn new(end: &WrittenBack, stats: &Stats, groups: &[(GroupStats, Tally)], syncs: &Measured) -> Self {
+        let mut syncs = syncs.clone();
+        groups.iter().for_each(|(_, tally)| syncs.add(&tally.syncs));
+        let sum = |count: fn(&FileStats) -> u64| stats.files.iter().map(count).sum::<u64>();
+        let (bytes_out, requests) = (sum(|file| file.bytes_out), sum(|file| file.write_requests));
+        Self {
+            bytes_out,
+            requests,
+            requests_per_page: ratio(requests as f64, bytes_out.div_ceil(stats.page_bytes.max(1))),
+            errors: sum(|file| file.write_errors),
+            syncs: syncs.ops,
+            sync_latency: Latency::of(&syncs.latency_ns),
+            end_bytes: end.unclean_bytes,
+            end_seconds: end.time.as_secs_f64(),
+            unwritten_bytes: end.left_bytes,
+            compared_bytes: None,
         }
     }
 }
@@ -172,6 +245,8 @@ fn add_events(sum: &mut GroupStats, group: &GroupStats) {
     sum.misses += group.misses;
     sum.waits += group.waits;
     sum.bytes_in += group.bytes_in;
+    sum.bytes_out += group.bytes_out;
+    sum.unclean_bytes += group.unclean_bytes;
     sum.evictions += group.evictions;
     sum.refaults += group.refaults;
     sum.direct_reclaims += group.direct_reclaims;
@@ -193,11 +268,11 @@ pub(crate) mod tests {
             (stats.name, stats.hits, stats.misses) = (name.to_owned(), hits, misses);
             (stats.max_bytes, stats.peak_bytes) = (memory / 2, memory / 2);
             let mut tally = Tally::new();
-            tally.ops = hits + misses;
-            tally.bytes = tally.ops * 4096;
-            tally.cpu = Duration::from_micros(tally.ops);
-            tally.latency_ns.record_n(200, hits).unwrap();
-            tally.latency_ns.record_n(90_000, misses).unwrap();
+            let reads = &mut tally.reads;
+            (reads.ops, reads.bytes) = (hits + misses, (hits + misses) * 4096);
+            reads.latency_ns.record_n(200, hits).unwrap();
+            reads.latency_ns.record_n(90_000, misses).unwrap();
+            tally.cpu = Duration::from_micros(hits + misses);
             (stats, tally)
         };
         let mut stats = Stats::default();

@@ -10,15 +10,24 @@ use sync::thread::JoinHandle;
 use sync::time::Instant;
 
 use crate::backend;
+use crate::checker::{Before, Checker};
 use crate::choices::BackendChoice;
+use crate::explain::explain;
 use crate::failure::Failure;
-use crate::live::Live;
+use crate::live::{self, Live};
 use crate::plan::{GroupPlan, Plan};
 use crate::process;
-use crate::report::{RunReport, Totals};
+use crate::report::{RunReport, Totals, WriteBack};
+use crate::reread::{Expected, Source};
+use crate::shared::Shared;
 use crate::signals;
+use crate::stamp::Stamps;
+use crate::syncer;
+use crate::tally::{Measured, Tally};
 use crate::target::Target;
-use crate::worker::{Checker, FailedRead, Fault, Shared, Tally, Worker, WorkerResult};
+use crate::worker::{Extent, Worker, WorkerResult, Writer};
+use crate::write_back;
+use crate::write_log::WriteLog;
 
 /// How often the watching thread looks at the signals and draws the live line.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,7 +36,7 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) target: &'a Target,
+    pub(crate) sync_every: Option<Duration>,
     pub(crate) backend: BackendChoice,
     pub(crate) page_bytes: u64,
     pub(crate) pretouch: bool,
@@ -43,83 +52,134 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<Failure>,
 }
 
+/// The parts of a run under way.
+struct Running {
+    files: Arc<Vec<pagefold::File>>,
+    shared: Arc<Shared>,
+    writer: Writer,
+    start: Instant,
+}
+
 impl Setup<'_> {
     /// Runs within a budget of `memory` bytes.
     ///
     /// # Errors
     /// What prevents the run from starting; what ends it early is in the outcome.
-    pub(crate) fn run(&self, memory: u64) -> Result<Outcome, Failure> {
-        let (builder, disk) = backend::builder(self.backend, self.target)?;
+    pub(crate) fn run(&self, memory: u64, target: &Target) -> Result<Outcome, Failure> {
+        let (builder, disk) = backend::builder(self.backend, target)?;
         // The budget stays as it is, so nothing needs to be set aside for more.
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
         let pagefold = builder.build().map_err(refused)?;
         let groups = groups(&pagefold, self.plan)?;
-        let files = groups.iter().map(|group| group.open(self.target.open_path())).collect::<Result<Vec<_>, _>>();
-        let files = Arc::new(files.map_err(refused)?);
-        let checkers = (0..self.plan.threads()).map(|_| self.checker()).collect::<Result<Vec<_>, _>>()?;
+        let open = |group: &Group| group.open_options().write(self.plan.writes).open(target.open_path());
+        let files = groups.iter().map(open).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let writer = Writer { stamps: Stamps::new(key()), mixed: Arc::default(), version: 0 };
+        let checkers = self.checkers(target, &writer)?;
 
         process::reset_peak_rss();
         let live = Live::start(self.quiet, self.plan, memory);
-        let shared = Arc::new(Shared::new(self.plan.threads()));
-        let (cpu_before, start) = (process::cpu(), Instant::now());
-        let threads = self.start(&shared, &files, checkers, start)?;
-        let interrupted = watch(&shared, || live.draw(&shared, &pagefold));
+        let running = Running {
+            files: Arc::new(files),
+            shared: Arc::new(Shared::new(self.plan.threads())),
+            writer,
+            start: Instant::now(),
+        };
+        let cpu_before = process::cpu();
+        let syncer = self.sync_every.map(|every| syncer::start(every, &running.files, &running.shared)).transpose();
+        let syncer = syncer.context("can't start the thread that syncs")?;
+        let threads = self.start(&running, target, checkers)?;
+        let interrupted = watch(&running.shared, || {
+            let stats = pagefold.stats();
+            live.draw(&running.shared, &stats);
+            signals::set_unwritten(write_back::unclean_bytes(&stats));
+        });
         let results = join(threads);
-        let (wall, cpu) = (start.elapsed(), process::cpu().saturating_sub(cpu_before));
+        let (wall, cpu) = (running.start.elapsed(), process::cpu().saturating_sub(cpu_before));
         live.finish();
 
         let results = results?;
-        let tallies = tallies_by_group(&results, groups.len());
+        let (syncs, sync_error) = join(syncer.into_iter().collect())?.pop().unwrap_or((Measured::new(), None));
+        let unclean: Vec<_> = groups.iter().map(|group| group.stats().unclean_bytes).collect();
+        let written_back = match self.plan.writes {
+            true => Some(write_back::run(&pagefold, &running.files, self.quiet)?),
+            false => None,
+        };
+        let (stats, tallies) = (pagefold.stats(), tallies_by_group(&results, groups.len()));
         let rows: Vec<_> = groups.iter().map(Group::stats).zip(tallies).collect();
         let totals = Totals { wall, cpu, peak_rss_bytes: process::peak_rss_bytes(), disk: disk_use(disk.as_ref()) };
-        let mut report = RunReport::new(memory, &pagefold.stats(), &rows, &totals);
-        for (row, group) in report.groups.iter_mut().zip(&self.plan.groups) {
+        let mut report = RunReport::new(memory, &stats, &rows, &totals);
+        for ((row, group), unclean) in report.groups.iter_mut().zip(&self.plan.groups).zip(unclean) {
             row.pattern = group.pattern.map(|pattern| pattern.to_string());
+            row.unclean_bytes = unclean;
         }
-        let failed = results.into_iter().find_map(|result| result.failed);
-        let failure = match failed {
-            Some(failed) => Some(self.explain(failed).into()),
-            None => self.target.check_len().err().map(Failure::from).or(interrupted),
-        };
-        Ok(Outcome { report, metrics: pagefold.stats().to_prometheus(), failure })
+        report.write_back = written_back.as_ref().map(|written| WriteBack::new(written, &stats, &rows, &syncs));
+        report.total.unclean_bytes = written_back.as_ref().map_or(0, |written| written.unclean_bytes);
+
+        let (failed, logs): (Vec<_>, Vec<_>) = results.into_iter().map(|result| (result.failed, result.log)).unzip();
+        let failed = failed.into_iter().flatten().next().map(|failed| {
+            let group = &self.plan.groups[failed.access.group].name;
+            explain(failed, group, target).into()
+        });
+        let sync_failure = sync_error.or(written_back.and_then(|written| written.error));
+        let mut failure = failed
+            .or_else(|| target.check_len().err().map(Failure::from))
+            .or_else(|| sync_failure.map(|error| Failure::Failed(error.into())))
+            .or(interrupted);
+        let stamps = running.writer.stamps;
+        drop(running); // Closes the file.
+        signals::set_unwritten(0);
+        if self.plan.writes && self.verify && failure.is_none() {
+            match self.compare(target, disk.as_ref(), stamps, &logs) {
+                Ok(compared) => report.write_back.iter_mut().for_each(|back| back.compared_bytes = Some(compared)),
+                Err(wrong) => failure = Some(wrong),
+            }
+        }
+        Ok(Outcome { report, metrics: stats.to_prometheus(), failure })
     }
 
-    fn checker(&self) -> Result<Checker, Failure> {
-        if !self.verify {
-            return Ok(Checker::Off);
-        }
-        if let Some(content) = self.target.content() {
-            return Ok(Checker::Content(content));
-        }
-        let path = self.target.path();
-        let file = std::fs::File::open(path).with_context(|| format!("can't read {}", path.display()))?;
-        Ok(Checker::File { file, buffer: Vec::new() })
+    /// One for each thread, if anything is to be compared.
+    fn checkers(&self, target: &Target, writer: &Writer) -> Result<Vec<Option<Checker>>, Failure> {
+        let checker = |number| {
+            let before = match target.content() {
+                _ if !self.verify => return Ok(None),
+                Some(content) => Before::Made { content, len: target.size() },
+                None => Before::Kernel(open_to_compare(target)?),
+            };
+            Ok(Some(if self.plan.writes {
+                // There are 1024 threads at most.
+                Checker::with_writes(before, writer.stamps, number as u16, Arc::clone(&writer.mixed))
+            } else {
+                Checker::new(before)
+            }))
+        };
+        (0..self.plan.threads()).map(checker).collect()
     }
 
     fn start(
         &self,
-        shared: &Arc<Shared>,
-        files: &Arc<Vec<pagefold::File>>,
-        checkers: Vec<Checker>,
-        start: Instant,
+        running: &Running,
+        target: &Target,
+        checkers: Vec<Option<Checker>>,
     ) -> Result<Vec<JoinHandle<WorkerResult>>, Failure> {
         let mut threads = Vec::new();
         for (number, (plan, checker)) in self.plan.workers.iter().zip(checkers).enumerate() {
             let worker = Worker {
                 number,
                 accesses: plan.accesses.clone(),
-                files: Arc::clone(files),
-                size: self.target.size(),
+                files: Arc::clone(&running.files),
+                extent: Extent { size: target.size(), grows: self.plan.writes && target.size() == target.len() },
                 checker,
+                writer: running.writer.clone(),
+                log: WriteLog::default(),
                 ops_max: plan.ops_max,
-                start,
+                start: running.start,
                 time_max: self.plan.time,
-                shared: Arc::clone(shared),
+                shared: Arc::clone(&running.shared),
             };
             match sync::thread::spawn(&format!("replay-{number}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    shared.stop();
+                    running.shared.stop();
                     threads.into_iter().for_each(|thread| drop(thread.join()));
                     return Err(anyhow!("can't start thread {} of {}: {error}", number + 1, self.plan.threads()).into());
                 }
@@ -128,29 +188,40 @@ impl Setup<'_> {
         Ok(threads)
     }
 
-    /// Says why a read failed, in terms of the user's file.
-    fn explain(&self, failed: FailedRead) -> anyhow::Error {
-        // A file that became shorter is the cause of any other complaint.
-        if let Err(error) = self.target.check_len() {
-            return error;
-        }
-        let FailedRead { access, fault } = failed;
-        let group = &self.plan.groups[access.group].name;
-        let place = format!("group {group}, {} bytes at {}", access.len, access.offset);
-        let path = self.target.path().display();
-        match fault {
-            Fault::Pagefold(error) => anyhow!(error).context(place),
-            Fault::Compare(error) => anyhow!(error).context(format!("{place}: can't read {path} to compare with it")),
-            Fault::Short { got, wanted } => anyhow!("{place}: only {got} of {wanted} bytes of {path} came"),
-            Fault::Mismatch(wrong) => anyhow!(
-                "{place}: byte {} was read as {:#04x}, but {path} holds {:#04x}{}",
-                wrong.offset,
-                wrong.found,
-                wrong.expected,
-                if self.target.content().is_some() { "" } else { " (or another program is writing to it)" }
-            ),
-        }
+    /// Reads the file once more, and compares it with what was written last. Says how many bytes those were.
+    fn compare(
+        &self,
+        target: &Target,
+        disk: Option<&SimulatedDisk>,
+        stamps: Stamps,
+        logs: &[WriteLog],
+    ) -> Result<u64, Failure> {
+        let source = match disk {
+            Some(disk) => Source::after_power_cut(disk, target.path(), stamps.key())?,
+            None => Source::System(open_to_compare(target)?),
+        };
+        let before = target.content().map(|content| Before::Made { content, len: target.size() });
+        let len = logs.iter().map(WriteLog::end).fold(target.len(), u64::max);
+        let bar = live::bytes_bar(self.quiet, len, "comparing the file");
+        let compared = Expected { before, stamps, logs, len, page_bytes: self.page_bytes }
+            .compare(&source, |bytes| bar.set_position(bytes));
+        bar.finish_and_clear();
+        compared.map_err(|failure| match failure {
+            Failure::Failed(error) => error.context(format!("{} after the run", target.path().display())).into(),
+            failure => failure,
+        })
     }
+}
+
+fn open_to_compare(target: &Target) -> anyhow::Result<std::fs::File> {
+    let path = target.open_path();
+    std::fs::File::open(path).with_context(|| format!("can't read {}", path.display()))
+}
+
+/// Another number for each run of each process.
+fn key() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
 /// Fails if there can be no such run in `memory` bytes, whatever it reads; costs next to nothing.
@@ -198,7 +269,7 @@ fn watch(shared: &Shared, mut draw: impl FnMut()) -> Option<Failure> {
     interrupted
 }
 
-fn join(threads: Vec<JoinHandle<WorkerResult>>) -> Result<Vec<WorkerResult>, Failure> {
+fn join<T>(threads: Vec<JoinHandle<T>>) -> Result<Vec<T>, Failure> {
     let results: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
     let results = results.into_iter().collect::<Result<Vec<_>, _>>();
     results.map_err(|_| anyhow!("a thread panicked: this is a bug in pagefold").into())

@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sync::atomic::{AtomicU32, Ordering};
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 
 use crate::failure::{EXIT_SIGNAL, Failure};
+use crate::units;
 
 /// The first signal that asked us to end; 0 while none has.
 static RECEIVED: AtomicU32 = AtomicU32::new(0);
+
+/// Bytes that were written to a file which doesn't have them yet, a moment ago.
+static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// What has to be deleted even if the process ends at once.
 static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -49,11 +53,24 @@ fn ignored(signal: i32) -> bool {
 
 /// The second signal: the user won't wait for threads that are stuck in I/O.
 fn end_now(signal: u32) {
+    // Relaxed, here and below: a figure.
+    let unwritten = UNWRITTEN.load(Ordering::Relaxed);
+    if unwritten > 0 {
+        units::warn(&format!(
+            "ended at once: about {} of what was written aren't in the file",
+            units::bytes(unwritten)
+        ));
+    }
     if let Some(path) = TEMPORARY.lock().take() {
         // Nobody is left to be told.
         let _ = std::fs::remove_file(path);
     }
     std::process::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
+}
+
+/// So many bytes would be lost if the process ended at once.
+pub(crate) fn set_unwritten(bytes: u64) {
+    UNWRITTEN.store(bytes, Ordering::Relaxed);
 }
 
 /// The signal that asked us to end, if one has.

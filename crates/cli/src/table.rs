@@ -1,8 +1,9 @@
 //! Reports as text.
 
 use std::fmt::Write;
+use std::time::Duration;
 
-use crate::report::{Report, Row, RunReport, Workload};
+use crate::report::{Latency, Report, Row, RunReport, Workload, WriteBack};
 use crate::units;
 
 /// Longer names are cut.
@@ -49,13 +50,26 @@ pub(crate) fn workload(workload: &Workload) -> String {
         "user" => format!("{size} of {}", workload.file),
         kind => format!("{size}, {kind}"),
     };
-    let accesses = match (&workload.trace, workload.read_bytes) {
+    let accesses = match (&workload.trace, workload.reads_percent.unwrap_or(100)) {
         (Some(trace), _) => format!("trace {trace}"),
-        (None, bytes) => format!("{} reads of {}", workload.patterns.join(", "), units::bytes(bytes.unwrap_or(0))),
+        (None, reads) => {
+            let what = match reads {
+                100 => "reads".to_owned(),
+                0 => "writes".to_owned(),
+                reads => format!("reads ({reads} %) and writes"),
+            };
+            format!("{} {what} of {}", workload.patterns.join(", "), units::bytes(workload.op_bytes.unwrap_or(0)))
+        }
+    };
+    let syncs = match workload.sync_every_s {
+        Some(every) => {
+            format!(", a sync every {}", units::seconds(Duration::try_from_secs_f64(every).unwrap_or_default()))
+        }
+        None => String::new(),
     };
     let check = if workload.verified { "every byte checked" } else { "not checked" };
     format!(
-        "file      {file}; pages of {}, backend {}\naccesses  {accesses}; {}, seed {}, {check}\n",
+        "file      {file}; pages of {}, backend {}\naccesses  {accesses}{syncs}; {}, seed {}, {check}\n",
         units::bytes(workload.page_bytes),
         workload.backend,
         units::plural(workload.threads as u64, "thread"),
@@ -65,8 +79,10 @@ pub(crate) fn workload(workload: &Workload) -> String {
 
 /// A run: its groups, and what needs to be said about them.
 pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
+    // With writes there is a table for them, and this one is for reads.
+    let (name, rate) = if workload.writes { ("reads", "reads/s") } else { ("group", "ops/s") };
     let mut table = Table::new(&[
-        "group", "ops/s", "hits", "p50", "p99", "p99.9", "max", "in", "evicted", "refaults", "peak", "limit", "CPU/op",
+        name, rate, "hits", "p50", "p99", "p99.9", "max", "in", "evicted", "refaults", "peak", "limit", "CPU/op",
     ]);
     let mixed = run.groups.iter().any(|row| row.pattern != run.groups[0].pattern);
     for row in &run.groups {
@@ -80,27 +96,53 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
         table.add(cells(&run.total));
     }
     format!(
-        "\nmemory {}: {} operations in {}\n{}{}",
+        "\nmemory {}: {} operations in {}\n{}{}{}",
         units::bytes(run.memory_bytes),
         units::count(run.total.ops as f64),
-        units::seconds(std::time::Duration::try_from_secs_f64(run.seconds).unwrap_or_default()),
+        units::seconds(Duration::try_from_secs_f64(run.seconds).unwrap_or_default()),
         table.to_text(),
+        if workload.writes { writes(run) } else { String::new() },
         footnotes(run, workload),
     )
 }
 
+/// The table of writes.
+fn writes(run: &RunReport) -> String {
+    let mut table = Table::new(&["writes", "writes/s", "p50", "p99", "p99.9", "max", "written", "out", "unclean"]);
+    let total = (run.groups.len() > 1).then_some(&run.total);
+    for row in run.groups.iter().chain(total) {
+        let [p50, p99, p99_9, max] = latencies(row.write_latency.as_ref());
+        table.add(vec![
+            short(&row.name),
+            units::count(row.writes_per_s),
+            p50,
+            p99,
+            p99_9,
+            max,
+            units::bytes(row.bytes_written),
+            units::bytes(row.bytes_out),
+            units::bytes(row.unclean_bytes),
+        ]);
+    }
+    format!("\n{}", table.to_text())
+}
+
+fn latencies(latency: Option<&Latency>) -> [String; 4] {
+    let Some(latency) = latency else { return [(); 4].map(|()| "-".to_owned()) };
+    [latency.p50_ns, latency.p99_ns, latency.p99_9_ns, latency.max_ns].map(units::nanoseconds)
+}
+
 fn cells(row: &Row) -> Vec<String> {
-    let latency = |get: fn(&crate::report::Latency) -> u64| {
-        row.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| units::nanoseconds(get(latency)))
-    };
+    let [p50, p99, p99_9, max] = latencies(row.latency.as_ref());
     vec![
         short(&row.name),
-        units::count(row.ops_per_s),
+        // The same if there are no writes.
+        units::count(row.reads_per_s),
         units::percent(row.hit_rate),
-        latency(|l| l.p50_ns),
-        latency(|l| l.p99_ns),
-        latency(|l| l.p99_9_ns),
-        latency(|l| l.max_ns),
+        p50,
+        p99,
+        p99_9,
+        max,
         units::bytes(row.bytes_in),
         units::count(row.evictions as f64),
         units::count(row.refaults as f64),
@@ -128,6 +170,9 @@ fn footnotes(run: &RunReport, workload: &Workload) -> String {
     if workload.verified {
         notes.push(format!("Checked: all {} that were read.", units::bytes(total.bytes_read)));
     }
+    if let Some(back) = &run.write_back {
+        notes.extend(write_back(back, workload));
+    }
     notes.extend(past_end(total, workload));
     if workload.writes_skipped > 0 {
         let were = if workload.writes_skipped == 1 { "was" } else { "were" };
@@ -138,6 +183,44 @@ fn footnotes(run: &RunReport, workload: &Workload) -> String {
         notes.push(format!("The simulated disk was busy for {busy:.2} s of its own time."));
     }
     notes.into_iter().map(|note| note + "\n").collect()
+}
+
+/// What there is to say about how writes came to the file.
+fn write_back(back: &WriteBack, workload: &Workload) -> Vec<String> {
+    let per_page = back.requests_per_page.map_or_else(String::new, |requests| format!(", {requests:.3} for each page"));
+    let syncs = match &back.sync_latency {
+        Some(latency) => format!(
+            "; {} took {} (p50) to {} (max)",
+            units::plural(back.syncs, "sync"),
+            units::nanoseconds(latency.p50_ns),
+            units::nanoseconds(latency.max_ns)
+        ),
+        None => String::new(),
+    };
+    let end = Duration::try_from_secs_f64(back.end_seconds).unwrap_or_default();
+    let mut notes = vec![format!(
+        "Write-back: {} in {}{per_page}{syncs}; the sync at the end wrote {} in {}.",
+        units::bytes(back.bytes_out),
+        units::plural(back.requests, "request"),
+        units::bytes(back.end_bytes.saturating_sub(back.unwritten_bytes)),
+        units::nanoseconds(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)),
+    )];
+    if back.errors > 0 {
+        notes.push(format!("Write-back failed {}.", units::plural(back.errors, "time")));
+    }
+    if back.unwritten_bytes > 0 {
+        notes.push(format!(
+            "Not written: {} of what was written aren't in the file.",
+            units::bytes(back.unwritten_bytes)
+        ));
+    }
+    if workload.verified {
+        notes.push(match back.compared_bytes {
+            Some(bytes) => format!("Compared after closing: {} that the file holds now.", units::bytes(bytes)),
+            None => "The file wasn't compared after closing, since the run ended early.".to_owned(),
+        });
+    }
+    notes
 }
 
 /// What there is to say about operations that reach beyond the file.
@@ -166,6 +249,7 @@ pub(crate) fn curve(report: &Report) -> String {
     let mut table = Table::new(&["memory", "hits", "ops/s", "p50", "p99", "in", "evicted", "refaults", "peak"]);
     for run in &report.runs {
         let mut row = cells(&run.total);
+        row[1] = units::count(run.total.ops_per_s);
         let mut take = |column: usize| std::mem::take(&mut row[column]);
         let cells = [take(2), take(1), take(3), take(4), take(7), take(8), take(9), take(10)];
         table.add(std::iter::once(units::bytes(run.memory_bytes)).chain(cells).collect());
@@ -192,7 +276,10 @@ mod tests {
             size_bytes: 1 << 30,
             trace: None,
             patterns: vec!["zipf:0.99".to_owned()],
-            read_bytes: Some(4096),
+            op_bytes: Some(4096),
+            reads_percent: Some(100),
+            sync_every_s: None,
+            writes: false,
             seed: 1,
             threads: 1,
             page_bytes: 4096,

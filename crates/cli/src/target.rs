@@ -1,6 +1,6 @@
-//! What is read: the user's file, a temporary one, or a file of the simulated disk.
+//! What is read and written: the user's file, a temporary one, or a file of the simulated disk.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::units;
 #[derive(Debug)]
 pub(crate) struct Target {
     source: Source,
-    /// Bytes that the run may read, at most the file's length when it was looked at.
+    /// Bytes that the run may use, at most the file's length when it was looked at.
     size: u64,
 }
 
@@ -67,9 +67,41 @@ impl Target {
         Self { source: Source::Simulated { content }, size }
     }
 
-    /// Bytes that may be read.
+    /// Bytes that may be used.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// The file's length when it was looked at.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.source {
+            Source::User { len, .. } => *len,
+            Source::Temporary { .. } | Source::Simulated { .. } => self.size,
+        }
+    }
+
+    /// Fails if the file can't be written to. Changes nothing.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn check_writable(&self) -> anyhow::Result<()> {
+        if let Source::User { path, .. } = &self.source {
+            let opened = OpenOptions::new().write(true).open(path);
+            opened.with_context(|| format!("can't write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a temporary file the content that it was made with. Other files stay as they are: a simulated disk is made
+    /// anew for each run anyway.
+    ///
+    /// # Errors
+    /// As for [`TempFile::fill`].
+    pub(crate) fn restore(&mut self, progress: impl FnMut(u64)) -> Result<(), Failure> {
+        match &mut self.source {
+            Source::Temporary { file, content } => file.fill(self.size, *content, progress),
+            Source::User { .. } | Source::Simulated { .. } => Ok(()),
+        }
     }
 
     /// Where the file can be opened.
@@ -111,14 +143,13 @@ impl Target {
     /// # Errors
     /// Says from what to what.
     pub(crate) fn check_len(&self) -> anyhow::Result<()> {
-        let (path, len) = match &self.source {
-            Source::User { path, len } => (path.as_path(), *len),
-            Source::Temporary { file, .. } => (file.path(), self.size),
-            Source::Simulated { .. } => return Ok(()),
-        };
+        if let Source::Simulated { .. } = self.source {
+            return Ok(());
+        }
+        let (path, len) = (self.path(), self.len());
         let now = file_len(self.open_path())?;
         if now < len {
-            bail!("{} shrank while it was being read: from {len} to {now} bytes", path.display());
+            bail!("{} shrank while it was in use: from {len} to {now} bytes", path.display());
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! dropped, or Ctrl-C is pressed.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -60,14 +60,24 @@ impl TempFile {
             None => file.path().to_path_buf(),
         };
         let mut temp = Self { file, open_path };
-        temp.write(len, content, progress).map_err(|failure| match failure {
-            Failed::Interrupted(failure) => failure,
-            Failed::Io(error) if error.kind() == io::ErrorKind::StorageFull => no_room(&directory, len).into(),
-            Failed::Io(error) => {
-                anyhow!(error).context(format!("can't write the temporary file {}", temp.path().display())).into()
-            }
-        })?;
+        temp.fill(len, content, progress)?;
         Ok(temp)
+    }
+
+    /// Gives it `len` bytes of content, whatever it has.
+    ///
+    /// # Errors
+    /// The system's, and too little room.
+    pub(crate) fn fill(&mut self, len: u64, content: Content, progress: impl FnMut(u64)) -> Result<(), Failure> {
+        self.write(len, content, progress).map_err(|failure| match failure {
+            Failed::Interrupted(failure) => failure,
+            Failed::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
+                no_room(self.path().parent().unwrap_or(Path::new(".")), len).into()
+            }
+            Failed::Io(error) => {
+                anyhow!(error).context(format!("can't write the temporary file {}", self.path().display())).into()
+            }
+        })
     }
 
     /// Where it can be opened.
@@ -81,18 +91,20 @@ impl TempFile {
     }
 
     fn write(&mut self, len: u64, content: Content, mut progress: impl FnMut(u64)) -> Result<(), Failed> {
+        let file = self.file.as_file_mut();
+        file.rewind().and_then(|()| file.set_len(0)).map_err(Failed::Io)?;
         let mut chunk = vec![0; CHUNK];
         let mut done = 0;
         while done < len {
             signals::check().map_err(Failed::Interrupted)?;
             let n = usize::try_from(len - done).unwrap_or(CHUNK).min(CHUNK);
             content.fill(done, &mut chunk[..n]);
-            self.file.as_file_mut().write_all(&chunk[..n]).map_err(Failed::Io)?;
+            file.write_all(&chunk[..n]).map_err(Failed::Io)?;
             done += n as u64;
             progress(done);
         }
         // Writing back during the run would disturb what is measured.
-        self.file.as_file().sync_data().map_err(Failed::Io)
+        file.sync_data().map_err(Failed::Io)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Access traces: which reads of which group a thread issues, from a file.
+//! Access traces: which reads, writes and syncs of which group a thread issues, from a file.
 //!
 //! Lines are parsed one by one; the requests are kept in memory, 16 bytes each, one list for each thread that will
 //! replay them. So a bad line is reported before anything runs, and parsing takes no time from what is measured.
@@ -24,22 +24,33 @@ const GROUP_UNNAMED: &str = "default";
 /// Lines between two looks at the clock and at Ctrl-C.
 const LINES_PER_TICK: u64 = 1 << 16;
 
-/// One read: where, how much, for which group. A trace holds millions of them, so they are packed.
+/// One operation: what, where, how much, for which group. A trace holds millions of them, so they are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     offset: u64,
-    /// Length in the upper 48 bits, group in the lower 16.
-    len_and_group: u64,
+    /// Length in the upper 46 bits, operation in the next two, group in the lower 16.
+    len_op_group: u64,
 }
 
 impl Request {
     const GROUP_BITS: u32 = 16;
 
+    const OP_BITS: u32 = 2;
+    const LEN_SHIFT: u32 = Self::GROUP_BITS + Self::OP_BITS;
+    const OPS: [Op; 3] = [Op::Read, Op::Write, Op::Sync];
+
     /// `None` if the length or the group doesn't fit.
-    fn new(offset: u64, len: u64, group: usize) -> Option<Self> {
+    fn new(op: Op, offset: u64, len: u64, group: usize) -> Option<Self> {
         let group = u16::try_from(group).ok()?;
-        (len < 1 << (64 - Self::GROUP_BITS))
-            .then(|| Self { offset, len_and_group: len << Self::GROUP_BITS | u64::from(group) })
+        let op = (op as u64) << Self::GROUP_BITS;
+        (len < 1 << (64 - Self::LEN_SHIFT))
+            .then(|| Self { offset, len_op_group: len << Self::LEN_SHIFT | op | u64::from(group) })
+    }
+
+    /// What is asked for.
+    pub(crate) fn op(self) -> Op {
+        let number = self.len_op_group >> Self::GROUP_BITS & ((1 << Self::OP_BITS) - 1);
+        Self::OPS[number as usize]
     }
 
     /// First byte.
@@ -49,12 +60,12 @@ impl Request {
 
     /// Number of bytes.
     pub(crate) fn len(self) -> u64 {
-        self.len_and_group >> Self::GROUP_BITS
+        self.len_op_group >> Self::LEN_SHIFT
     }
 
     /// Index into [`Trace::groups`].
     pub(crate) fn group(self) -> usize {
-        (self.len_and_group & ((1 << Self::GROUP_BITS) - 1)) as usize
+        (self.len_op_group & ((1 << Self::GROUP_BITS) - 1)) as usize
     }
 }
 
@@ -65,7 +76,7 @@ pub(crate) struct Options {
     pub(crate) format: Option<Format>,
     /// What block lists count in.
     pub(crate) block_bytes: u64,
-    /// Count writes and leave them out, instead of refusing them.
+    /// Count writes and leave them out, and syncs with them.
     pub(crate) skip_writes: bool,
     /// Stop after so many requests.
     pub(crate) requests_max: Option<u64>,
@@ -86,10 +97,14 @@ pub(crate) struct Trace {
     pub(crate) groups: Vec<String>,
     /// Requests in all streams.
     pub(crate) requests: u64,
+    /// Writes in all streams.
+    pub(crate) writes: u64,
+    /// Where the first one stands: `name:line`.
+    pub(crate) first_write: Option<String>,
     /// Writes left out.
     pub(crate) writes_skipped: u64,
-    /// The first byte of all requests.
-    pub(crate) first: u64,
+    /// The first byte of all requests, if any of them has a place.
+    pub(crate) first: Option<u64>,
     /// The first byte past all requests.
     pub(crate) end: u64,
 }
@@ -171,23 +186,26 @@ impl<'a> Loader<'a> {
     }
 
     fn add(&mut self, line: &Line<'_>, place: &Place<'_>) -> anyhow::Result<()> {
-        if line.op == Op::Write {
-            if !self.options.skip_writes {
-                bail!("{place}: op `{}`: this version reads only; --skip-writes leaves writes out", line.op_text);
-            }
-            self.trace.writes_skipped += 1;
+        if self.options.skip_writes && line.op != Op::Read {
+            self.trace.writes_skipped += u64::from(line.op == Op::Write);
             return Ok(());
         }
         let Some(end) = line.offset.checked_add(line.len) else {
             bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
         };
         let group = self.group(line.group, place)?;
-        let Some(request) = Request::new(line.offset, line.len, group) else {
+        let Some(request) = Request::new(line.op, line.offset, line.len, group) else {
             bail!("{place}: length {} is beyond what a trace can hold, or it names more than 65536 groups", line.len);
         };
         let worker = self.worker(line.thread, place)?;
-        self.trace.first = if self.trace.requests == 0 { line.offset } else { self.trace.first.min(line.offset) };
-        self.trace.end = self.trace.end.max(end);
+        if line.op != Op::Sync {
+            self.trace.first = Some(self.trace.first.map_or(line.offset, |first| first.min(line.offset)));
+            self.trace.end = self.trace.end.max(end);
+        }
+        if line.op == Op::Write {
+            self.trace.writes += 1;
+            self.trace.first_write.get_or_insert_with(|| place.to_string());
+        }
         self.trace.requests += 1;
         let stream = &mut self.trace.streams[worker];
         stream.try_reserve(1).with_context(|| format!("{place}: the trace doesn't fit in memory"))?;
@@ -297,7 +315,7 @@ mod tests {
                 assert!(error.contains(part), "{text}: {error}");
             }
         }
-        assert_eq!(load("r,7,1\nr,5,1\n", &options()).unwrap().first, 5);
+        assert_eq!(load("r,7,1\nr,5,1\n", &options()).unwrap().first, Some(5));
     }
 
     #[test]
@@ -316,10 +334,16 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_refused_or_counted() {
-        assert!(load("r,0,1\nw,0,1\n", &options()).unwrap_err().starts_with("t:2: op `w`: this version reads only"));
+    fn writes_and_syncs_are_kept_or_left_out() {
+        let trace = load("r,0,1\nw,5,10\nsync\nw,0,1\n", &options()).unwrap();
+        assert_eq!(
+            trace.streams[0].iter().map(|r| r.op()).collect::<Vec<_>>(),
+            [Op::Read, Op::Write, Op::Sync, Op::Write]
+        );
+        assert_eq!(requests(&trace, 0)[1], (5, 10, 0));
+        assert_eq!((trace.writes, trace.first_write.as_deref(), trace.end), (2, Some("t:2"), 15));
         let skip = Options { skip_writes: true, ..options() };
-        let trace = load("r,0,1\nwrite,0,1\n", &skip).unwrap();
+        let trace = load("r,0,1\nwrite,0,1\nsync\n", &skip).unwrap();
         assert_eq!((trace.requests, trace.writes_skipped), (1, 1));
         assert!(load("w,0,1\n", &skip).unwrap_err().contains("no reads"));
     }

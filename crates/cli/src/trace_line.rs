@@ -19,13 +19,14 @@ pub(crate) enum Op {
     Read,
     /// Bytes into the file.
     Write,
+    /// What was written is to survive a power cut: all of it, or a range.
+    Sync,
 }
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     pub(crate) op: Op,
-    pub(crate) op_text: &'a str,
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) group: Option<&'a str>,
@@ -81,7 +82,7 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'_>> {
     let bytes = |blocks: u64| {
         blocks.checked_mul(block_bytes).with_context(|| format!("block {blocks} of {block_bytes} bytes is beyond 2^64"))
     };
-    Ok(Line { op: Op::Read, op_text: "r", offset: bytes(start)?, len: bytes(count)?, group: None, thread: None })
+    Ok(Line { op: Op::Read, offset: bytes(start)?, len: bytes(count)?, group: None, thread: None })
 }
 
 /// Whether a trace's first line has anything of either format; the parser then says what is wrong with the rest.
@@ -150,9 +151,12 @@ impl Columns {
             Some(column) => field(column).context("no op: expected op,offset,length[,group[,thread]]")?,
         };
         let op = parse_op(op_text)?;
-        let offset = parse_bytes("offset", field(self.offset))?;
-        let len = parse_bytes("length", field(self.length))?;
-        Ok(Line { op, op_text, offset, len, group: optional(self.group), thread: optional(self.thread) })
+        let bytes = |what, column| match field(column) {
+            None if op == Op::Sync => Ok(0),
+            text => parse_bytes(what, text),
+        };
+        let (offset, len) = (bytes("offset", self.offset)?, bytes("length", self.length)?);
+        Ok(Line { op, offset, len, group: optional(self.group), thread: optional(self.thread) })
     }
 }
 
@@ -167,8 +171,10 @@ fn parse_op(text: &str) -> anyhow::Result<Op> {
         Ok(Op::Read)
     } else if is(&["w", "write", "pwrite"]) {
         Ok(Op::Write)
+    } else if is(&["s", "sync", "fsync", "fdatasync", "flush"]) {
+        Ok(Op::Sync)
     } else {
-        bail!("op `{text}` is none of r, read, w, write");
+        bail!("op `{text}` is none of r, read, w, write, sync, fsync, flush");
     }
 }
 
@@ -197,7 +203,7 @@ mod tests {
     }
 
     fn line(offset: u64, len: u64, group: Option<&'static str>, thread: Option<&'static str>) -> Line<'static> {
-        Line { op: Op::Read, op_text: "r", offset, len, group, thread }
+        Line { op: Op::Read, offset, len, group, thread }
     }
 
     #[test]
@@ -207,6 +213,20 @@ mod tests {
         let named = parse(None, &["time,Length,Offset,\"group\"", "17,10,20,g", "18,1,0x10,\"h\""]).unwrap();
         assert_eq!(named, [line(20, 10, Some("g"), None), line(16, 1, Some("h"), None)]);
         assert_eq!(parse(None, &["op,offset,length"]).unwrap(), []);
+    }
+
+    #[test]
+    fn writes_and_syncs_are_told_apart() {
+        let lines = parse(None, &["w,0,1", "fsync", "flush,4k,4k,g", "pwrite,1,2"]).unwrap();
+        let ops: Vec<_> = lines.iter().map(|line| (line.op, line.offset, line.len, line.group)).collect();
+        let expected = [
+            (Op::Write, 0, 1, None),
+            (Op::Sync, 0, 0, None),
+            (Op::Sync, 4096, 4096, Some("g")),
+            (Op::Write, 1, 2, None),
+        ];
+        assert_eq!(ops, expected);
+        assert!(parse(None, &["w,0"]).unwrap_err().contains("no length"));
     }
 
     #[test]

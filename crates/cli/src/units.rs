@@ -106,6 +106,16 @@ pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
     }
 }
 
+/// A share, from 0 to 100.
+///
+/// # Errors
+/// A message that says what is wrong with the text.
+pub(crate) fn parse_percent(text: &str) -> Result<u64, String> {
+    let digits = text.trim().trim_end_matches('%').trim_end();
+    let percent = digits.parse().ok().filter(|percent| (0..=100).contains(percent));
+    percent.ok_or_else(|| format!("`{text}` isn't a whole number from 0 to 100"))
+}
+
 /// A seed: any number of 64 bits.
 ///
 /// # Errors
@@ -201,6 +211,14 @@ mod tests {
         assert_eq!(parse_count("1_000"), Ok(1_000));
         for bad in ["", "0", "k", "1.5M", "5X", "-1", "99999999999G", "999999999999999999999"] {
             assert!(parse_count(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn percents_parse() {
+        assert_eq!((parse_percent("0"), parse_percent("80%"), parse_percent("100")), (Ok(0), Ok(80), Ok(100)));
+        for bad in ["", "101", "-1", "50.5", "%", "half"] {
+            assert!(parse_percent(bad).is_err(), "{bad}");
         }
     }
 

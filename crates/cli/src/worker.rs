@@ -1,147 +1,66 @@
-//! One thread of a run: reads, measures, checks.
+//! One thread of a run: reads, writes, syncs, measures, checks.
 
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::lock::{Condvar, Mutex};
 use sync::time::Instant;
 
 use crate::accesses::{Access, Accesses};
-use crate::content::{Content, Mismatch, first_difference};
+use crate::checker::{Checker, Wrong};
+use crate::shared::{Ended, Shared};
+use crate::stamp::{MixedCells, Stamp, Stamps};
+use crate::tally::Tally;
+use crate::trace_line::Op;
+use crate::write_log::{Write, WriteLog};
 
-/// A longer read is done in pieces, so that a trace can't make our buffers larger than the budget.
+/// A longer read or write is done in pieces, so that a trace can't make our buffers larger than the budget.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// A longer latency is counted as this one.
-const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
-
-/// Significant digits of latencies.
-const LATENCY_DIGITS: u8 = 3;
-
-/// What the threads of a run and the one that watches them share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// All are to end.
-    stop: AtomicBool,
-    /// Operations done by each thread.
-    ops: Box<[Counter]>,
-    /// Threads that haven't ended.
-    running: Mutex<usize>,
-    /// `running` has become 0.
-    all_ended: Condvar,
-}
-
-/// A counter on a cache line pair of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Counter(AtomicU64);
-
-impl Shared {
-    /// For so many threads.
-    pub(crate) fn new(threads: usize) -> Self {
-        Self {
-            stop: AtomicBool::new(false),
-            ops: (0..threads).map(|_| Counter::default()).collect(),
-            running: Mutex::new(threads),
-            all_ended: Condvar::default(),
-        }
-    }
-
-    /// Operations done by all threads.
-    pub(crate) fn ops(&self) -> u64 {
-        // Relaxed: a figure for the live line, exact enough at any age.
-        self.ops.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Waits for the threads to end, for `time` at most. Says whether some are still running.
-    pub(crate) fn wait(&self, time: Duration) -> bool {
-        let mut running = self.running.lock();
-        if *running > 0 {
-            self.all_ended.wait_for(&mut running, time);
-        }
-        *running > 0
-    }
-
-    /// Has all threads end after their current read.
-    pub(crate) fn stop(&self) {
-        // Relaxed: nothing is published with it.
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// What bytes are compared with.
-#[derive(Debug)]
-pub(crate) enum Checker {
-    /// Nothing.
-    Off,
-    /// What we made the file of.
-    Content(Content),
-    /// What the kernel reads from it.
-    File { file: std::fs::File, buffer: Vec<u8> },
-}
-
-/// Why a read is no success.
+/// Why an operation is no success.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// Pagefold says so.
     Pagefold(pagefold::Error),
     /// Fewer bytes came than the file had when we looked.
     Short { got: u64, wanted: u64 },
-    /// A byte is wrong.
-    Mismatch(Mismatch),
-    /// The kernel couldn't read what we compare with.
-    Compare(std::io::Error),
+    /// The bytes are wrong.
+    Wrong(Wrong),
 }
 
-/// The read that ended the run.
+/// The operation that ended the run.
 #[derive(Debug)]
-pub(crate) struct FailedRead {
+pub(crate) struct Failed {
     pub(crate) access: Access,
     pub(crate) fault: Fault,
-}
-
-/// What one thread did for one group.
-#[derive(Clone, Debug)]
-pub(crate) struct Tally {
-    pub(crate) latency_ns: Histogram<u64>,
-    pub(crate) ops: u64,
-    pub(crate) bytes: u64,
-    /// Not done, because they begin at or past the end of the file.
-    pub(crate) past_end: u64,
-    /// Shortened, because they reach past the end of the file.
-    pub(crate) cut: u64,
-    /// Time of the thread on a CPU.
-    pub(crate) cpu: Duration,
-}
-
-impl Tally {
-    /// Nothing yet.
-    pub(crate) fn new() -> Self {
-        let latency_ns = Histogram::new_with_max(LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are valid");
-        Self { latency_ns, ops: 0, bytes: 0, past_end: 0, cut: 0, cpu: Duration::ZERO }
-    }
-
-    /// Adds another thread's.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.latency_ns.add(&other.latency_ns).expect("all histograms have the same bounds");
-        self.ops += other.ops;
-        self.bytes += other.bytes;
-        self.past_end += other.past_end;
-        self.cut += other.cut;
-        self.cpu += other.cpu;
-    }
 }
 
 /// What one thread did.
 #[derive(Debug)]
 pub(crate) struct WorkerResult {
-    /// By number of the group; `None` for groups that it never read for.
+    /// By number of the group; `None` for groups that it never worked for.
     pub(crate) tallies: Vec<Option<Box<Tally>>>,
-    pub(crate) failed: Option<FailedRead>,
+    pub(crate) log: WriteLog,
+    pub(crate) failed: Option<Failed>,
+}
+
+/// How far into the file a run goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// Bytes that there are at the beginning, or that the user wants used.
+    pub(crate) size: u64,
+    /// Writes may go past that, and reads follow.
+    pub(crate) grows: bool,
+}
+
+/// How a thread writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    pub(crate) stamps: Stamps,
+    pub(crate) mixed: Arc<MixedCells>,
+    /// The last version used.
+    pub(crate) version: u64,
 }
 
 /// One thread before it runs.
@@ -150,9 +69,11 @@ pub(crate) struct Worker {
     pub(crate) accesses: Accesses,
     /// By number of the group.
     pub(crate) files: Arc<Vec<pagefold::File>>,
-    /// Bytes of the file that may be read.
-    pub(crate) size: u64,
-    pub(crate) checker: Checker,
+    pub(crate) extent: Extent,
+    /// `None` if nothing is to be compared.
+    pub(crate) checker: Option<Checker>,
+    pub(crate) writer: Writer,
+    pub(crate) log: WriteLog,
     pub(crate) ops_max: Option<u64>,
     pub(crate) start: Instant,
     pub(crate) time_max: Option<Duration>,
@@ -160,100 +81,132 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Reads until the accesses, the time or the patience of the user end.
+    /// Works until the accesses, the time or the patience of the user end.
     pub(crate) fn run(mut self) -> WorkerResult {
-        let _ended = Ended(Arc::clone(&self.shared));
-        let mut result = WorkerResult { tallies: vec![None; self.files.len()], failed: None };
+        let shared = Arc::clone(&self.shared);
+        let _ended = Ended(Arc::clone(&shared));
+        let mut tallies = vec![None; self.files.len()];
+        let mut failed = None;
         let cpu_before = thread_cpu();
         let mut buffer = Vec::new();
         let mut ops = 0;
-        // Relaxed: see `stop`.
-        while !self.shared.stop.load(Ordering::Relaxed) && self.ops_max.is_none_or(|max| ops < max) {
+        while !shared.stopping() && self.ops_max.is_none_or(|max| ops < max) {
             let Some(access) = self.accesses.next() else { break };
-            let tally = result.tallies[access.group].get_or_insert_with(|| Box::new(Tally::new()));
+            let tally = tallies[access.group].get_or_insert_with(|| Box::new(Tally::new()));
             let now = match self.serve(access, &mut buffer, tally) {
                 Ok(now) => now,
                 Err(fault) => {
-                    self.shared.stop();
-                    result.failed = Some(FailedRead { access, fault });
+                    shared.stop();
+                    failed = Some(Failed { access, fault });
                     break;
                 }
             };
             ops += 1;
-            // Relaxed: this thread alone writes it; see `Shared::ops`.
-            self.shared.ops[self.number].0.store(ops, Ordering::Relaxed);
+            shared.progress(self.number).ops(ops);
             if self.time_max.is_some_and(|max| now >= max) {
                 break;
             }
         }
-        share_cpu(thread_cpu().saturating_sub(cpu_before), &mut result.tallies);
-        result
+        share_cpu(thread_cpu().saturating_sub(cpu_before), &mut tallies);
+        WorkerResult { tallies, log: self.log, failed }
     }
 
-    /// One operation: the part of it that lies in the file. Says when the read ended, in time since the start.
+    /// One operation. Says when it ended, in time since the start.
     fn serve(&mut self, access: Access, buffer: &mut Vec<u8>, tally: &mut Tally) -> Result<Duration, Fault> {
-        let mut now = self.start.elapsed();
-        let wanted = access.len.min(self.size.saturating_sub(access.offset));
+        if access.op == Op::Sync {
+            return self.sync(access, tally);
+        }
+        let wanted = access.len.min(self.end_for(access).saturating_sub(access.offset));
         if access.len > 0 && wanted == 0 {
             tally.past_end += 1;
-            return Ok(now);
+            return Ok(self.start.elapsed());
         }
-        let mut latency = Duration::ZERO;
+        let (mut now, mut latency) = (Duration::ZERO, Duration::ZERO);
         let mut done = 0;
         while done < wanted {
             let piece = (wanted - done).min(PIECE_BYTES_MAX) as usize;
             if buffer.len() < piece {
                 buffer.resize(piece, 0);
             }
-            let buffer = &mut buffer[..piece];
-            let offset = access.offset + done;
-            let before = self.start.elapsed();
-            let got = self.files[access.group].read_at(buffer, offset).map_err(Fault::Pagefold)?;
-            now = self.start.elapsed();
-            latency += now.saturating_sub(before);
+            let (bytes, at) = (&mut buffer[..piece], Access { offset: access.offset + done, ..access });
+            let (got, time) = match access.op {
+                Op::Write => (piece, self.write(at, bytes)?),
+                _ => self.read(at, bytes)?,
+            };
             if got < piece {
                 return Err(Fault::Short { got: done + got as u64, wanted });
             }
-            self.checker.check(offset, buffer)?;
+            now = time.end;
+            latency += time.end.saturating_sub(time.start);
             done += piece as u64;
         }
-        tally.latency_ns.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
-        tally.ops += 1;
-        tally.bytes += wanted;
+        if access.op == Op::Write {
+            tally.writes.record(wanted, latency);
+            self.shared.progress(self.number).wrote(latency);
+        } else {
+            tally.reads.record(wanted, latency);
+        }
         tally.cut += u64::from(wanted < access.len);
+        Ok(now)
+    }
+
+    /// Where the file ends for an operation.
+    fn end_for(&self, access: Access) -> u64 {
+        match (self.extent.grows, access.op) {
+            (false, _) => self.extent.size,
+            (true, Op::Write) => u64::MAX,
+            (true, _) => self.files[access.group].len().max(self.extent.size),
+        }
+    }
+
+    /// Reads `bytes`, and checks what came. Says how much that is, and when it was read.
+    fn read(&mut self, access: Access, bytes: &mut [u8]) -> Result<(usize, Range<Duration>), Fault> {
+        let before = self.start.elapsed();
+        let got = self.files[access.group].read_at(bytes, access.offset).map_err(Fault::Pagefold)?;
+        let time = before..self.start.elapsed();
+        if let Some(checker) = &mut self.checker {
+            checker.check(access.offset, &bytes[..got], &self.log).map_err(Fault::Wrong)?;
+        }
+        Ok((got, time))
+    }
+
+    /// Writes as many bytes as there are in `bytes`. Says when.
+    fn write(&mut self, access: Access, bytes: &mut [u8]) -> Result<Range<Duration>, Fault> {
+        let writer = &mut self.writer;
+        writer.version = ns(self.start.elapsed()).max(writer.version + 1);
+        // Both are below 1024.
+        let stamp = Stamp { version: writer.version, thread: self.number as u16, group: access.group as u16 };
+        let end = access.offset.saturating_add(bytes.len() as u64);
+        writer.stamps.fill(stamp, access.offset, bytes);
+        if self.checker.is_some() {
+            writer.mixed.note(access.offset, end);
+        }
+        let before = self.start.elapsed();
+        self.files[access.group].write_at(bytes, access.offset).map_err(Fault::Pagefold)?;
+        let done = self.start.elapsed();
+        if self.checker.is_some() {
+            self.log.record(access.offset..end, Write { stamp, done_ns: ns(done) });
+        }
+        Ok(before..done)
+    }
+
+    /// Syncs the range, or the whole file if it has no length.
+    fn sync(&self, access: Access, tally: &mut Tally) -> Result<Duration, Fault> {
+        let file = &self.files[access.group];
+        let before = self.start.elapsed();
+        match access.len {
+            0 => file.sync(),
+            len => file.sync_range(access.offset..access.offset.saturating_add(len)),
+        }
+        .map_err(Fault::Pagefold)?;
+        let now = self.start.elapsed();
+        tally.syncs.record(0, now.saturating_sub(before));
         Ok(now)
     }
 }
 
-impl Checker {
-    fn check(&mut self, offset: u64, read: &[u8]) -> Result<(), Fault> {
-        let mismatch = match self {
-            Self::Off => None,
-            Self::Content(content) => content.check(offset, read),
-            Self::File { file, buffer } => {
-                if buffer.len() < read.len() {
-                    buffer.resize(read.len(), 0);
-                }
-                let expected = &mut buffer[..read.len()];
-                file.read_exact_at(expected, offset).map_err(Fault::Compare)?;
-                first_difference(offset, expected, read)
-            }
-        };
-        mismatch.map_or(Ok(()), |mismatch| Err(Fault::Mismatch(mismatch)))
-    }
-}
-
-/// Counts the thread as ended, also if it panics.
-struct Ended(Arc<Shared>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let mut running = self.0.running.lock();
-        *running -= 1;
-        if *running == 0 {
-            self.0.all_ended.notify_all();
-        }
-    }
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Time that this thread was on a CPU.
@@ -263,8 +216,8 @@ fn thread_cpu() -> Duration {
 
 /// Divides a thread's time among its groups by their operations.
 fn share_cpu(cpu: Duration, tallies: &mut [Option<Box<Tally>>]) {
-    let ops: u64 = tallies.iter().flatten().map(|tally| tally.ops).sum();
+    let ops: u64 = tallies.iter().flatten().map(|tally| tally.ops()).sum();
     for tally in tallies.iter_mut().flatten() {
-        tally.cpu = cpu.mul_f64(tally.ops as f64 / ops.max(1) as f64);
+        tally.cpu = cpu.mul_f64(tally.ops() as f64 / ops.max(1) as f64);
     }
 }

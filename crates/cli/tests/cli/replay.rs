@@ -193,7 +193,7 @@ fn time_ends_a_run() {
 }
 
 /// Waits until the command has a temporary file of so many bytes.
-fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) {
+pub(crate) fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) {
     let start = Instant::now();
     let there = |path: std::path::PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
     while !place.temporary_file_of(child).is_some_and(there) {
@@ -202,7 +202,7 @@ fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) {
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 

@@ -1,0 +1,46 @@
+//! The thread that syncs the file every so often, for `--sync-every`.
+
+use std::time::Duration;
+
+use sync::Arc;
+use sync::thread::JoinHandle;
+use sync::time::Instant;
+
+use crate::shared::Shared;
+use crate::tally::Measured;
+
+/// What came of it: the syncs, and the error that ended the run.
+pub(crate) type Synced = (Measured, Option<pagefold::Error>);
+
+/// Starts the thread, which ends with those of the run.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn start(
+    every: Duration,
+    files: &Arc<Vec<pagefold::File>>,
+    shared: &Arc<Shared>,
+) -> std::io::Result<JoinHandle<Synced>> {
+    let (files, shared) = (Arc::clone(files), Arc::clone(shared));
+    sync::thread::spawn("replay-sync", move || {
+        let mut syncs = Measured::new();
+        let Some(file) = files.first() else { return (syncs, None) };
+        let start = Instant::now();
+        let mut due = every;
+        while !shared.stopping() && shared.wait(due.saturating_sub(start.elapsed())) {
+            let before = start.elapsed();
+            if before < due {
+                continue;
+            }
+            // All groups have the same file, so one handle's sync is everybody's.
+            if let Err(error) = file.sync() {
+                shared.stop();
+                return (syncs, Some(error));
+            }
+            syncs.record(0, start.elapsed().saturating_sub(before));
+            // A sync that takes longer than that isn't followed by two at once.
+            due = (due + every).max(start.elapsed());
+        }
+        (syncs, None)
+    })
+}

@@ -1,0 +1,61 @@
+//! The end of a run that writes: a sync, and how far it has come.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use pagefold::{Pagefold, Stats};
+use sync::Arc;
+use sync::time::Instant;
+
+use crate::failure::Failure;
+use crate::live;
+use crate::shared::{Ended, Shared};
+use crate::signals;
+
+/// How often is looked at how far it has come.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct WrittenBack {
+    /// What there was to write,
+    pub(crate) unclean_bytes: u64,
+    /// and what is still there to be written, after an error.
+    pub(crate) left_bytes: u64,
+    pub(crate) time: Duration,
+    pub(crate) error: Option<pagefold::Error>,
+}
+
+/// Bytes that were written into memory, and not to the file yet.
+pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
+    stats.files.iter().map(|file| file.unclean_bytes).sum()
+}
+
+/// Syncs the file through each of its handles, so that each tells what it hasn't told yet.
+///
+/// # Errors
+/// The system's, if there is no thread for it.
+pub(crate) fn run(pagefold: &Pagefold, files: &Arc<Vec<pagefold::File>>, quiet: bool) -> Result<WrittenBack, Failure> {
+    let out = || pagefold.stats().files.iter().map(|file| file.bytes_out).sum::<u64>();
+    let (unclean_bytes_before, out_before, start) = (unclean_bytes(&pagefold.stats()), out(), Instant::now());
+    signals::set_unwritten(unclean_bytes_before);
+    let bar = live::bytes_bar(quiet, unclean_bytes_before.max(1), "writing back");
+    let shared = Arc::new(Shared::new(1));
+    let body = {
+        let (files, ended) = (Arc::clone(files), Ended(Arc::clone(&shared)));
+        move || {
+            let _ended = ended;
+            files.iter().filter_map(|file| file.sync().err()).next_back()
+        }
+    };
+    let thread = sync::thread::spawn("replay-end", body).context("can't start the thread that writes back")?;
+    while shared.wait(TICK) {
+        bar.set_position(out().saturating_sub(out_before));
+        signals::set_unwritten(unclean_bytes(&pagefold.stats()));
+    }
+    bar.finish_and_clear();
+    let error = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked: this is a bug in pagefold"))?;
+    let left_bytes = unclean_bytes(&pagefold.stats());
+    signals::set_unwritten(left_bytes);
+    Ok(WrittenBack { unclean_bytes: unclean_bytes_before, left_bytes, time: start.elapsed(), error })
+}
