@@ -9,7 +9,7 @@
 //! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
 //! | `plan`, `accesses` | which thread reads and writes what, for which group |
 //! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
-//! | `tally`, `report`, `table`, `plot`, `live` | what the user sees |
+//! | `tally`, `report`, `table`, `columns`, `plot`, `live` | what the user sees |
 //! | `failure`, `explain`, `signals` | how it ends |
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod args;
 mod backend;
 mod checker;
 mod choices;
+mod columns;
 mod content;
 mod explain;
 mod failure;

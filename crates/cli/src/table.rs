@@ -1,47 +1,13 @@
 //! Reports as text.
 
-use std::fmt::Write;
 use std::time::Duration;
 
+use crate::columns::Table;
 use crate::report::{Latency, Report, Row, RunReport, Workload, WriteBack};
 use crate::units;
 
 /// Longer names are cut.
 const NAME_CHARS_MAX: usize = 24;
-
-/// Columns of text, the first one aligned to the left, the others to the right.
-#[derive(Debug)]
-struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|&text| text.to_owned()).collect()] }
-    }
-
-    fn add(&mut self, row: Vec<String>) {
-        self.rows.push(row);
-    }
-
-    fn to_text(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width =
-            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count()).max();
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-                // Writing to a string doesn't fail.
-                let _ = if column == 0 { write!(line, "{cell:<width$}") } else { write!(line, "  {cell:>width$}") };
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
-}
 
 /// What is going to be done, in two lines.
 pub(crate) fn workload(workload: &Workload) -> String {
