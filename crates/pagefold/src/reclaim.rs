@@ -25,6 +25,17 @@ const STAY_MAX: usize = (3 + TRIES) * BATCH_MAX;
 /// Most frames that a pass can evict: what it cut off cold and main, or main's loser of a duel.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
+/// What a pass does to find pages that can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// What the policy says.
+    Usual,
+    /// The coldest pages can't go: their files don't have them yet, or they are pinned. So it looks beyond them.
+    PastCold,
+    /// Also takes pages that are used again and again while they are looked at.
+    Insist,
+}
+
 /// What came of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pass {
@@ -52,10 +63,14 @@ impl Manager {
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         let (mut freed, mut looked_at) = (0, 0);
         let bound = 2 * group.lists.lock().len() + BATCH_MAX;
+        let mut effort = Effort::Usual;
         while freed < wanted && looked_at < bound {
-            // Pages that are used again and again while they are looked at have to go in the end.
-            let insist = looked_at > bound / 2;
-            let pass = self.pass(group, wanted - freed, insist);
+            let pass = self.pass(group, wanted - freed, effort);
+            effort = match () {
+                () if looked_at > bound / 2 => Effort::Insist,
+                () if pass.freed == 0 => Effort::PastCold,
+                () => effort,
+            };
             if pass.looked_at == 0 {
                 break;
             }
@@ -80,17 +95,17 @@ impl Manager {
         freed
     }
 
-    /// One pass over a group's lists that frees up to `wanted` pages; if it has to `insist`, it takes them as they come.
-    pub(crate) fn pass(&self, group: &GroupState, wanted: usize, insist: bool) -> Pass {
+    /// One pass over a group's lists that frees up to `wanted` pages.
+    pub(crate) fn pass(&self, group: &GroupState, wanted: usize, effort: Effort) -> Pass {
         let frames = &*self.frames;
         let mut orphans = Orphans::default();
         let mut sorting = Sorting::default();
         // Relaxed: a number of pages that may as well age a pass later.
         let ageing = group.ageing_due.swap(0, Ordering::Relaxed) as usize;
-        let cut = group.lists.lock().cut(frames, wanted, ageing);
+        let cut = group.lists.lock().cut(frames, wanted, ageing, effort != Effort::Usual);
         let looked_at = cut.cold.len() + cut.surplus.len();
 
-        let challengers = sort_cut(frames, cut, insist, &mut sorting);
+        let challengers = sort_cut(frames, cut, effort == Effort::Insist, &mut sorting);
         if !challengers.is_empty() {
             duel(frames, group, challengers, &mut sorting, &mut orphans);
         }

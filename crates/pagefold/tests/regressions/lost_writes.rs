@@ -192,3 +192,25 @@ fn a_lowered_limit_has_unclean_pages_written() {
     group.set_max(8 * 4096).unwrap();
     assert!(group.charged() <= 8 * 4096, "{}", group.charged());
 }
+
+/// Pages of a file that can't be written lay at the cold end of their group's lists, and reclaim came back to them again
+/// and again: readers of other files got no frame.
+#[test]
+fn pages_that_cannot_be_written_are_in_nobodys_way() {
+    let disk = disk(1, 4_000 * 4096);
+    disk.set_capacity(0);
+    let mm = manager(600, disk.clone());
+    let group = mm.group("a").build().unwrap();
+    let full = group.open_options().write(true).create(true).open("full").unwrap();
+    let file = group.open("f0").unwrap();
+    let mut random = Random::seeded(1);
+    let mut bytes = [0; 4096];
+    for round in 0..4_000_u64 {
+        if round % 20 == 0 && round < 2_000 {
+            full.write_at(&version(1, round, 4096), round / 20 * 4096).unwrap();
+        }
+        file.read_exact_at(&mut bytes, random.below(4_000) * 4096).unwrap();
+    }
+    assert_eq!(group.stats().unclean_bytes, 100 * 4096);
+    assert!(full.sync().is_err());
+}
