@@ -129,7 +129,7 @@ fn long_checks() -> Vec<Check> {
             "test --release -p bench --test virtual_cpus",
         ),
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
-        thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files"),
+        thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files --test writes"),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",
             "test -p pagefold-frames --test known_race --no-run",

@@ -189,8 +189,8 @@ impl File {
     /// Cuts the file off, or makes it longer with zeros, at once.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`]; [`Error::PageBusy`] if a page to be cut off is pinned, and then
-    /// nothing is changed; [`Error::WriteFailed`] with the backend's answer.
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`]; [`Error::PageBusy`] if a page to be cut off, or cut in two, is pinned;
+    /// [`Error::WriteFailed`] with the backend's answer. Nothing is changed then.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
         self.handle.file.set_len(len)
@@ -200,7 +200,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if that couldn't be done, or if there was a failure before that this handle wasn't told of.
-    /// What the file doesn't have stays in memory: a later `Ok` says that it is there.
+    /// Calls that were waiting at the same time all fail. What the file doesn't have stays in memory: a later `Ok` says
+    /// that it is there.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle.file.manager.refuse_child()?;
         self.handle.tell(self.handle.file.write_back_all())

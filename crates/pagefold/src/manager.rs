@@ -66,7 +66,7 @@ impl Manager {
     /// # Errors
     /// [`Error::LimitReached`], in bounded time, when nothing can be reclaimed.
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
-        let mut failed = 0;
+        let (mut failed, mut failed_for_good) = (0, 0);
         loop {
             let own_limit = !group.try_charge();
             let freed = if !own_limit {
@@ -81,7 +81,7 @@ impl Manager {
             };
             Counters::add(&group.counters.direct_reclaims, 1);
             if freed > 0 {
-                failed = 0;
+                (failed, failed_for_good) = (0, 0);
                 continue;
             }
             failed += 1;
@@ -90,8 +90,9 @@ impl Manager {
             if unclean {
                 self.flushers.ring_for_frames();
             }
-            let bound = if unclean || self.in_flight(group, own_limit) { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
-            if failed > bound {
+            // When that is over, what was waited for may have come just after the last look.
+            failed_for_good = if unclean || self.in_flight(group, own_limit) { 0 } else { failed_for_good + 1 };
+            if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
                 return Err(self.limit_reached(group));
             }
             sleep(Duration::from_micros(20 << failed.min(9)).min(PAUSE_MAX));

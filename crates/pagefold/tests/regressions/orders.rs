@@ -19,7 +19,7 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     let armed = Arc::new(AtomicBool::new(false));
     let (held, hold) = (Arc::clone(&gate), Arc::clone(&armed));
     let watched = Watched::new(&disk, move |call| {
-        if call == Call::Read && hold.load(Ordering::SeqCst) {
+        if call == Call::Read && hold.swap(false, Ordering::SeqCst) {
             held.pass();
         }
         Ok(())
@@ -39,7 +39,6 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
         theirs.write_at(&[2; 10], 20 * 4096 + 500).unwrap();
         theirs.sync().unwrap();
         theirs.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
-        armed.store(false, Ordering::SeqCst);
         gate.open();
         drop(pins);
         writer.join().unwrap().unwrap();
