@@ -1,7 +1,7 @@
 //! Orders of events that chance seldom brings about, and in which a write could be lost or come back.
 
 use std::sync::Arc;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pagefold::Advice;
 use pagefold::io::Call;
@@ -73,4 +73,34 @@ fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
         syncs.join().unwrap().unwrap();
     });
     assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (5 * 4096, 5 * 4096));
+}
+
+/// A write past the end has its bytes in the page, but the length hasn't grown yet, because somebody looks how long the
+/// file is. Write-back writes the page as far as the old length.
+#[test]
+fn a_page_written_back_before_the_length_grows_is_written_again() {
+    let disk = disk(1, 100);
+    let gate = Arc::new(Gate::default());
+    let (held, looks) = (Arc::clone(&gate), AtomicU64::new(0));
+    let watched = Watched::new(&disk, move |call| {
+        // One look at the opening, one with the first read, one before the lock is taken, one under it.
+        if call == Call::Len && looks.fetch_add(1, Ordering::SeqCst) == 3 {
+            held.pass();
+        }
+        Ok(())
+    });
+    let mm = manager(128, watched);
+    let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
+    file.write_at(&[1], 0).unwrap();
+    file.sync().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| file.read_at(&mut [0; 10], 4096).unwrap());
+        gate.wait_for_somebody();
+        scope.spawn(|| file.write_at(&[2; 50], 100).unwrap());
+        std::thread::sleep(MOMENT);
+        file.sync().unwrap();
+        gate.open();
+    });
+    file.sync().unwrap();
+    assert_eq!(bytes_on(&disk, "f0")[100..], [2; 50]);
 }
