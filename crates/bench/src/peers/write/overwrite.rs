@@ -24,6 +24,7 @@ const FILE_BUDGETS: u32 = 4;
 /// Writes at once that show what the disk has to give.
 const DISK_DEPTH: usize = 32;
 const WORKLOAD: &str = "4 KiB, uniform, a sync every second";
+const RATIOS: &str = "pagefold over the others in the same round";
 /// The disk's own row.
 const DISK: &str = "disk (O_DIRECT, 32 at once)";
 
@@ -197,11 +198,11 @@ fn compare(report: &mut Report, settings: &Settings, rounds: &[Vec<Round>], disk
     let p99 = |round: &Round| round.latencies.percentile_us(99.0);
     for (kind, name) in [(Kind::Mmap, "mmap"), (Kind::Pwrite, "pwrite"), (Kind::MutexLru, "mutex-lru")] {
         if let Some(others) = of(kind) {
-            report.add("pagefold", WORKLOAD, &format!("rate_ratio_{name}"), "x", ratios(&Round::rate, others));
-            report.add("pagefold", WORKLOAD, &format!("p99_ratio_{name}"), "x", ratios(&p99, others));
+            report.add("pagefold", RATIOS, &format!("rate_ratio_{name}"), "x", ratios(&Round::rate, others));
+            report.add("pagefold", RATIOS, &format!("p99_ratio_{name}"), "x", ratios(&p99, others));
         }
     }
-    report.add("pagefold", WORKLOAD, "rate_ratio_disk", "x", ratios(&Round::rate, disk));
+    report.add("pagefold", RATIOS, "rate_ratio_disk", "x", ratios(&Round::rate, disk));
 }
 
 impl Round {
