@@ -10,6 +10,9 @@
 //!   found by its word. So who wants to sync, and finds a cycle under way, waits for that one to end and for the next, which
 //!   serves all who wait.
 //! - B3. Nothing is allocated on the way: which pages, is in the page map, and a thread's run of them is on its stack.
+//! - B4. A write past the end puts its bytes into pages first and makes the file longer after that (L1 of `write`). Pages
+//!   that reach past the end are written up to the end, and stay dirty unless nobody is between the two: who saw the old
+//!   length would take them for written.
 //!
 //! Lock order: `extension` → `turn` → `work`; under `turn` whoever writes waits for the device alone. Frames are never
 //! obtained here.
@@ -30,6 +33,9 @@ use crate::stats::Counters;
 /// Pages in one request, at most, and bytes.
 const RUN_PAGES: usize = 256;
 const RUN_BYTES: u64 = 1 << 20;
+/// Threads that write large runs at once. A disk has enough to do with two of them, and each more costs the writers CPU
+/// time; small runs take as many as there are, because then it is the number of requests that counts.
+const LARGE_RUNS_MAX: u32 = 2;
 
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]
@@ -41,6 +47,8 @@ pub(crate) struct Writeback {
     ended: AtomicU64,
     work: Mutex<Work>,
     idle: Condvar,
+    /// Threads wait here while others write large runs.
+    small_runs: Condvar,
 }
 
 /// The cycle under way: what is left of it, and who is at it.
@@ -48,6 +56,8 @@ pub(crate) struct Writeback {
 struct Work {
     rest: Range<u64>,
     workers: u32,
+    /// Those of them whose last part was one large run.
+    at_large_runs: u32,
     written: u64,
     error: Option<IoError>,
 }
@@ -55,7 +65,7 @@ struct Work {
 impl Work {
     /// Starts a cycle. A helper that came too late for the last one may still be about.
     fn start(&mut self, pages: Range<u64>) {
-        *self = Self { rest: pages, workers: self.workers, ..Self::default() };
+        *self = Self { rest: pages, workers: self.workers, at_large_runs: self.at_large_runs, ..Self::default() };
     }
 }
 
@@ -122,28 +132,45 @@ impl FileState {
     /// Takes part in the cycle under way, if there is one and something left of it.
     pub(crate) fn work_for_cycle(&self) {
         let Some(writer) = self.writer() else { return };
-        self.writeback.work.lock().workers += 1;
-        let mut outcome = Ok(0);
-        loop {
-            let mut work = self.writeback.work.lock();
+        let mut work = self.writeback.work.lock();
+        work.workers += 1;
+        let mut at_large_runs = false;
+        while let Some(part) = self.next_part(&mut work) {
+            drop(work);
+            let outcome = self.write_part(writer, part);
+            work = self.writeback.work.lock();
+            work.at_large_runs -= u32::from(at_large_runs);
+            at_large_runs = outcome == Ok(self.run_pages() as u64);
             match outcome {
                 Ok(pages) => work.written += pages,
                 Err(error) => work.error = Some(error),
             }
-            let next = if work.error.is_none() { self.map.next_written(work.rest.clone()) } else { None };
-            let Some(first) = next else {
-                work.rest = 0..0;
-                work.workers -= 1;
-                if work.workers == 0 {
-                    self.writeback.idle.notify_all();
-                }
-                return;
-            };
-            let part = first..work.rest.end.min(first + self.run_pages() as u64);
-            work.rest.start = part.end;
-            drop(work);
-            outcome = self.write_part(writer, part);
+            while !at_large_runs && work.at_large_runs >= LARGE_RUNS_MAX && !work.rest.is_empty() {
+                self.writeback.small_runs.wait(&mut work);
+            }
+            work.at_large_runs += u32::from(at_large_runs);
+            if work.at_large_runs < LARGE_RUNS_MAX {
+                self.writeback.small_runs.notify_all();
+            }
         }
+        work.at_large_runs -= u32::from(at_large_runs);
+        work.rest = 0..0;
+        self.writeback.small_runs.notify_all();
+        work.workers -= 1;
+        if work.workers == 0 {
+            self.writeback.idle.notify_all();
+        }
+    }
+
+    /// Takes the next part of the cycle that has something to write; none if there is none, or something failed.
+    fn next_part(&self, work: &mut Work) -> Option<Range<u64>> {
+        if work.error.is_some() {
+            return None;
+        }
+        let first = self.map.next_written(work.rest.clone())?;
+        let part = first..work.rest.end.min(first + self.run_pages() as u64);
+        work.rest.start = part.end;
+        Some(part)
     }
 
     /// Pages that one request can have.
@@ -223,8 +250,7 @@ impl Run<'_> {
         let file = self.file;
         let offset = self.first << file.page_shift();
         let whole = (self.pages.len() as u64) << file.page_shift();
-        // Past the end there is nothing to write: such a page is one that `set_len` is about to drop.
-        let len = whole.min(file.len().saturating_sub(offset));
+        let (len, exact) = self.len_to_write(offset, whole);
         let bytes: ArrayVec<_, RUN_PAGES> = self.pages.iter().map(HeldPage::bytes).collect();
         let result = if len == 0 { Ok(()) } else { write_full(self.writer, offset, &bytes, len as usize) };
         let pages = self.pages.len() as u64;
@@ -234,7 +260,22 @@ impl Run<'_> {
             Counters::add(&file.counters.bytes_out, len);
             Counters::add(&file.counters.write_requests, 1);
         }
-        self.pages.drain(..).for_each(|page| page.end(state));
+        // B4.
+        let sure = if exact { self.pages.len() } else { (len >> file.page_shift()) as usize };
+        for (number, page) in self.pages.drain(..).enumerate() {
+            page.end(if number < sure { state } else { Unclean::Dirty });
+        }
         result.map(|()| pages)
+    }
+
+    /// How many of `whole` bytes from `offset` on the file has, and whether that is all that was written to these pages
+    /// so far (B4).
+    fn len_to_write(&self, offset: u64, whole: u64) -> (u64, bool) {
+        if offset + whole <= self.file.len() {
+            return (whole, true);
+        }
+        // Not waited for: its owner may be waiting for this cycle.
+        let nobody_extends = self.file.extension.try_lock();
+        (whole.min(self.file.len().saturating_sub(offset)), nobody_extends.is_some())
     }
 }
