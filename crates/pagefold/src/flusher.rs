@@ -34,6 +34,8 @@ const RETRY_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct Flushers {
     asked: AtomicBool,
+    /// Somebody found no page that could be evicted while some are unclean.
+    starved: AtomicBool,
     state: Mutex<State>,
     /// The leader sleeps here,
     rung: Condvar,
@@ -63,6 +65,13 @@ impl Flushers {
             let _state = self.state.lock();
             self.rung.notify_one();
         }
+    }
+
+    /// Has the leader write back whatever is unclean, however little or young: somebody needs frames.
+    pub(crate) fn ring_for_frames(&self) {
+        // Relaxed: a hint that is repeated as long as there are none.
+        self.starved.store(true, Ordering::Relaxed);
+        self.ring();
     }
 
     /// Calls helpers for a cycle of `file`, if it has so much to do. Says whether it did.
@@ -171,14 +180,15 @@ impl Manager {
         }
     }
 
-    /// Writes back the files that have much that is unclean, or have had it for long.
+    /// Writes back the files that have much that is unclean, or have had it for long, or all if somebody needs frames.
     fn flush(&self, files: &[Arc<FileState>]) {
+        let starved = self.flushers.starved.swap(false, Ordering::Relaxed);
         for file in files.iter().filter(|file| file.unclean.get() > 0) {
             let age_ms = self.now_ms().saturating_sub(file.unclean_since_ms.load(Ordering::Relaxed));
             let wanted = if file.latch.failing().is_some() {
                 age_ms >= RETRY_MS
             } else {
-                age_ms >= AGE_MAX_MS || self.has_much_unclean()
+                starved || age_ms >= AGE_MAX_MS || self.has_much_unclean()
             };
             if wanted {
                 file.write_back_all();

@@ -87,7 +87,7 @@ impl Manager {
             self.drain_entries();
             let unclean = self.unclean.get() > 0;
             if unclean {
-                self.flushers.ring();
+                self.flushers.ring_for_frames();
             }
             let bound = if unclean || self.in_flight(group, own_limit) { ATTEMPTS_MAX } else { ATTEMPTS_PINNED_MAX };
             if failed > bound {
