@@ -17,8 +17,11 @@ use crate::summary::Summary;
 const FILE_BUDGETS: u32 = 10;
 /// Bytes that a writer hands over at once.
 const PIECE: usize = disk::LARGE;
-/// Requests of the disk's own writing at once.
-const DEPTHS: [usize; 2] = [1, 16];
+/// The disk's own rows, and requests at once.
+const SHALLOW: &str = "disk (O_DIRECT, 1 at once)";
+const DEEP: &str = "disk (O_DIRECT, 16 at once)";
+const FIO: &str = "disk (fio, 16 at once)";
+const DEPTHS: [(&str, usize); 2] = [(SHALLOW, 1), (DEEP, 16)];
 
 /// Runs it.
 pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
@@ -37,9 +40,9 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
         }
     };
     for _ in 0..settings.rounds {
-        for depth in DEPTHS {
+        for (name, depth) in DEPTHS {
             note(
-                format!("disk (O_DIRECT, {depth} at once)"),
+                name.to_owned(),
                 rate(&file, || {
                     disk::write_sequentially(&direct, 0..offset_of(file.pages()), depth)?;
                     file.file().sync_data().context("cannot sync")
@@ -47,7 +50,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
             );
         }
         if let Some(rate) = fio(&file) {
-            note("disk (fio, 16 at once)".to_owned(), rate);
+            note(FIO.to_owned(), rate);
         }
         let store = PagefoldStore::new(&file, settings.budget_pages)?;
         note("pagefold".to_owned(), rate(&file, || write_all(&store, &file))?);
@@ -57,13 +60,22 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     for (subject, rates) in &rows {
         report.add(subject, workload, "rate", "MB/s", Summary::of(rates.iter().copied()));
     }
-    // In each round, against the best that the disk did in it.
-    let disk =
-        |round: usize| rows.iter().filter(|(name, _)| name.starts_with("disk")).map(move |(_, rates)| rates[round]);
+    let of = |wanted: &str| rows.iter().find(|(name, _)| name == wanted).map(|(_, rates)| rates);
+    let disk = |round: usize| rows.iter().filter(|(name, _)| name != "pagefold").filter_map(move |(_, r)| r.get(round));
+    let best = |round| disk(round).copied().fold(f64::MIN, f64::max);
+    let reference = of(FIO).filter(|rates| rates.len() == settings.rounds as usize).or_else(|| of(DEEP));
     for (subject, rates) in &rows {
-        let ratio = |(round, rate): (usize, &f64)| rate / disk(round).fold(f64::MIN, f64::max);
-        report.add(subject, workload, "ratio_disk", "x", Summary::of(rates.iter().enumerate().map(ratio)));
+        let pairs = || rates.iter().enumerate();
+        if let Some(reference) = reference {
+            let ratios = pairs().filter_map(|(round, rate)| Some(rate / reference.get(round)?));
+            report.add(subject, workload, "ratio_disk", "x", Summary::of(ratios));
+        }
+        report.add(subject, workload, "ratio_best", "x", Summary::of(pairs().map(|(round, rate)| rate / best(round))));
     }
+    report.legend =
+        "ratio_disk: to fio's rate in the same round; without fio, to that of 16 threads. ratio_best: to the best \
+                     of all ways to write past the kernel in that round."
+            .to_owned();
     Ok(report)
 }
 
@@ -100,7 +112,7 @@ fn about(settings: &Settings) -> String {
     format!(
         "A file of {} pages on a disk, written once before, is overwritten from end to end and synced, with a budget of {} \
          pages; beside what the disk does for 1 MiB writes past the kernel's cache, by threads of our own and, if it is \
-         installed, by fio. Ratios to the best of those in the same round. {} rounds in turn. Median (min-max).",
+         installed, by fio. {} rounds in turn. Median (min-max).",
         FILE_BUDGETS * settings.budget_pages,
         settings.budget_pages,
         settings.rounds
