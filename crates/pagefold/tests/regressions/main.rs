@@ -11,4 +11,3 @@ mod shrinking_files;
 mod small_budgets;
 #[path = "../support/mod.rs"]
 mod support;
-mod unclean_cold_pages;
