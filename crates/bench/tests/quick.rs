@@ -83,6 +83,25 @@ fn a_scan_hurts_an_lru_map_more_than_s3_fifo() {
 }
 
 #[test]
+fn writing_is_compared_with_the_kernel_and_the_disk() {
+    let records = records(&["peers", "write", "--rounds", "1"]);
+    for subject in ["mmap", "pwrite", "mutex-lru", "pagefold"] {
+        assert!(value(&records, subject, "writes_per_second") > 0.0);
+        assert!(value(&records, subject, "write_worst") >= value(&records, subject, "write_p50"));
+    }
+    // Every page by itself, or with neighbours.
+    let requests = value(&records, "pagefold", "requests_per_page");
+    assert!(requests > 0.0 && requests <= 1.0, "{requests}");
+    for metric in ["rate_ratio_pwrite", "p99_ratio_mmap", "ratio_disk", "worst_ratio_disk"] {
+        assert!(value(&records, "pagefold", metric) > 0.0, "{metric}");
+    }
+    assert!(value(&records, "beside write-back", "cpu_rate_ratio_quiet") > 0.0);
+    let in_memory = bench(&["peers", "write", "--quick", "--dir", "/dev/shm"]);
+    assert_eq!(in_memory.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&in_memory.stderr).contains("--dir takes a directory on a disk"));
+}
+
+#[test]
 #[cfg(target_arch = "x86_64")]
 fn atomics_of_a_hit_are_counted() {
     let records =

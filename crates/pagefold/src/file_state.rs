@@ -115,9 +115,13 @@ impl FileState {
         self.writer.get().map(|writer| &**writer)
     }
 
-    /// Has the file written to through `backing`, unless there is a way already.
-    pub(crate) fn become_writable(&self, backing: Arc<dyn BackingFile>) {
-        let _ = self.writer.set(backing);
+    /// Has the file written to through `backing`, unless there is a way already. Then a `backing` that may have `made` the
+    /// file is synced: only it knows whether the file's name has to be.
+    pub(crate) fn become_writable(&self, backing: Arc<dyn BackingFile>, made: bool) -> Result<(), IoError> {
+        match self.writer.set(backing) {
+            Err(other) if made => other.sync(),
+            _ => Ok(()),
+        }
     }
 
     /// How long the file is where it is kept, as far as is known. Acquire pairs with `written_up_to`: who finds that a page

@@ -64,7 +64,7 @@ impl Manager {
         let file = self.find_or_add(path, access, &backing)?;
         if access.writes() {
             self.start_flushers()?;
-            file.become_writable(backing);
+            file.become_writable(backing, access.makes()).map_err(failed)?;
         }
         Ok(file)
     }

@@ -196,15 +196,14 @@ impl GroupLists {
         }
     }
 
-    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age. Pages of
-    /// main only if it is longer than its share, or cold is empty, or has nothing that can go (`cold_is_stuck`).
-    pub(crate) fn cut(&mut self, frames: &Frames, wanted: usize, ageing: usize, cold_is_stuck: bool) -> Cut {
+    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age.
+    pub(crate) fn cut(&mut self, frames: &Frames, wanted: usize, ageing: usize) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
         let shares = Shares::of(len);
         let wanted = wanted.min(shares.batch);
         self.ripen(frames);
-        if self.cold.len() == 0 || cold_is_stuck {
+        if self.cold.len() == 0 {
             self.ripen_to(frames, 0);
         }
         cut(frames, &mut self.cold, wanted, &mut result.cold);
@@ -212,7 +211,7 @@ impl GroupLists {
         let main_max = len.saturating_sub(wanted + shares.young + shares.cold);
         result.main_room = main_max.saturating_sub(self.main_len());
         let surplus = self.main_len().saturating_sub(main_max).min(wanted);
-        let surplus = if result.cold.is_empty() || cold_is_stuck { wanted } else { surplus };
+        let surplus = if result.cold.is_empty() { wanted } else { surplus };
         self.cut_main(frames, surplus, &mut result.surplus);
         if let Some(longest) = self.main[1..].iter_mut().max_by_key(|list| list.len()) {
             cut(frames, longest, ageing.min(BATCH_MAX), &mut result.ageing);

@@ -20,7 +20,6 @@ use crate::group_lists::Orphans;
 use crate::group_state::GroupState;
 use crate::group_table::GroupTable;
 use crate::io::Backend;
-use crate::reclaim::Effort;
 use crate::reclaimer::Doorbell;
 use crate::reserve::Shortage;
 use crate::size::Size;
@@ -106,9 +105,9 @@ impl Manager {
             return;
         }
         if shortages[0] != Shortage::None {
-            self.pass(group, HELP_BATCH, Effort::Usual);
+            self.pass(group, HELP_BATCH, false);
         } else if let Some(group) = self.groups.fullest() {
-            self.pass(&group, HELP_BATCH, Effort::Usual);
+            self.pass(&group, HELP_BATCH, false);
         }
         // Relaxed, both: a second helper would do no harm.
         self.helping.store(false, Ordering::Relaxed);

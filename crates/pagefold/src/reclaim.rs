@@ -5,6 +5,10 @@
 //! puts the others back where `group_lists` says. A page is looked at only by who has it isolated, so passes of
 //! several threads over one group run side by side.
 //!
+//! A page that its file doesn't have can't go. It goes round in cold, which so becomes as long as writing back takes, and
+//! main gives up a page in its place: if main kept all of its own while cold is full of such pages, nobody would get a
+//! frame before they are written.
+//!
 //! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none.
 
 use sync::atomic::Ordering;
@@ -20,21 +24,10 @@ use crate::stats::Counters;
 /// Pages of main that one page from cold may challenge.
 const TRIES: usize = 3;
 /// Most frames that a pass can have to put back: all that it cut off.
-const STAY_MAX: usize = (3 + TRIES) * BATCH_MAX;
+const STAY_MAX: usize = (4 + TRIES) * BATCH_MAX;
 
 /// Most frames that a pass can evict: what it cut off cold and main, or main's loser of a duel.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
-
-/// What a pass does to find pages that can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// What the policy says.
-    Usual,
-    /// The coldest pages can't go: their files don't have them yet, or they are pinned. So it looks beyond them.
-    PastCold,
-    /// Also takes pages that are used again and again while they are looked at.
-    Insist,
-}
 
 /// What came of a pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,14 +56,10 @@ impl Manager {
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         let (mut freed, mut looked_at) = (0, 0);
         let bound = 2 * group.lists.lock().len() + BATCH_MAX;
-        let mut effort = Effort::Usual;
         while freed < wanted && looked_at < bound {
-            let pass = self.pass(group, wanted - freed, effort);
-            effort = match () {
-                () if looked_at > bound / 2 => Effort::Insist,
-                () if pass.freed == 0 => Effort::PastCold,
-                () => effort,
-            };
+            // Pages that are used again and again while they are looked at have to go in the end.
+            let insist = looked_at > bound / 2;
+            let pass = self.pass(group, wanted - freed, insist);
             if pass.looked_at == 0 {
                 break;
             }
@@ -95,21 +84,25 @@ impl Manager {
         freed
     }
 
-    /// One pass over a group's lists that frees up to `wanted` pages.
-    pub(crate) fn pass(&self, group: &GroupState, wanted: usize, effort: Effort) -> Pass {
+    /// One pass over a group's lists that frees up to `wanted` pages; if it has to `insist`, it takes them as they come.
+    pub(crate) fn pass(&self, group: &GroupState, wanted: usize, insist: bool) -> Pass {
         let frames = &*self.frames;
         let mut orphans = Orphans::default();
         let mut sorting = Sorting::default();
         // Relaxed: a number of pages that may as well age a pass later.
         let ageing = group.ageing_due.swap(0, Ordering::Relaxed) as usize;
-        let cut = group.lists.lock().cut(frames, wanted, ageing, effort != Effort::Usual);
-        let looked_at = cut.cold.len() + cut.surplus.len();
+        let cut = group.lists.lock().cut(frames, wanted, ageing);
+        let mut looked_at = cut.cold.len() + cut.surplus.len();
 
-        let challengers = sort_cut(frames, cut, effort == Effort::Insist, &mut sorting);
+        let challengers = sort_cut(frames, cut, insist, &mut sorting);
         if !challengers.is_empty() {
             duel(frames, group, challengers, &mut sorting, &mut orphans);
         }
-        let freed = self.evict_victims(group, &mut sorting);
+        let (mut freed, unclean) = self.evict_victims(group, &mut sorting);
+        if unclean > 0 {
+            looked_at += cut_substitutes(frames, group, unclean, insist, &mut sorting);
+            freed += self.evict_victims(group, &mut sorting).0;
+        }
 
         let mut lists = group.lists.lock();
         for frame in sorting.stay {
@@ -120,14 +113,17 @@ impl Manager {
         Pass { freed: freed + orphans.count as usize, looked_at }
     }
 
-    /// Evicts the victims; those that are pinned, or that their file doesn't have, stay.
-    fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> usize {
+    /// Evicts the victims; those that are pinned, or that their file doesn't have, stay. Says how many went, and how many
+    /// stay for the latter reason.
+    fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> (usize, usize) {
+        let mut unclean_victims = 0;
         let mut evicted = ArrayVec::<_, VICTIMS_MAX>::new();
         for frame in std::mem::take(&mut sorting.victims) {
             match self.evict(group, frame) {
                 Ok(frame) => evicted.push(frame),
                 Err(Refused { frame, unclean }) => {
                     let level = Rank::of(&self.frames, frame.id()).level;
+                    unclean_victims += usize::from(unclean);
                     // What its file doesn't have yet goes round once more; pinned is in use.
                     let rank = if unclean { Rank::cold(level) } else { Rank::main(level) };
                     sorting.stay(&self.frames, frame, rank);
@@ -135,7 +131,7 @@ impl Manager {
             }
         }
         self.count_evictions(group, &evicted);
-        self.release(group, evicted)
+        (self.release(group, evicted), unclean_victims)
     }
 
     /// Evicts an isolated page, leaving its shadow.
@@ -189,6 +185,22 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
         }
     }
     challengers
+}
+
+/// Has main give up pages in the place of so many that can't go. Says how many were looked at.
+fn cut_substitutes(frames: &Frames, group: &GroupState, wanted: usize, insist: bool, sorting: &mut Sorting) -> usize {
+    let mut substitutes = Batch::<BATCH_MAX>::new();
+    group.lists.lock().cut_main(frames, wanted, &mut substitutes);
+    let looked_at = substitutes.len();
+    for substitute in substitutes {
+        let level = Rank::of(frames, substitute.id()).level;
+        if frames.take_referenced(substitute.id()) && !insist {
+            sorting.stay(frames, substitute, Rank::main(level.up()));
+        } else {
+            sorting.victims.push(substitute);
+        }
+    }
+    looked_at
 }
 
 /// Each challenger meets pages from the cold end of main, until one is unused: the lower level of the two is evicted.

@@ -31,6 +31,9 @@ use crate::stats::Counters;
 const RUN_PAGES: usize = 256;
 const RUN_BYTES: u64 = 1 << 20;
 
+/// Parts of a file that may fail before a cycle gives up.
+const FAILURES_MAX: u32 = 16;
+
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
@@ -49,10 +52,17 @@ struct Work {
     rest: Range<u64>,
     workers: u32,
     written: u64,
+    /// The first failure, and how many there were.
     error: Option<IoError>,
+    failures: u32,
 }
 
 impl Work {
+    fn fail(&mut self, error: IoError) {
+        self.failures += 1;
+        self.error = self.error.or(Some(error));
+    }
+
     /// Starts a cycle. A helper that came too late for the last one may still be about.
     fn start(&mut self, pages: Range<u64>) {
         *self = Self { rest: pages, workers: self.workers, ..Self::default() };
@@ -138,9 +148,10 @@ impl FileState {
             let mut work = self.writeback.work.lock();
             match outcome {
                 Ok(pages) => work.written += pages,
-                Err(error) => work.error = Some(error),
+                Err(error) => work.fail(error),
             }
-            let next = if work.error.is_none() { self.map.next_written(work.rest.clone()) } else { None };
+            // A place that can't be written isn't to keep others from it; a device that is gone has nobody wait for long.
+            let next = if work.failures < FAILURES_MAX { self.map.next_written(work.rest.clone()) } else { None };
             let Some(first) = next else {
                 work.rest = 0..0;
                 work.workers -= 1;
@@ -161,21 +172,23 @@ impl FileState {
         RUN_PAGES.min((RUN_BYTES >> self.page_shift()) as usize).max(1)
     }
 
-    /// Writes the dirty pages of a part of the file that fits one request. Says how many.
+    /// Writes the dirty pages of a part of the file that fits one request. Says how many, if all went well.
     fn write_part(&self, writer: &dyn BackingFile, part: Range<u64>) -> Result<u64, IoError> {
         let mut run = Run { file: self, writer, first: part.start, pages: ArrayVec::new() };
-        let mut written = 0;
+        let mut result = Ok(0);
+        let mut add = |more: Result<u64, IoError>| result = result.and_then(|pages| more.map(|more| pages + more));
         let mut next = part.start;
         while let Some(page) = self.map.next_written(next..part.end) {
             next = page + 1;
             let Some(held) = self.hold(page, Unclean::Dirty) else { continue };
             if page != run.first + run.pages.len() as u64 {
-                written += run.write()?;
+                add(run.write());
                 run.first = page;
             }
             run.pages.push(held);
         }
-        Ok(written + run.write()?)
+        add(run.write());
+        result
     }
 
     /// After the sync: what was written is clean, or dirty again.

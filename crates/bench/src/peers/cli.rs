@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Command as ClapCommand, Subcommand, ValueEnum};
 
-use crate::peers::miss;
 use crate::peers::subject::Operation;
 use crate::peers::subjects::Kind;
+use crate::peers::{miss, write};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Peers {
@@ -20,6 +20,8 @@ pub(crate) enum Peers {
     MissRate(MissRateArgs),
     /// What a scan does to a hot set
     Scan(ScanArgs),
+    /// What writing reaches while the disk is written to, on a real disk
+    Write(WriteArgs),
     /// All of these, and the atomics of a hit
     All(AllArgs),
 }
@@ -32,6 +34,7 @@ impl Peers {
             Self::Miss(args) => &args.common,
             Self::MissRate(args) => &args.common,
             Self::Scan(args) => &args.common,
+            Self::Write(args) => &args.common,
             Self::All(args) => &args.common,
         }
     }
@@ -142,6 +145,21 @@ pub(crate) struct ScanArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Pages of 4 KiB in the budget; files have four times as many, and ten times [default: 65536]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1024..=1 << 22))]
+    pub(crate) pages: Option<u32>,
+    /// Where files without a name are made, on a disk [default: the current directory, else that for temporary files]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Length of a round of overwriting [default: 4]
+    #[arg(long, value_parser = parse_seconds)]
+    pub(crate) seconds: Option<f64>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct AllArgs {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -167,7 +185,8 @@ pub(crate) fn command() -> ClapCommand {
         ("miss", miss::possible(), names(&miss::possible())),
         ("miss-rate", Kind::evicting(), names(&Kind::evicting())),
         ("scan", Kind::evicting(), names(&Kind::evicting())),
-        ("all", Kind::all(), "all that have a place in each".to_owned()),
+        ("write", write::possible(), names(&write::possible())),
+        ("all", Kind::value_variants().to_vec(), "all that have a place in each".to_owned()),
     ];
     let peers = ClapCommand::new("peers").about("Compare with raw arrays, mmap, other caches and textbook baselines");
     experiments.into_iter().fold(Peers::augment_subcommands(peers), |peers, (name, listed, default)| {

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::peers::contents::PAGE;
@@ -62,6 +62,24 @@ impl Mapping {
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let address = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) };
         Ok(Self::own(address.with_context(|| format!("cannot map {len} bytes of the file"))?.cast(), len))
+    }
+
+    /// The first `pages` pages of `file`, to be read and written at random. Nothing is mapped in yet.
+    pub(crate) fn of_writable_file(file: &File, pages: u32) -> Result<Self> {
+        let len = pages as usize * PAGE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
+        let address = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
+        let mapping = Self::own(address.with_context(|| format!("cannot map {len} bytes of the file"))?.cast(), len);
+        // SAFETY: the range is ours (M1), and the advice doesn't change what the bytes are.
+        unsafe { madvise(mapping.address.as_ptr().cast(), len, Advice::Random) }.context("cannot advise")?;
+        Ok(mapping)
+    }
+
+    /// Has the kernel write what was stored to a mapped file, and waits for it.
+    pub(crate) fn sync(&self) -> Result<()> {
+        // SAFETY: the range is ours (M1), and its bytes stay what they are.
+        unsafe { msync(self.address.as_ptr().cast(), self.len, MsyncFlags::SYNC) }.context("cannot sync the mapping")
     }
 
     fn own(address: *mut u8, len: usize) -> Self {

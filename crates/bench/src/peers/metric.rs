@@ -18,6 +18,10 @@ pub(crate) fn words(metric: &str) -> Words {
         "cpu_ratio_pread" => ("CPU time, × one pread per access", LOWER),
         "miss_ratio" => ("accesses that missed, %", LOWER),
         "hot_hit_ratio" => ("reads of hot pages that hit, %", HIGHER),
+        "writes_per_second" => ("4 KiB overwrites per second, the last sync included", HIGHER),
+        "ratio_disk" => ("throughput, × 1 MiB writes past the kernel, 16 at once", HIGHER),
+        "worst_ratio_disk" => ("longest write, × the disk's longest 1 MiB write", LOWER),
+        "rate_ratio_quiet" => ("hits per second, × those without write-back", HIGHER),
         "atomic_rmw" => ("atomic read-modify-writes per hit", LOWER),
         other => (other, LOWER),
     };

@@ -27,6 +27,7 @@ mod stepper;
 mod subject;
 mod subjects;
 mod table;
+mod write;
 mod zipf;
 
 pub(crate) use contents::PAGE;
@@ -76,13 +77,17 @@ fn measure(peers: &Peers) -> Result<Vec<Report>> {
         Peers::Miss(args) => vec![miss::run(&settings::miss(args)?)?],
         Peers::MissRate(args) => vec![miss_rate::run(&settings::miss_rate(args)?)?],
         Peers::Scan(args) => vec![scan::run(&settings::scan(args)?)?],
+        Peers::Write(args) => write::run(&settings::write(args)?)?,
         Peers::All(args) => all(&args.common)?,
     })
 }
 
 fn all(common: &Common) -> Result<Vec<Report>> {
     let all = All::of(common);
-    let mut reports = vec![hit::run(&settings::hit(&all.hit)?)?, atomics::run(&settings::atomics(&all.hit)?)?];
+    let mut reports = Vec::new();
+    if let Some(args) = &all.hit {
+        reports.extend([hit::run(&settings::hit(args)?)?, atomics::run(&settings::atomics(args)?)?]);
+    }
     if let Some(args) = &all.miss {
         reports.push(miss::run(&settings::miss(args)?)?);
     }
@@ -91,6 +96,9 @@ fn all(common: &Common) -> Result<Vec<Report>> {
     }
     if let Some(args) = &all.scan {
         reports.push(scan::run(&settings::scan(args)?)?);
+    }
+    if let Some(args) = &all.write {
+        reports.extend(write::run(&settings::write(args)?)?);
     }
     Ok(reports)
 }

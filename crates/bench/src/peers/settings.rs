@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::peers::cli::{Common, HitArgs, MissArgs, MissRateArgs, ScanArgs, Size, Timed};
+use crate::peers::cli::{Common, HitArgs, MissArgs, MissRateArgs, ScanArgs, Size, Timed, WriteArgs};
 use crate::peers::measure::Effort;
 use crate::peers::subject::Operation;
 use crate::peers::subjects::Kind;
-use crate::peers::{atomics, hit, miss, miss_rate, scan};
+use crate::peers::{atomics, hit, miss, miss_rate, scan, write};
 use crate::usage::Usage;
 
 /// Long enough to leave the processor's caches between two passes.
@@ -75,6 +75,21 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<scan::Settings> {
     })
 }
 
+pub(crate) fn write(args: &WriteArgs) -> Result<write::Settings> {
+    let quick = args.common.quick;
+    let seconds = args.seconds.unwrap_or(if quick { 0.1 } else { 4.0 });
+    Ok(write::Settings {
+        kinds: kinds(&args.common, write::possible(), write::possible(), "write")?,
+        directory: args.dir.clone(),
+        budget_pages: args.pages.unwrap_or(if quick { 2048 } else { 1 << 16 }),
+        synced_pages: if quick { 4096 } else { 1 << 18 },
+        rounds: rounds(&args.common, 3),
+        overwriting: Duration::from_secs_f64(seconds),
+        reading: Duration::from_secs_f64(if quick { 0.02 } else { 0.5 }),
+        sync_period: Duration::from_secs_f64(if quick { 0.05 } else { 1.0 }),
+    })
+}
+
 /// What was asked for, as far as it is possible; `usual` if nothing was.
 fn kinds(common: &Common, usual: Vec<Kind>, possible: Vec<Kind>, experiment: &str) -> Result<Vec<Kind>> {
     if common.subjects.is_empty() {
@@ -114,10 +129,11 @@ fn effort(timed: &Timed, quick: bool, usual_seconds: f64) -> Effort {
 
 /// The parts of `peers all`: every experiment with its usual sizes, unless no wanted subject has a place in it.
 pub(crate) struct All {
-    pub(crate) hit: HitArgs,
+    pub(crate) hit: Option<HitArgs>,
     pub(crate) miss: Option<MissArgs>,
     pub(crate) miss_rate: Option<MissRateArgs>,
     pub(crate) scan: Option<ScanArgs>,
+    pub(crate) write: Option<WriteArgs>,
 }
 
 impl All {
@@ -131,10 +147,17 @@ impl All {
         let timed = || Timed { threads: vec![1, 2], seconds: None, ops: None };
         let evicting = only(Kind::evicting());
         Self {
-            hit: HitArgs { common: common.clone(), size: size(), timed: timed(), reads: vec![], count: false },
+            hit: only(Kind::all()).map(|common| HitArgs {
+                common,
+                size: size(),
+                timed: timed(),
+                reads: vec![],
+                count: false,
+            }),
             miss: only(miss::possible()).map(|common| MissArgs { common, size: size(), timed: timed() }),
             miss_rate: evicting.clone().map(|common| MissRateArgs { common, size: size(), ops: None }),
             scan: evicting.map(|common| ScanArgs { common, size: size() }),
+            write: only(write::possible()).map(|common| WriteArgs { common, pages: None, dir: None, seconds: None }),
         }
     }
 }

@@ -11,7 +11,7 @@ mod pread;
 mod quick_cache;
 mod vmcache;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::peers::data_file::DataFile;
@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Mmap,
     /// One pread for each access
     Pread,
+    /// One pwrite for each access
+    Pwrite,
     /// vmcache-style, optimistic readers
     Vmcache,
     /// vmcache-style, readers take a shared lock
@@ -80,9 +82,9 @@ impl Plan<'_> {
 }
 
 impl Kind {
-    /// All of them, in the order of the tables.
+    /// All that are read, in the order of the tables.
     pub(crate) fn all() -> Vec<Self> {
-        Self::value_variants().to_vec()
+        Self::value_variants().iter().copied().filter(|&kind| kind != Self::Pwrite).collect()
     }
 
     /// Those that keep to a budget.
@@ -113,7 +115,7 @@ impl Kind {
     fn evicts(self) -> bool {
         match self {
             Self::Vmcache | Self::QuickCache | Self::Foyer | Self::Moka | Self::MutexLru | Self::Pagefold => true,
-            Self::Array | Self::ArrayHuge | Self::Mmap | Self::Pread | Self::Dashmap => false,
+            Self::Array | Self::ArrayHuge | Self::Mmap | Self::Pread | Self::Pwrite | Self::Dashmap => false,
             Self::VmcacheShared | Self::PagefoldPage => false,
         }
     }
@@ -125,6 +127,7 @@ impl Kind {
             Self::ArrayHuge => Box::new(array::Array::new(plan, Backing::Huge)?),
             Self::Mmap => Box::new(mmap::Mmap::new(plan)?),
             Self::Pread => Box::new(pread::Pread::new(plan)?),
+            Self::Pwrite => bail!("pwrite only writes"),
             Self::Vmcache => Box::new(vmcache::VmCache::<false>::new(plan)?),
             Self::VmcacheShared => Box::new(vmcache::VmCache::<true>::new(plan)?),
             Self::Dashmap => Box::new(dashmap::Dashmap::new(plan)?),
