@@ -214,3 +214,27 @@ fn pages_that_cannot_be_written_are_in_nobodys_way() {
     assert_eq!(group.stats().unclean_bytes, 100 * 4096);
     assert!(full.sync().is_err());
 }
+
+/// Write-back stopped at the first page that couldn't be written, and began at the front again the next time: pages
+/// behind a bad place of the disk were never written.
+#[test]
+fn a_bad_place_does_not_keep_the_rest_from_being_written() {
+    let disk = disk(0, 0);
+    let writes = AtomicU64::new(0);
+    let bad_once = move |call| match call {
+        Call::Write if writes.fetch_add(1, Ordering::Relaxed) == 0 => Err(IoError::IO),
+        _ => Ok(()),
+    };
+    let file = open(&manager(2_000, Watched::new(&disk, bad_once)));
+    // Too far apart to share a request, or a part of the file that a thread takes.
+    let pages = [0_u64, 2, 1_000, 2_000];
+    for page in pages {
+        file.write_at(&version(1, page, 4096), page * 4096).unwrap();
+    }
+    file.sync().unwrap_err();
+    assert_eq!(file.stats().unclean_bytes, 4096, "one page couldn't be written");
+    file.sync().unwrap();
+    for page in pages {
+        assert_same(&bytes_on(&disk, "f0")[page as usize * 4096..][..4096], &version(1, page, 4096), "written");
+    }
+}
