@@ -4,8 +4,8 @@
 //! range that it may well lie in. Costs that a preset doesn't name are [`Costs::default`]'s, which are estimates for a
 //! server of those years. Nothing here is fitted to a published table: if the model disagrees with one, that is a finding.
 //!
-//! They were last changed on 20 November 2026, and not before all results: the example of the spinlocks and the
-//! experiment `lookup` had run on the first Xeon with an earlier version. `transfer_overlap`, the same 0.5 for all, is an
+//! They were last changed on 20 November 2026, and not before all results: with earlier versions the example of the
+//! spinlocks had run on the first Xeon, and Pagefold's experiment `lookup` on it and on the Altix. `transfer_overlap`, the same 0.5 for all, is an
 //! estimate that was chosen after one machine had been measured (0.72 to 0.75, an AMD EPYC). `window` came in when that
 //! machine showed what the model lacked; its values are from the sizes of reorder buffers, not from results.
 
