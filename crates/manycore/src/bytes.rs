@@ -48,7 +48,7 @@ pub fn write(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
     go(Move::Write, address, len, here(), copy);
 }
 
-/// As [`write`], with stores that go past the caches.
+/// As [`write()`], with stores that go past the caches.
 #[inline]
 #[track_caller]
 pub fn stream(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
