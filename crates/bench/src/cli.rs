@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command};
 use crate::scaling;
 
 /// All commands of both builds: the wrong build says which is the right one.
-pub(crate) fn command() -> Command {
+fn command() -> Command {
     let bench = Command::new("bench")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Pagefold beside its peers on real CPUs, and beside older designs on virtual ones")
@@ -15,8 +15,24 @@ pub(crate) fn command() -> Command {
     peers::commands(bench).subcommand(scaling::virtual_command()).subcommand(scaling::real_command())
 }
 
-/// Does what the command line says.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+/// Does what the command line of this process says. What the aliases of cargo start is called by their names.
+pub(crate) fn run_this() -> Result<()> {
+    let arguments = || std::env::args_os().skip(1);
+    let kind = arguments().next();
+    match kind.as_ref().and_then(|kind| kind.to_str()) {
+        Some("virtual") => {
+            let command = scaling::virtual_command().bin_name("cargo bench-virtual");
+            scaling::run_virtual(&command.get_matches_from(arguments()))
+        }
+        Some("real") => {
+            let command = scaling::real_command().bin_name("cargo bench-real");
+            scaling::run_real(&command.get_matches_from(arguments()))
+        }
+        _ => run(&command().get_matches()),
+    }
+}
+
+fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("virtual", matches)) => scaling::run_virtual(matches),
         Some(("real", matches)) => scaling::run_real(matches),

@@ -37,7 +37,7 @@ use crate::usage::Usage;
 static ALLOCATOR: manycore::Allocator = manycore::Allocator;
 
 fn main() -> ExitCode {
-    match cli::run(&cli::command().get_matches()) {
+    match cli::run_this() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");

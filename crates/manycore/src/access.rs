@@ -24,6 +24,16 @@
 //! value when it has come, as their access waits for it. If others' requests stand before it, the core waits, as what
 //! they see mustn't be what comes after them. A read-modify-write, a fence
 //! and a sequentially consistent store wait until the buffer is empty, as on x86.
+//!
+//! A core doesn't stand still while an access waits: its reorder buffer goes on filling with what follows, `window` of it.
+//! So after a wait the core has a *lead*. Work that it spends the lead on is free, as it was done meanwhile; a line that
+//! comes next was asked for by so much earlier, unless somebody else got it since. Read-modify-writes and fences go in
+//! order: their own time is never free. An access that ends a spin gives no lead.
+//! ```text
+//!   waits for A … … … … … … …|work|gets B
+//!      work, done meanwhile
+//!           B asked for … … … … … …|
+//! ```
 
 use crate::directory::{CoreSet, Line, LineId, NOBODY};
 use crate::ledger::Spent;
@@ -57,6 +67,8 @@ struct Transfer {
 impl Transfer {
     /// Asks for a line that a core hasn't got as it needs it.
     fn ask(kind: Kind, cpu: &Cpu, line: &mut Line, times: &Times) -> Self {
+        // Asked for as early as the core came to it, but not before the line had got to who has it.
+        let asked = cpu.clock.saturating_sub(cpu.lead).max(line.busy.min(cpu.clock));
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let far = match writes {
             true => line.holders.exceeds(&cpu.socket_cores),
@@ -64,14 +76,14 @@ impl Transfer {
         };
         let takes = if far { times.transfer_machine } else { times.transfer_socket };
         if !writes && !line.modified {
-            let start = now.max(line.busy);
+            let start = asked.max(line.busy);
             line.busy = start + times.read_port;
             return Self { arrives: start + takes, takes, buffered: false };
         }
         let queued = now < line.leaves;
         let buffered = kind == Kind::Store && now >= line.busy;
         let overlap = if queued || kind == Kind::Store { 0 } else { times.transfer_overlap.times(takes) };
-        line.leaves = (now + overlap).max(line.busy);
+        line.leaves = (asked + overlap).max(line.busy);
         line.before = line.holders;
         line.busy = line.leaves + takes - overlap;
         Self { arrives: line.busy, takes, buffered }
@@ -92,6 +104,7 @@ impl State {
         let line = self.directory.line(id);
         let writes = kind != Kind::Load;
         let (mut transfer, mut transfers, mut work) = (Transfer::default(), 0, self.times.line_hit);
+        let mut in_order = 0;
         let has_it = |holders: &CoreSet| holders.has(core) && (!writes || *holders == CoreSet::only(core));
         if line.holders.is_empty() {
             work = if line.in_socket_cache { self.times.socket_hit } else { self.times.first_touch };
@@ -114,7 +127,7 @@ impl State {
         line.last = this;
         let (mut subject, version) = (line.subject, line.version);
         if kind == Kind::Update {
-            work += self.times.rmw;
+            in_order = self.times.rmw;
         }
         if kind != Kind::Store {
             self.current().watch(id, version);
@@ -133,7 +146,8 @@ impl State {
             self.await_line(transfer, site, subject);
         }
         let residual = self.jittered(self.times.residual);
-        let work = self.beside_sibling(work + residual);
+        let work = self.not_done_ahead(work + residual);
+        let work = self.beside_sibling(work + in_order);
         self.spend(site, subject, Spent::Working, work);
         (id, transfer.takes != 0 && !transfer.buffered)
     }
@@ -142,12 +156,13 @@ impl State {
     fn await_line(&mut self, transfer: Transfer, site: u32, subject: u32) {
         let cpu = &mut self.cpus[self.cpu];
         let now = cpu.clock;
-        let mut until = transfer.arrives;
+        let mut until = now.max(transfer.arrives);
         if transfer.buffered {
             cpu.stored = cpu.stored.max(transfer.arrives);
             until = now.max(cpu.stored.saturating_sub(STORE_BUFFER * transfer.takes));
         }
         let waits = until - now;
+        self.look_ahead(waits);
         let moves = waits.min(transfer.takes);
         if waits > moves {
             self.spend(site, subject, Spent::Waiting, waits - moves);
@@ -162,8 +177,29 @@ impl State {
         let waits = self.cpus[self.cpu].stored.saturating_sub(self.clock());
         if waits != 0 {
             let (site, subject) = self.place();
+            self.look_ahead(waits);
             self.spend(site, subject, Spent::Transferring, waits);
         }
+    }
+
+    /// While an access waits, the core does what follows, unless it had foreseen something else.
+    fn look_ahead(&mut self, waits: Ticks) {
+        let cpu = &mut self.cpus[self.cpu];
+        if std::mem::take(&mut cpu.surprised) {
+            cpu.lead = 0;
+        } else if waits != 0 {
+            cpu.lead += waits;
+            cpu.reach = self.times.window;
+        }
+    }
+
+    /// What is left of work after what the core did of it ahead.
+    pub(crate) fn not_done_ahead(&mut self, work: Ticks) -> Ticks {
+        let cpu = &mut self.cpus[self.cpu];
+        let done = work.min(cpu.lead).min(cpu.reach);
+        cpu.reach -= done;
+        cpu.lead = if cpu.reach == 0 { 0 } else { cpu.lead - done };
+        work - done
     }
 
     /// A value in the line changed: whoever spins on it looks again.

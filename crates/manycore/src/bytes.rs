@@ -48,7 +48,7 @@ pub fn write(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
     go(Move::Write, address, len, here(), copy);
 }
 
-/// As [`write`], with stores that go past the caches.
+/// As [`write()`], with stores that go past the caches.
 #[inline]
 #[track_caller]
 pub fn stream(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
@@ -192,8 +192,8 @@ impl State {
         let work = self.ledger.work(name);
         work.count += 1;
         work.bytes += bytes;
-        let residual = self.jittered(self.times.residual);
-        self.move_memory(name, latency + core + residual, bus);
+        let core = self.jittered(latency + core + self.times.residual);
+        self.move_memory(name, core, bus);
     }
 
     fn core_and_socket(&self) -> (u16, u16) {

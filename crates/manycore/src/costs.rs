@@ -52,6 +52,8 @@ costs! {
     /// Share of a transfer in which the line is still with its owner, who goes on using it, as the request is on its way.
     /// It is none if another core's request is waiting already, and for stores, which their core doesn't wait for.
     transfer_overlap: 0.5, "fraction";
+    /// Work that a core does ahead while an access waits: as much as its reorder buffer holds. None if it works in order.
+    window: 30.0, "ns";
     /// How long a line that many cores only read is occupied by handing out one more copy.
     read_port: 5.0, "ns";
     /// The first access to a line that no core holds: a read from memory.

@@ -299,6 +299,7 @@ impl State {
     pub(crate) fn end_spin(&mut self, at: usize, time: Ticks) {
         let cpu = &mut self.cpus[at];
         cpu.spinning = false;
+        cpu.surprised = true;
         let id = cpu.task.expect("a spinning CPU has a thread");
         let waited = time.saturating_sub(cpu.clock);
         cpu.clock += waited;

@@ -155,6 +155,13 @@ pub(crate) struct Cpu {
     pub(crate) spinning: bool,
     /// When the last of its stores has got its line: a read-modify-write or a fence waits for that.
     pub(crate) stored: Ticks,
+    /// For so long what comes next has been in the core's reorder buffer: work that was done meanwhile, lines that were
+    /// asked for.
+    pub(crate) lead: Ticks,
+    /// So much more work is in the reorder buffer.
+    pub(crate) reach: Ticks,
+    /// Its thread's spin is over, which the core didn't foresee.
+    pub(crate) surprised: bool,
     pub(crate) core: u16,
     pub(crate) socket: u16,
     /// All cores of the socket.
@@ -181,6 +188,9 @@ impl Cpu {
                 slice_end: 0,
                 spinning: false,
                 stored: 0,
+                lead: 0,
+                reach: 0,
+                surprised: false,
                 core: small(core),
                 socket: small(socket),
                 socket_cores,

@@ -13,7 +13,7 @@ fn lines(count: usize) -> Vec<Line> {
 
 /// Exact costs: nothing varies, nothing is hidden.
 fn exact(sockets: usize, cores: usize, threads: usize) -> Machine {
-    let costs = Costs { jitter: 0.0, residual: 0.0, line_hit: 1.0, ..Costs::default() };
+    let costs = Costs { jitter: 0.0, residual: 0.0, window: 0.0, line_hit: 1.0, ..Costs::default() };
     Machine::new(Shape::new(sockets, cores, threads).unwrap(), costs).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn lines_cost_what_the_table_says() {
 fn two_cpus_use_a_line_in_turn_and_more_make_one_access_each() {
     // Additions for each that a transfer's time would allow if the line were always moving.
     let rate = |cpus: usize, overlap: f64| {
-        let costs = Costs { transfer_overlap: overlap, jitter: 0.0, residual: 0.0, ..Costs::default() };
+        let costs = Costs { transfer_overlap: overlap, window: 0.0, jitter: 0.0, residual: 0.0, ..Costs::default() };
         let machine = Machine::new(Shape::new(1, 8, 1).unwrap(), costs.clone()).unwrap();
         let counter = Line::default();
         let add = |_| _ = counter.0.fetch_add(1, Relaxed);
@@ -96,6 +96,48 @@ fn two_cpus_use_a_line_in_turn_and_more_make_one_access_each() {
     assert!((0.9..1.4).contains(&rate(8, 0.9)), "{}", rate(8, 0.9));
     // 0.8 of 45 ns for each, in which there is time for 4 or 5 additions, and 0.1 between.
     assert!((4.0..7.0).contains(&rate(2, 0.9)), "{}", rate(2, 0.9));
+}
+
+#[test]
+fn work_beside_a_transfer_is_done_meanwhile_as_far_as_the_core_looks_ahead() {
+    let costs = Costs { window: 30.0, jitter: 0.0, residual: 0.0, ..Costs::default() };
+    let machine = Machine::new(Shape::new(1, 2, 1).unwrap(), costs.clone()).unwrap();
+    let near = |ns: f64, expected: f64| assert!((ns - expected).abs() <= 1.0, "{ns} ns, expected {expected}");
+    let exchange = costs.transfer_socket + costs.line_hit + costs.rmw;
+    for work in [0, 10, 30, 100] {
+        let line = Line::default();
+        let exchange_and_work = || {
+            line.0.swap(1, Relaxed);
+            work::cpu(work);
+        };
+        let hidden = costs.window.min(work as f64 + costs.line_hit);
+        near(cost(&machine, 1, || line.0.store(1, Relaxed), exchange_and_work), exchange + work as f64 - hidden);
+        near(
+            cost(&machine, 0, || line.0.store(1, Relaxed), exchange_and_work),
+            exchange + work as f64 - costs.transfer_socket,
+        );
+    }
+    // What comes next was asked for meanwhile.
+    let pair = lines(2);
+    let write_both = || pair.iter().for_each(|line| line.0.store(1, Relaxed));
+    let look_at_both = || pair.iter().for_each(|line| _ = line.0.load(Relaxed));
+    near(cost(&machine, 1, write_both, look_at_both), costs.transfer_socket + costs.line_hit);
+    // Who spun hadn't foreseen the end of it.
+    let elapsed = |window: f64| {
+        let (machine, flag) = (machine.clone().costs(Costs { window, ..costs.clone() }).unwrap(), Line::default());
+        let spin_and_work = |task: usize| {
+            if task == 0 {
+                work::cpu(1000);
+                return flag.0.store(1, Relaxed);
+            }
+            while flag.0.load(Relaxed) == 0 {
+                spin_hint();
+            }
+            work::cpu(1000);
+        };
+        machine.run_tasks(2, spin_and_work).unwrap().elapsed_ns
+    };
+    near(elapsed(30.0), elapsed(0.0));
 }
 
 #[test]

@@ -13,7 +13,7 @@ const PLACES: usize = 1 << 18;
 /// A block's numbers, one for each place.
 type Block = [AtomicU64];
 
-/// Where a counter is in every block: a number below [`PLACES`].
+/// Where a counter is in every block: a number below `PLACES`.
 ///
 /// Worth a copy for whoever counts in a hot loop, so that it needn't be fetched from where the counter is.
 #[derive(Clone, Copy, Debug)]

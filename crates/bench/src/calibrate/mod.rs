@@ -13,6 +13,7 @@ mod shape;
 mod system;
 mod table;
 mod timing;
+mod window;
 
 use std::fs;
 use std::path::PathBuf;
@@ -85,6 +86,7 @@ type Probe = (&'static str, fn(&mut Bench) -> Result<()>);
 const PROBES: &[Probe] = &[
     ("instructions", lines::instructions),
     ("latencies", memory::latencies),
+    ("looking ahead", window::window),
     ("copying", memory::rates),
     ("bandwidth", memory::bandwidth),
     ("between CPUs", pair::transfer),

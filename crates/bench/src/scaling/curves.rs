@@ -96,7 +96,7 @@ fn panel(results: &Results, workload: &Workload, area: &Area<'_>) -> Drawn {
         chart.draw_series(values.iter().map(|&value| Circle::new((fewest, value), 3, BLACK.filled())))?;
     }
     let labels = &mut chart.configure_series_labels();
-    labels.position(SeriesLabelPosition::MiddleRight).background_style(WHITE.mix(0.8)).draw()?;
+    labels.position(SeriesLabelPosition::LowerLeft).background_style(WHITE.mix(0.8)).draw()?;
     Ok(())
 }
 

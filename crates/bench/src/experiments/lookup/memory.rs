@@ -7,21 +7,25 @@ use super::{PAGE, contents};
 
 const WORDS: usize = PAGE / 8;
 
+/// A page, which lies as Pagefold's frames do: caches are taken to hold whole pages.
+#[repr(align(4096))]
+struct Bytes([AtomicU64; WORDS]);
+
 /// Page by page.
 pub(super) struct Memory {
-    words: Box<[AtomicU64]>,
+    pages: Box<[Bytes]>,
 }
 
 impl Memory {
     /// So many pages with the contents that readers expect.
     pub(super) fn new(pages: u64) -> Self {
-        let page = |page| (0..WORDS).map(move |word| AtomicU64::new(if word == 0 { contents(page) } else { 0 }));
-        Self { words: (0..pages).flat_map(page).collect() }
+        let word = |page, word| AtomicU64::new(if word == 0 { contents(page) } else { 0 });
+        Self { pages: (0..pages).map(|page| Bytes(std::array::from_fn(|at| word(page, at)))).collect() }
     }
 
     /// Copies the beginning of page `number`, as Pagefold copies out of its frames.
     #[inline]
     pub(super) fn copy(&self, number: usize, into: &mut [u8]) {
-        SharedBytes::new(&self.words[number * WORDS..][..WORDS]).copy_to(0, into);
+        SharedBytes::new(&self.pages[number].0).copy_to(0, into);
     }
 }
