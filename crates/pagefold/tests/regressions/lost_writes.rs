@@ -199,7 +199,7 @@ fn a_lowered_limit_has_unclean_pages_written() {
 fn pages_that_cannot_be_written_are_in_nobodys_way() {
     let disk = disk(1, 4_000 * 4096);
     disk.set_capacity(0);
-    let mm = manager(600, disk.clone());
+    let mm = manager(600, disk);
     let group = mm.group("a").build().unwrap();
     let full = group.open_options().write(true).create(true).open("full").unwrap();
     let file = group.open("f0").unwrap();
