@@ -166,11 +166,14 @@ struct Loader<'a> {
     trace: Trace,
     group_numbers: HashMap<String, usize>,
     thread_numbers: HashMap<String, usize>,
+    /// A read or write named no group, before any line named one.
+    unnamed: bool,
 }
 
 impl<'a> Loader<'a> {
     fn new(options: &'a Options) -> Self {
-        Self { options, trace: Trace::default(), group_numbers: HashMap::new(), thread_numbers: HashMap::new() }
+        let (group_numbers, thread_numbers) = (HashMap::new(), HashMap::new());
+        Self { options, trace: Trace::default(), group_numbers, thread_numbers, unnamed: false }
     }
 
     fn new_group(&mut self, name: &str, place: &Place<'_>) -> anyhow::Result<usize> {
@@ -193,7 +196,10 @@ impl<'a> Loader<'a> {
         let Some(end) = line.offset.checked_add(line.len) else {
             bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
         };
-        let group = self.group(line.group, place)?;
+        let group = match line.group {
+            None if line.op == Op::Sync => 0, // Whoever asks, it is the file that is synced.
+            name => self.group(name, place)?,
+        };
         let Some(request) = Request::new(line.op, line.offset, line.len, group) else {
             bail!("{place}: length {} is beyond what a trace can hold, or it names more than 65536 groups", line.len);
         };
@@ -217,13 +223,16 @@ impl<'a> Loader<'a> {
     fn group(&mut self, name: Option<&str>, place: &Place<'_>) -> anyhow::Result<usize> {
         let name = match name {
             Some(name) => name,
-            None if self.trace.groups.is_empty() => return Ok(0),
+            None if self.trace.groups.is_empty() => {
+                self.unnamed = true;
+                return Ok(0);
+            }
             None => GROUP_UNNAMED,
         };
         if let Some(&number) = self.group_numbers.get(name) {
             return Ok(number);
         }
-        if self.trace.groups.is_empty() && self.trace.requests > 0 {
+        if self.trace.groups.is_empty() && self.unnamed {
             // Earlier lines named no group and were counted as number 0.
             self.new_group(GROUP_UNNAMED, place)?;
         }
@@ -330,6 +339,7 @@ mod tests {
         let named = Options { groups_allowed: Some(vec!["a".into(), "b".into()]), ..options() };
         assert_eq!(load("r,0,1,b\n", &named).unwrap().groups, ["b"]);
         assert!(load("r,0,1\n", &named).unwrap().groups.is_empty());
+        assert_eq!(load("sync,0,1\nr,0,1,b\nsync\n", &named).unwrap().groups, ["b"], "a sync is nobody's");
         assert_eq!(load("r,0,1,b\nr,0,1,c\n", &named).unwrap_err(), "t:2: group `c` has no limit: --groups names a, b");
     }
 
