@@ -20,7 +20,7 @@
 //!   neither is a part of a cell at an end of a read.
 //! - C4. At the end each byte, those of C3 too, has to be that of a last write (`reread`).
 //!
-//! The checksum is [`mix`], as in `content`: it takes a nanosecond for a cell, where a CRC of 16 bytes takes ten.
+//! The checksum is [`mix`], as in `content`: a few multiplications for a cell.
 
 use std::collections::HashSet;
 use std::fmt;
