@@ -179,7 +179,7 @@ impl PageMap {
 
     /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared write unless the use of
     /// the page has to be noted. False if they aren't all within one page, and that in memory from the beginning of the
-    /// copy to its end; `into` then holds nothing of use.
+    /// copy to its end, or if it was written to again and again meanwhile; `into` then holds nothing of use.
     pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.lookup.locate(&self.shared, start, into.len()) else { return false };
         self.read_word(word, offset, into)

@@ -25,11 +25,11 @@
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
 
 use crate::frame_table::{FrameId, FrameRecord};
-use crate::frames::{Frames, PinnedFrame};
+use crate::frames::Frames;
 use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 
-/// How often a reader tries to copy a page that is being written to before it has it pinned.
+/// How often a reader tries to copy a page that is written to all the time. Then it had better pin it.
 const READ_ATTEMPTS: u32 = 8;
 
 /// What [`PageMap::begin_write`] found.
@@ -100,26 +100,7 @@ impl PageMap {
             }
             backoff.wait();
         }
-        self.read_pinned(word, offset, into)
-    }
-
-    /// Keeps writers away for as long as the copy takes.
-    fn read_pinned(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
-        let before = PageWord::from_bits(word.load(Ordering::Acquire));
-        if before.frame().is_none() {
-            return false;
-        }
-        let (record, bytes) = self.lookup.frame(&self.shared, before);
-        if record.pin().is_err() {
-            return false;
-        }
-        let pin = PinnedFrame::new(record, bytes);
-        // Relaxed: as in `pin`.
-        let there = before.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed)));
-        if there {
-            pin.copy_to(offset, into);
-        }
-        there
+        false
     }
 }
 

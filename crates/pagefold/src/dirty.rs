@@ -18,12 +18,12 @@ use crate::file_state::FileState;
 use crate::group_state::GroupState;
 use crate::manager::Manager;
 
-/// Unclean pages, of a group, a file or all. It may be below zero for a moment: a page may be counted out before it was
+/// UncleanCount pages, of a group, a file or all. It may be below zero for a moment: a page may be counted out before it was
 /// counted in.
 #[derive(Debug, Default)]
-pub(crate) struct Unclean(AtomicU64);
+pub(crate) struct UncleanCount(AtomicU64);
 
-impl Unclean {
+impl UncleanCount {
     pub(crate) fn get(&self) -> u64 {
         let pages = self.0.load(Ordering::Relaxed);
         if pages > u64::MAX / 2 { 0 } else { pages }
@@ -97,7 +97,7 @@ impl Manager {
         }
     }
 
-    /// Unclean pages as a share of what there should be at most: the group's, or all if that is more.
+    /// UncleanCount pages as a share of what there should be at most: the group's, or all if that is more.
     pub(crate) fn unclean_share(&self, group: &GroupState) -> f64 {
         let share = |unclean: u64, max: u64| unclean as f64 / (max >> MAX_SHIFT).max(1) as f64;
         let all = share(self.unclean.get(), self.frames.budget().max() / self.frames.page_size() as u64);

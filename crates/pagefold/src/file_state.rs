@@ -7,7 +7,7 @@ use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::lock::{Mutex, OnceCell};
 use sync::{Arc, Weak};
 
-use crate::dirty::Unclean;
+use crate::dirty::UncleanCount;
 use crate::error::Error;
 use crate::error_latch::ErrorLatch;
 use crate::io::{Access, BackingFile, IoError};
@@ -41,11 +41,11 @@ pub(crate) struct FileState {
     /// The file as it was first opened for writing, if it was.
     writer: OnceCell<Arc<dyn BackingFile>>,
     /// How long the file is known to be where it is kept. Its own length may be more, until that is written back.
-    pub(crate) disk_len: AtomicU64,
+    disk_len: AtomicU64,
     /// Held by who makes the file longer, or sets its length (`write`).
     pub(crate) extension: Mutex<()>,
     pub(crate) writeback: Writeback,
-    pub(crate) unclean: Unclean,
+    pub(crate) unclean: UncleanCount,
     /// Since when there has been something unclean, if there is.
     pub(crate) unclean_since_ms: AtomicU64,
     pub(crate) latch: ErrorLatch,
@@ -88,7 +88,7 @@ impl FileState {
             disk_len: AtomicU64::new(len),
             extension: Mutex::new(()),
             writeback: Writeback::default(),
-            unclean: Unclean::default(),
+            unclean: UncleanCount::default(),
             unclean_since_ms: AtomicU64::new(0),
             latch: ErrorLatch::default(),
             handles: AtomicUsize::new(0),

@@ -10,7 +10,7 @@
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::lock::Mutex;
 
-use crate::dirty::Unclean;
+use crate::dirty::UncleanCount;
 use crate::error::Error;
 use crate::group_lists::GroupLists;
 use crate::reserve::Shortage;
@@ -33,7 +33,7 @@ pub(crate) struct GroupState {
     /// Lost duels that pages of main haven't aged for yet.
     pub(crate) ageing_due: AtomicU64,
     pub(crate) counters: Counters,
-    pub(crate) unclean: Unclean,
+    pub(crate) unclean: UncleanCount,
     /// Nobody has a handle any more: the group goes when its last page does.
     pub(crate) abandoned: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl GroupState {
             lists: Mutex::default(),
             ageing_due: AtomicU64::new(0),
             counters: Counters::new()?,
-            unclean: Unclean::default(),
+            unclean: UncleanCount::default(),
             abandoned: AtomicBool::new(false),
         })
     }

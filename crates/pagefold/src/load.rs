@@ -18,8 +18,6 @@ use crate::write::Patience;
 
 /// How often a thread makes room for a part of the page map before it gives up: others may take the room.
 const ROOM_ATTEMPTS: u32 = 64;
-/// How often a page that is in memory is copied without a pin, and found to have been written to meanwhile.
-const READ_ATTEMPTS: u32 = 8;
 /// How often a page is loaded again because the file became shorter meanwhile: others may go on changing it.
 const SHORT_ATTEMPTS: u32 = 8;
 
@@ -120,18 +118,12 @@ impl Handle {
         }
     }
 
-    /// Copies bytes of a page that is written to all the time: after a few attempts without it, with a pin. False if it
-    /// isn't time for that, or the page isn't in memory.
-    fn read_pinned(&self, attempts: &Backoff, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
-        if attempts.turns() < READ_ATTEMPTS {
-            return Ok(false);
-        }
-        let pinned = self.pin_in_memory(page)?;
-        let copied = pinned.is_some_and(|frame| {
-            frame.copy_to((at - (page << self.file.page_shift())) as usize, into);
-            true
-        });
-        Ok(copied)
+    /// Copies bytes of a page that is in memory, and written to all the time: a pin keeps writers off. False if the page
+    /// isn't there, or the file doesn't have all of the bytes any more.
+    fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
+        let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
+        frame.copy_to((at - (page << self.file.page_shift())) as usize, into);
+        Ok(self.clip(at, into.len()) == into.len())
     }
 
     /// Has a page in memory.
@@ -195,9 +187,7 @@ impl Handle {
             // Another thread has loaded it. It may be gone again already: then it is our turn. Or somebody writes to it.
             let mut pinned = None;
             let found = match &mut want {
-                Want::Copy { at, into } => {
-                    self.file.map.read(*at, into) || self.read_pinned(&backoff, page, *at, into)?
-                }
+                Want::Copy { at, into } => self.file.map.read(*at, into) || self.read_pinned(page, *at, into)?,
                 Want::Pin => {
                     pinned = self.pin_in_memory(page)?;
                     pinned.is_some()

@@ -11,7 +11,7 @@ use sync::thread::sleep;
 use sync::time::Instant;
 
 use crate::census::HandleTable;
-use crate::dirty::{Rate, Unclean};
+use crate::dirty::{Rate, UncleanCount};
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
 use crate::file_table::FileTable;
@@ -35,7 +35,7 @@ pub(crate) struct Manager {
     pub(crate) entries: EntryBatches,
     pub(crate) doorbell: Doorbell,
     pub(crate) flushers: Flushers,
-    pub(crate) unclean: Unclean,
+    pub(crate) unclean: UncleanCount,
     /// How fast pages are written back.
     pub(crate) rate: Rate,
     /// Started at the beginning.

@@ -3,8 +3,6 @@
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use prometheus_client::registry::Registry;
-// The registry's own counters, which nobody shares: prometheus-client knows no others.
-use std::sync::atomic::AtomicU64;
 
 use crate::stats::{FileStats, GroupStats, Stats};
 
@@ -77,7 +75,7 @@ impl Stats {
             ("group_direct_reclaims", "Times a thread had to reclaim for itself", |group| group.direct_reclaims),
         ];
         for (name, help, get) in counters {
-            let family = Family::<GroupLabel, Counter<u64, AtomicU64>>::default();
+            let family = Family::<GroupLabel, Counter>::default();
             for group in &self.groups {
                 family.get_or_create(&GroupLabel { group: group.name.clone() }).inc_by(get(group));
             }
@@ -97,7 +95,7 @@ impl Stats {
             ("file_errors", "Loads that failed", |file| file.errors),
         ];
         for (name, help, get) in counters {
-            let family = Family::<FileLabel, Counter<u64, AtomicU64>>::default();
+            let family = Family::<FileLabel, Counter>::default();
             for file in &self.files {
                 family.get_or_create(&FileLabel { file: file.path.display().to_string() }).inc_by(get(file));
             }

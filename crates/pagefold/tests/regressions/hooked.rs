@@ -1,9 +1,10 @@
 //! A backend with one file, whose answers the test makes up, and a gate to hold them back.
 
-use std::sync::Arc;
-use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
+use sync::lock::{Condvar, Mutex};
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
@@ -74,12 +75,14 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn pass(&self) {
         self.somebody_came.store(true, Ordering::SeqCst);
-        let shut = self.open.lock().unwrap();
-        drop(self.bell.wait_timeout_while(shut, PATIENCE, |open| !*open).unwrap());
+        let (mut open, start) = (self.open.lock(), Instant::now());
+        while !*open && start.elapsed() < PATIENCE {
+            self.bell.wait_for(&mut open, PATIENCE);
+        }
     }
 
     pub(crate) fn open(&self) {
-        *self.open.lock().unwrap() = true;
+        *self.open.lock() = true;
         self.bell.notify_all();
     }
 
@@ -87,5 +90,28 @@ impl Gate {
         while !self.somebody_came.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// What a thread answers that may hang, and so isn't joined.
+pub(crate) struct Answer<T>(Arc<(Mutex<Option<T>>, Gate)>);
+
+impl<T: Send + 'static> Answer<T> {
+    /// Starts the thread.
+    pub(crate) fn of(body: impl FnOnce() -> T + Send + 'static) -> Self {
+        let shared = Arc::new((Mutex::new(None), Gate::default()));
+        let theirs = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let answer = body();
+            *theirs.0.lock() = Some(answer);
+            theirs.1.open();
+        });
+        Self(shared)
+    }
+
+    /// The answer, unless patience ends before.
+    pub(crate) fn wait(&self) -> Option<T> {
+        self.0.1.pass();
+        self.0.0.lock().take()
     }
 }

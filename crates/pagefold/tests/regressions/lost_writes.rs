@@ -1,15 +1,15 @@
 //! Bytes that were written, and weren't there afterwards; and the like.
 
-use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pagefold::io::{Call, IoError};
 use pagefold::{Error, File, Pagefold};
+use sync::Arc;
+use sync::lock::OnceCell;
 use sync::random::Random;
 
-use crate::hooked::{Gate, MOMENT, PATIENCE};
+use crate::hooked::{Answer, Gate, MOMENT};
 use crate::support::{assert_same, bytes_on, disk, manager, version};
 use crate::watched::Watched;
 
@@ -97,7 +97,7 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
 #[test]
 fn a_read_past_the_end_does_not_undo_a_cut() {
     let disk = disk(1, 10 * 4096);
-    let reader = Arc::new(OnceLock::<File>::new());
+    let reader = Arc::new(OnceCell::<File>::new());
     let reads = Arc::clone(&reader);
     let mm = manager(
         64,
@@ -174,10 +174,9 @@ fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let file = open(&mm);
     assert_eq!(file.read_at(&mut [0; 10], 10 * 4096).unwrap(), 0);
     assert_eq!(file.len(), 5 * 4096);
-    let (answer, answered) = channel();
     let writes = file.clone();
-    std::thread::spawn(move || answer.send(writes.write_at(&[1; 10], 7 * 4096 + 5)));
-    answered.recv_timeout(PATIENCE).expect("it goes round for ever").unwrap();
+    let answer = Answer::of(move || writes.write_at(&[1; 10], 7 * 4096 + 5));
+    answer.wait().expect("it goes round for ever").unwrap();
     file.sync().unwrap();
     assert_eq!(bytes_on(&disk, "f0").len(), 7 * 4096 + 15);
 }

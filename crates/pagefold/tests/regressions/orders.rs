@@ -1,6 +1,6 @@
 //! Orders of events that chance seldom brings about, and in which a write could be lost or come back.
 
-use std::sync::Arc;
+use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pagefold::Advice;

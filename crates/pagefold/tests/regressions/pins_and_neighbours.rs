@@ -1,6 +1,6 @@
 //! Pins and hot pages: who has to wait, or pay, for what another does.
 
-use std::sync::Arc;
+use sync::Arc;
 
 use pagefold::{Error, File, Group, Pagefold};
 

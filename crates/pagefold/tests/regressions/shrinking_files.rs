@@ -1,13 +1,12 @@
 //! Files that other processes truncate, rewrite or extend while pages of them are loaded.
 
-use std::sync::Arc;
-use std::sync::mpsc::channel;
+use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::IoError;
 use pagefold::{Error, File, Pagefold};
 
-use crate::hooked::{Gate, Hooked, MOMENT, PATIENCE, fill};
+use crate::hooked::{Answer, Gate, Hooked, MOMENT, fill};
 use crate::support::manager;
 
 fn open(backend: Hooked) -> (Pagefold, File) {
@@ -33,15 +32,14 @@ fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Se
     let loads = file.clone();
     let loader = std::thread::spawn(move || loads.read_at(&mut [0; 4096], 2 * 4096));
     gate.wait_for_somebody();
-    let (answer, answered) = channel();
     let waits = file.clone();
-    std::thread::spawn(move || answer.send(wait(&waits))); // Not joined: it may hang.
+    let answer = Answer::of(move || wait(&waits));
     std::thread::sleep(MOMENT);
     len.store(100, Ordering::SeqCst);
     assert_eq!(file.read_at(&mut [0; 10], 3 * 4096).unwrap(), 0, "this read notices");
     gate.open();
     let _ = loader.join().unwrap();
-    match answered.recv_timeout(PATIENCE).expect("the waiter spins for ever") {
+    match answer.wait().expect("the waiter spins for ever") {
         Ok(n) => assert_eq!(n, 0),
         Err(error) => assert!(matches!(error, Error::PastEnd { .. }), "{error}"),
     }

@@ -1,7 +1,7 @@
 //! A simulated disk, and somebody who looks on: told of every call before it is made, and free to refuse it.
 
 use std::path::Path;
-use std::sync::Arc;
+use sync::Arc;
 
 use pagefold::io::{Access, Backend, BackingFile, Call, Identity, IoError, SimulatedDisk};
 use sync::SharedBytes;
