@@ -116,20 +116,51 @@ fn short_checks() -> Vec<Check> {
 fn long_checks() -> Vec<Check> {
     let mut model = cargo("model test, 3,000 seeds", "test --release -p pagefold --test model -- --nocapture");
     model.command.env("PAGEFOLD_SEEDS", "3000");
+    let mut swap_slots = cargo("swap slots, 5,000 seeds", "test --release -p pagefold-swap --lib random_steps");
+    swap_slots.command.env("PAGEFOLD_SEEDS", "5000");
     let mut docs = cargo("documentation", "doc --workspace --no-deps --lib");
     docs.command.env("RUSTDOCFLAGS", "-D warnings");
     vec![
         docs,
         loom("loom models: frames", "test --release -p pagefold-frames --lib --tests"),
-        loom("loom models: io", "test --release -p pagefold-io --lib"),
+        loom("loom models: io", "test --release -p pagefold-io --lib --test loom_thread_pool"),
+        loom("loom models: swap", "test --release -p pagefold-swap --lib --test loom_removal"),
+        loom("loom models: range-lock", "test --release -p range-lock --test loom_lock"),
+        loom("loom models: smp-list", "test --release -p smp-list --tests"),
+        cargo_with(
+            "random orders: smp-list",
+            "--cfg pagefold_manycore",
+            "virtual",
+            "test --release -p smp-list --test random_order",
+        ),
         cargo_with(
             "88 virtual CPUs: hits wait for nobody, the same figures each time, a report",
             "--cfg pagefold_manycore",
             "virtual",
             "test --release -p bench --test virtual_cpus",
         ),
+        cargo_with(
+            "virtual CPUs in random order: swap slots",
+            "--cfg pagefold_manycore",
+            "virtual",
+            "test --release -p pagefold-swap --test random_orders",
+        ),
+        thread_sanitizer("ThreadSanitizer: swap", "test -p pagefold-swap --test stress"),
+        thread_sanitizer("ThreadSanitizer: smp-list", "test -p smp-list --test stress"),
+        address_sanitizer("AddressSanitizer: io", "test -p pagefold-io --lib --test requests"),
+        thread_sanitizer("ThreadSanitizer: io", "test -p pagefold-io --test requests"),
+        cargo_with(
+            "range-lock in random orders",
+            "--cfg pagefold_manycore",
+            "virtual",
+            "test --release -p range-lock --test random_orders",
+        ),
+        thread_sanitizer("ThreadSanitizer: range-lock", "test -p range-lock --test stress"),
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
-        thread_sanitizer("ThreadSanitizer: pagefold", "test -p pagefold --test stress --test files --test writes"),
+        thread_sanitizer(
+            "ThreadSanitizer: pagefold",
+            "test -p pagefold --test stress --test files --test writes --test spaces",
+        ),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",
             "test -p pagefold-frames --test known_race --no-run",
@@ -142,12 +173,21 @@ fn long_checks() -> Vec<Check> {
             )
         },
         model,
+        swap_slots,
         cargo("benchmarks in small", "run --release -p bench -- peers all --quick"),
     ]
 }
 
 fn loom(name: &'static str, arguments: &str) -> Check {
     cargo_with(name, "--cfg pagefold_loom", "loom", arguments)
+}
+
+/// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies, or somebody reads it later.
+fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
+    let target = concat!("--target ", "x86_64-unknown-linux-gnu");
+    let mut check = cargo_with(name, "-Zsanitizer=address", "asan", &format!("{arguments} {target}"));
+    check.command.env("RUSTC_BOOTSTRAP", "1");
+    check
 }
 
 fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {

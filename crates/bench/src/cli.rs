@@ -44,21 +44,28 @@ fn run(matches: &ArgMatches) -> Result<()> {
 #[cfg(not(pagefold_manycore))]
 mod peers {
     use anyhow::Result;
-    use clap::{ArgMatches, Args, Command, FromArgMatches};
+    use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
     use crate::peers::cli::{CountChild, Peers};
-    use crate::peers::{COUNT_CHILD, cli, count_child};
+    use crate::peers::{COUNT_CHILD, cli, count_child, disk, write};
 
     pub(super) fn commands(bench: Command) -> Command {
         let child = CountChild::augment_args(Command::new(COUNT_CHILD).hide(true));
-        bench.subcommand(cli::command()).subcommand(child)
+        let round = write::RoundArgs::augment_args(Command::new(write::ROUND_COMMAND).hide(true));
+        let reading = disk::RoundArgs::augment_args(Command::new(disk::ROUND_COMMAND).hide(true));
+        let bytes = Arg::new("bytes").required(true).value_parser(value_parser!(u64));
+        let keeper = Command::new(write::KEEPER_COMMAND).hide(true).arg(bytes);
+        bench.subcommand(cli::command()).subcommands([child, round, reading, keeper])
     }
 
     pub(super) fn run(name: &str, matches: &ArgMatches) -> Result<()> {
-        if name == COUNT_CHILD {
-            return count_child(&CountChild::from_arg_matches(matches)?);
+        match name {
+            COUNT_CHILD => count_child(&CountChild::from_arg_matches(matches)?),
+            write::ROUND_COMMAND => write::round(&write::RoundArgs::from_arg_matches(matches)?),
+            disk::ROUND_COMMAND => disk::round(&disk::RoundArgs::from_arg_matches(matches)?),
+            write::KEEPER_COMMAND => write::keep(*matches.get_one("bytes").expect("it is required")),
+            _ => crate::peers::run(&Peers::from_arg_matches(matches)?),
         }
-        crate::peers::run(&Peers::from_arg_matches(matches)?)
     }
 }
 

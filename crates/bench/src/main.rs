@@ -16,6 +16,8 @@
 #[cfg(not(pagefold_manycore))]
 mod calibrate;
 mod cli;
+#[cfg(not(pagefold_manycore))]
+mod distance;
 mod experiments;
 #[cfg(not(pagefold_manycore))]
 mod machine;

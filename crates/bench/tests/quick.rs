@@ -102,6 +102,35 @@ fn writing_is_compared_with_the_kernel_and_the_disk() {
 }
 
 #[test]
+fn reading_from_a_disk_is_compared_with_fio() {
+    let records = records(&["peers", "disk", "--rounds", "1"]);
+    let of = |workload: &str| -> Vec<_> {
+        records.iter().filter(|record| record["workload"] == workload).cloned().collect()
+    };
+    let fio = Command::new("fio").arg("--version").output().is_ok();
+    if !fio {
+        eprintln!("fio isn't installed, so ratios aren't looked at");
+    }
+    for workload in ["random 4 KiB, 64 at once", "sequential, 64 KiB at a time", "random 4 KiB, 70 % read, 16 at once"]
+    {
+        let records = of(workload);
+        for subject in ["mmap", "pread", "pread-direct", "uring-lru", "pagefold"] {
+            assert!(value(&records, subject, "reads_per_second") > 0.0);
+            assert!(value(&records, subject, "read_p99") >= value(&records, subject, "read_p50"));
+            if fio {
+                assert!(value(&records, subject, "cpu_ratio_fio") > 0.0);
+            }
+        }
+        let unused = value(&records, "pagefold", "unused");
+        assert!((0.0..100.0).contains(&unused), "{unused}");
+    }
+    assert!(value(&of("ten open files, idle"), "pagefold", "cpu") < 100.0);
+    let wrong = bench(&["peers", "disk", "--quick", "--workloads", "backwards"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("random-64"));
+}
+
+#[test]
 #[cfg(target_arch = "x86_64")]
 fn atomics_of_a_hit_are_counted() {
     let records =

@@ -8,8 +8,11 @@ use clap_complete::Shell;
 
 use crate::choices::{BackendChoice, Groups};
 use crate::generate::Pattern;
+use crate::trace_files::Mapped;
 use crate::trace_line::Format;
-use crate::units::{parse_count, parse_duration, parse_percent, parse_positive_size, parse_seed, parse_threads};
+use crate::units::{
+    parse_count, parse_depth, parse_duration, parse_percent, parse_positive_size, parse_seed, parse_threads,
+};
 
 /// Files larger than memory, read and written through a page cache with a real budget, for many tenants at once.
 #[derive(Debug, Parser)]
@@ -49,7 +52,9 @@ pub(crate) struct ReplayArgs {
     /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, w or write, or sync, fsync,
     /// flush; offset and length are in bytes, group and thread are any names. A write past the end makes the file longer.
     /// A sync without offset and length is of the whole file. With a header the columns may come in any order, among others. Or a
-    /// block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Empty
+    /// block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Or what
+    /// `fio --write_iolog` wrote, version 2 or 3: as fast as possible, whatever its timestamps say, without its trims and
+    /// waits; if it names several files, see --map. Empty
     /// lines and lines that begin with `#` are skipped. Each group named in the trace becomes a group, each thread a
     /// thread; a trace that names no threads is replayed by one, in order, or dealt to --threads.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
@@ -63,6 +68,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, requires = "trace", help_heading = "Accesses")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) block_size: Option<u64>,
+
+    /// Where files of a trace begin in FILE, as in a.dat=0,b.dat=1GiB; operations on others are left out
+    ///
+    /// fio's iolog names files; if there are several, they lie one after the other in FILE unless this says otherwise.
+    #[arg(long, value_name = "NAME=OFFSET", value_delimiter = ',', requires = "trace", help_heading = "Accesses")]
+    pub(crate) map: Vec<Mapped>,
 
     /// Leave the trace's writes and syncs out
     #[arg(long, requires = "trace", help_heading = "Accesses")]
@@ -145,13 +156,20 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_hyphen_values = true, help_heading = "Memory")]
     pub(crate) threads: Option<u16>,
 
+    /// Operations that a thread has under way at a time, up to 1024
+    ///
+    /// Reads that follow each other, or writes, are done together, in batches of so many; each takes as long as its batch.
+    #[arg(long, value_name = "N", value_parser = parse_depth, default_value = "1", help_heading = "Memory")]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) depth: u16,
+
     /// Page size, a power of two from 4KiB to 2MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) page_size: u64,
 
-    /// How pages are read and written: posix, pool[:THREADS], direct, buffered, simulated[:CAPACITY]
-    #[arg(long, value_name = "BACKEND", default_value = "posix", help_heading = "Memory", long_help = BACKENDS)]
+    /// How pages are read and written: auto, uring, threads[:N], posix, direct, buffered, simulated[:CAPACITY]
+    #[arg(long, value_name = "BACKEND", default_value = "auto", help_heading = "Memory", long_help = BACKENDS)]
     pub(crate) backend: BackendChoice,
 
     /// Touch all memory before the clock starts
@@ -179,6 +197,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) plot: Option<PathBuf>,
 
+    /// Write the latencies of the (last) run over percentiles as a picture: of each group, reads and writes apart
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
+    pub(crate) plot_latency: Option<PathBuf>,
+
     /// Write the (last) run's metrics for Prometheus
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) prometheus: Option<PathBuf>,
@@ -195,9 +217,10 @@ pub(crate) struct ReplayArgs {
 
 const BACKENDS: &str = "How pages are read and written
 
-posix: by the thread that misses or writes back, past the kernel's page cache where the file system allows it. pool[:THREADS]: the \
-same, by at most so many threads of their own (default 4). direct: past the kernel's page cache, or not at all. \
-buffered: through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk that \
+auto: uring, or threads if the system refuses it. uring: single pages by the thread that misses, several at once and ahead of \
+their use through io_uring; past the kernel's page cache where the file system allows it. threads[:N]: the same with up to N threads \
+(default 32) for io_uring. posix: all by the thread that misses, reads ahead or writes back. direct: as posix, past the kernel's page cache, or not at all. \
+buffered: as posix, through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk that \
 exists in memory only, with a clock of its own, and room for the file to grow by so much (default: no limit). Its power \
 is cut before the comparison at the end.";
 
@@ -217,6 +240,8 @@ Examples:
       pagefold replay --reads 50 --sync-every 1s
   Random overwrites of a file of yours, WHICH LOSES WHAT IT HOLDS
       pagefold replay scratch.bin --reads 0 --generate uniform --allow-writes --verify
+  What fio did, once more, in a temporary file
+      fio job.fio --write_iolog=job.log; pagefold replay --trace job.log
   A compressed trace, the result as JSON
       zstdcat day.csv.zst | pagefold replay data.bin --trace - --json
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use pagefold::io::ThreadPool;
+
 use crate::units::parse_positive_size;
 
 /// More groups than this are taken for a mistake.
@@ -53,10 +55,13 @@ impl FromStr for Groups {
 /// The value of `--backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendChoice {
-    Posix,
-    Pool {
+    /// The best that the machine has.
+    Auto,
+    Uring,
+    Threads {
         threads: usize,
     },
+    Posix,
     Direct,
     Buffered,
     /// With room for the file to grow by so many bytes.
@@ -66,8 +71,7 @@ pub(crate) enum BackendChoice {
 }
 
 impl BackendChoice {
-    const POOL_THREADS_DEFAULT: usize = 4;
-    const POOL_THREADS_MAX: usize = 256;
+    const THREADS_MAX: usize = 256;
 }
 
 impl FromStr for BackendChoice {
@@ -79,6 +83,8 @@ impl FromStr for BackendChoice {
             None => (text, None),
         };
         match (name, detail) {
+            ("auto", None) => Ok(Self::Auto),
+            ("uring", None) => Ok(Self::Uring),
             ("posix", None) => Ok(Self::Posix),
             ("direct", None) => Ok(Self::Direct),
             ("buffered", None) => Ok(Self::Buffered),
@@ -87,12 +93,12 @@ impl FromStr for BackendChoice {
                 let capacity = parse_positive_size(capacity).map_err(|error| format!("capacity: {error}"))?;
                 Ok(Self::Simulated { capacity: Some(capacity) })
             }
-            ("pool", None) => Ok(Self::Pool { threads: Self::POOL_THREADS_DEFAULT }),
-            ("pool", Some(threads)) => match threads.parse() {
-                Ok(threads) if (1..=Self::POOL_THREADS_MAX).contains(&threads) => Ok(Self::Pool { threads }),
-                _ => Err(format!("`{threads}` isn't a number of threads from 1 to {}", Self::POOL_THREADS_MAX)),
+            ("threads", None) => Ok(Self::Threads { threads: ThreadPool::THREADS_DEFAULT }),
+            ("threads", Some(threads)) => match threads.parse() {
+                Ok(threads) if (1..=Self::THREADS_MAX).contains(&threads) => Ok(Self::Threads { threads }),
+                _ => Err(format!("`{threads}` isn't a number of threads from 1 to {}", Self::THREADS_MAX)),
             },
-            _ => Err("expected posix, pool[:THREADS], direct, buffered or simulated[:CAPACITY]".to_owned()),
+            _ => Err("expected auto, uring, threads[:N], posix, direct, buffered or simulated[:CAPACITY]".to_owned()),
         }
     }
 }
@@ -100,8 +106,10 @@ impl FromStr for BackendChoice {
 impl fmt::Display for BackendChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Uring => f.write_str("uring"),
+            Self::Threads { threads } => write!(f, "threads:{threads}"),
             Self::Posix => f.write_str("posix"),
-            Self::Pool { threads } => write!(f, "pool:{threads}"),
             Self::Direct => f.write_str("direct"),
             Self::Buffered => f.write_str("buffered"),
             Self::Simulated { capacity: None } => f.write_str("simulated"),
@@ -128,11 +136,22 @@ mod tests {
 
     #[test]
     fn backends_parse_and_print() {
-        for text in ["posix", "pool:3", "direct", "buffered", "simulated", "simulated:4096"] {
+        for text in ["auto", "uring", "threads:3", "posix", "direct", "buffered", "simulated", "simulated:4096"] {
             assert_eq!(text.parse::<BackendChoice>().unwrap().to_string(), text);
         }
-        assert_eq!("pool".parse(), Ok(BackendChoice::Pool { threads: 4 }));
-        for bad in ["", "disk", "posix:1", "pool:", "pool:0", "pool:257", "pool:x", "simulated:", "simulated:0"] {
+        assert_eq!("threads".parse(), Ok(BackendChoice::Threads { threads: 32 }));
+        for bad in [
+            "",
+            "disk",
+            "posix:1",
+            "uring:1",
+            "threads:",
+            "threads:0",
+            "threads:257",
+            "threads:x",
+            "simulated:",
+            "simulated:0",
+        ] {
             assert!(bad.parse::<BackendChoice>().is_err(), "{bad}");
         }
     }

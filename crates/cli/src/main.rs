@@ -3,7 +3,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `args`, `choices`, `units` | the command line |
-//! | `trace`, `trace_text`, `trace_line` | access traces |
+//! | `trace`, `trace_text`, `trace_line`, `trace_iolog`, `trace_files` | access traces |
 //! | `generate`, `zipf` | made-up accesses |
 //! | `content`, `temp_file`, `target` | the file that is read and written |
 //! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
@@ -16,6 +16,7 @@
 mod accesses;
 mod args;
 mod backend;
+mod batch;
 mod checker;
 mod choices;
 mod columns;
@@ -41,6 +42,8 @@ mod tally;
 mod target;
 mod temp_file;
 mod trace;
+mod trace_files;
+mod trace_iolog;
 mod trace_line;
 mod trace_text;
 mod units;

@@ -36,8 +36,9 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let user_file = args.file.as_deref().map(|path| Target::user(path, args.size)).transpose()?;
     let trace = args.trace.as_deref().map(|path| load_trace(args, path)).transpose()?;
     let size = size(args, user_file.as_ref(), trace.as_ref())?;
-    let (writes_skipped, trace_memory_bytes) =
-        trace.as_ref().map_or((0, 0), |trace| (trace.writes_skipped, trace.memory_bytes()));
+    let (skipped, trace_memory_bytes) =
+        trace.as_ref().map_or_else(Default::default, |trace| (trace.skipped, trace.memory_bytes()));
+    let trace_files = trace.as_ref().map_or_else(Vec::new, |trace| trace.files.clone());
     if let Some(trace) = &trace
         && trace.writes == 0
         && let Some(first) = trace.first.filter(|&first| first >= size)
@@ -72,18 +73,21 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         op_bytes: args.trace.is_none().then_some(args.read_size),
         reads_percent: args.trace.is_none().then_some(args.reads),
         sync_every_s: args.sync_every.map(|every| every.as_secs_f64()),
+        depth: args.depth,
         writes: plan.writes,
         seed: args.seed,
         threads: plan.threads(),
         page_bytes: args.page_size,
         backend: args.backend.to_string(),
         verified: verify,
-        writes_skipped,
+        trace_files,
+        skipped,
         trace_memory_bytes,
     };
     let setup = Setup {
         plan: &plan,
         sync_every: args.sync_every,
+        depth: usize::from(args.depth),
         backend: args.backend,
         page_bytes: args.page_size,
         pretouch: args.pretouch,
@@ -101,14 +105,14 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
     if args.plot.is_some() && args.memory.len() < 2 {
         return Err(Failure::usage("--plot draws a curve: give it two budgets or more, as in --memory 64MiB,128MiB"));
     }
-    args.plot.as_deref().map_or(Ok(()), check_plot_name)?;
+    [&args.plot, &args.plot_latency].into_iter().flatten().try_for_each(|path| check_plot_name(path))?;
     if matches!(args.backend, BackendChoice::Simulated { .. }) && args.file.is_some() {
         return Err(Failure::usage("--backend simulated has no files: leave FILE out"));
     }
     if args.generate.len() > 1 && args.groups.as_ref().is_some_and(|groups| group_count(groups) < args.generate.len()) {
         return Err(Failure::usage("--generate lists more patterns than there are groups to deal them to"));
     }
-    for path in [&args.plot, &args.prometheus].into_iter().flatten() {
+    for path in [&args.plot, &args.plot_latency, &args.prometheus].into_iter().flatten() {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !directory.is_dir() || path.is_dir() {
             return Err(Failure::usage(format!("can't write {}: no such directory, or a directory", path.display())));
@@ -186,6 +190,8 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
             Some(Groups::Named(limits)) => Some(limits.iter().map(|(name, _)| name.clone()).collect()),
             _ => None,
         },
+        map: args.map.clone(),
+        page_bytes: args.page_size,
     };
     let len = path.metadata().map_or(0, |metadata| metadata.len());
     let bar = live::bytes_bar(args.quiet, len, "reading the trace");
@@ -275,7 +281,11 @@ fn finish(args: &ReplayArgs, report: &mut Report, failure: Option<Failure>) -> R
     }
     if let Some(path) = args.plot.as_ref().filter(|_| report.runs.len() > 1) {
         let title = format!("{}: hit rate over memory", title(&report.workload));
-        plot::write(path, &title, &report.runs)?;
+        plot::write_hit_rate(path, &title, &report.runs)?;
+    }
+    if let (Some(path), Some(run)) = (&args.plot_latency, report.runs.last()) {
+        let title = format!("{}, {}", title(&report.workload), units::bytes(run.memory_bytes));
+        plot::write_latency(path, &title, run)?;
     }
     failure.map_or(Ok(()), Err)
 }

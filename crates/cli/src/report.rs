@@ -7,7 +7,11 @@ use pagefold::{FileStats, GroupStats, Stats};
 use serde::Serialize;
 
 use crate::tally::{Measured, Tally};
+use crate::trace_files::{Skipped, TraceFile};
 use crate::write_back::WrittenBack;
+
+/// Percentiles listed before what is slower than them has halved.
+const PERCENTILES_A_HALVING: u32 = 4;
 
 /// All that a command did.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +39,8 @@ pub(crate) struct Workload {
     /// How many of a hundred generated operations are reads.
     pub(crate) reads_percent: Option<u64>,
     pub(crate) sync_every_s: Option<f64>,
+    /// Operations of a thread that were under way together, at most.
+    pub(crate) depth: u16,
     /// Some operations are writes.
     pub(crate) writes: bool,
     pub(crate) seed: u64,
@@ -42,7 +48,10 @@ pub(crate) struct Workload {
     pub(crate) page_bytes: u64,
     pub(crate) backend: String,
     pub(crate) verified: bool,
-    pub(crate) writes_skipped: u64,
+    /// The files that the trace names; none in most formats.
+    pub(crate) trace_files: Vec<TraceFile>,
+    /// Left out of the trace.
+    pub(crate) skipped: Skipped,
     pub(crate) trace_memory_bytes: u64,
 }
 
@@ -128,12 +137,21 @@ pub(crate) struct WriteBack {
 }
 
 /// How long operations of one kind took.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p99_9_ns: u64,
     pub(crate) max_ns: u64,
+    /// From the fastest to the slowest, closer together the slower they are.
+    pub(crate) percentiles: Vec<Percentile>,
+}
+
+/// So many percent of the operations took no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Percentile {
+    pub(crate) percent: f64,
+    pub(crate) ns: u64,
 }
 
 /// What belongs to a run as a whole.
@@ -153,8 +171,20 @@ impl Latency {
             p99_ns: at(0.99),
             p99_9_ns: at(0.999),
             max_ns: histogram.max(),
+            percentiles: percentiles(histogram),
         })
     }
+}
+
+/// Points of the curve of a histogram; one where several would lie on each other.
+fn percentiles(histogram: &Histogram<u64>) -> Vec<Percentile> {
+    let point = |percent, ns| Percentile { percent, ns };
+    let steps = histogram.iter_quantiles(PERCENTILES_A_HALVING);
+    let steps =
+        steps.map(|step| point(100.0 * step.quantile_iterated_to(), step.value_iterated_to().min(histogram.max())));
+    let mut points: Vec<_> = [point(0.0, histogram.min())].into_iter().chain(steps).collect();
+    points.dedup_by_key(|point| (point.percent.to_bits(), point.ns));
+    points
 }
 
 impl Row {
@@ -300,10 +330,17 @@ pub(crate) mod tests {
     #[test]
     fn percentiles_come_from_all_threads() {
         let run = sample(1 << 20);
-        let latency = run.total.latency.unwrap();
+        let latency = run.total.latency.as_ref().unwrap();
         assert_eq!(latency.p50_ns, 200);
         assert!((90_000..90_100).contains(&latency.p99_ns), "{latency:?}");
         assert!(latency.p99_9_ns <= latency.max_ns);
+        let points = &latency.percentiles;
+        assert_eq!(points[0], Percentile { percent: 0.0, ns: 200 });
+        assert_eq!(points.last(), Some(&Percentile { percent: 100.0, ns: latency.max_ns }));
+        assert!(points.is_sorted_by(|a, b| a.percent < b.percent && a.ns <= b.ns), "{points:?}");
+        // 60 % of these took 200 ns.
+        let slow = points.iter().find(|point| point.ns > 200).unwrap();
+        assert!((60.0..65.0).contains(&slow.percent), "{points:?}");
     }
 
     #[test]

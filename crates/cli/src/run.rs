@@ -37,6 +37,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct Setup<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) sync_every: Option<Duration>,
+    /// Operations of a thread that are under way together.
+    pub(crate) depth: usize,
     pub(crate) backend: BackendChoice,
     pub(crate) page_bytes: u64,
     pub(crate) pretouch: bool,
@@ -172,6 +174,8 @@ impl Setup<'_> {
                 writer: running.writer.clone(),
                 log: WriteLog::default(),
                 ops_max: plan.ops_max,
+                depth: self.depth,
+                pending: None,
                 start: running.start,
                 time_max: self.plan.time,
                 shared: Arc::clone(&running.shared),

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use crate::columns::Table;
 use crate::report::{Latency, Report, Row, RunReport, Workload, WriteBack};
+use crate::trace_files::TraceFile;
 use crate::units;
 
 /// Longer names are cut.
 const NAME_CHARS_MAX: usize = 24;
 
-/// What is going to be done, in two lines.
+/// So many files of a trace are named.
+const FILES_MAX: usize = 3;
+
+/// What is going to be done, in a few lines.
 pub(crate) fn workload(workload: &Workload) -> String {
     let size = units::bytes(workload.size_bytes);
     let file = match workload.file_kind {
@@ -33,14 +37,31 @@ pub(crate) fn workload(workload: &Workload) -> String {
         }
         None => String::new(),
     };
+    let depth = if workload.depth > 1 { format!(", {} at a time", workload.depth) } else { String::new() };
     let check = if workload.verified { "every byte checked" } else { "not checked" };
     format!(
-        "file      {file}; pages of {}, backend {}\naccesses  {accesses}{syncs}; {}, seed {}, {check}\n",
+        "file      {file}; pages of {}, backend {}\naccesses  {accesses}{syncs}; {}{depth}, seed {}, {check}\n{}{}",
         units::bytes(workload.page_bytes),
         workload.backend,
         units::plural(workload.threads as u64, "thread"),
         workload.seed,
+        trace_files(&workload.trace_files),
+        workload.skipped.to_text().map_or_else(String::new, |text| format!("left out  {text} of the trace\n")),
     )
+}
+
+/// Where the files of a trace lie, if there are several, or one that doesn't begin at 0.
+fn trace_files(files: &[TraceFile]) -> String {
+    if files.len() < 2 && files.iter().all(|file| file.offset == 0) {
+        return String::new();
+    }
+    let offset = |file: &TraceFile| if file.offset == 0 { "0".to_owned() } else { units::bytes(file.offset) };
+    let mut named: Vec<_> =
+        files.iter().take(FILES_MAX).map(|file| format!("{} from {}", short(&file.name), offset(file))).collect();
+    if files.len() > FILES_MAX {
+        named.push(format!("and {} more", files.len() - FILES_MAX));
+    }
+    format!("files     {}\n", named.join(", "))
 }
 
 /// A run: its groups, and what needs to be said about them.
@@ -140,11 +161,6 @@ fn footnotes(run: &RunReport, workload: &Workload) -> String {
         notes.extend(write_back(back, workload));
     }
     notes.extend(past_end(total, workload));
-    if workload.writes_skipped > 0 {
-        let were = if workload.writes_skipped == 1 { "was" } else { "were" };
-        let writes = units::plural(workload.writes_skipped, "write");
-        notes.push(format!("Skipped: {writes} of the trace {were} left out."));
-    }
     if let Some(busy) = run.simulated_disk_busy_s {
         notes.push(format!("The simulated disk was busy for {busy:.2} s of its own time."));
     }
@@ -234,6 +250,7 @@ fn short(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::tests::sample;
+    use crate::trace_files::Skipped;
 
     fn workload_sample() -> Workload {
         Workload {
@@ -245,13 +262,15 @@ mod tests {
             op_bytes: Some(4096),
             reads_percent: Some(100),
             sync_every_s: None,
+            depth: 1,
             writes: false,
             seed: 1,
             threads: 1,
             page_bytes: 4096,
             backend: "posix".to_owned(),
             verified: true,
-            writes_skipped: 0,
+            trace_files: vec![],
+            skipped: Skipped::default(),
             trace_memory_bytes: 0,
         }
     }
@@ -270,16 +289,27 @@ mod tests {
     #[test]
     fn footnotes_appear_when_there_is_something_to_say() {
         let mut figures = sample(1 << 20);
-        let mut asked = workload_sample();
+        let asked = workload_sample();
         assert!(!run(&figures, &asked).contains("Past end"));
-        (figures.total.past_end, figures.total.cut, asked.writes_skipped) = (1, 2, 3);
+        (figures.total.past_end, figures.total.cut) = (1, 2);
         let text = run(&figures, &asked);
         assert!(text.contains("Past end: 1 operation began") && text.contains("; 2 reached past it"), "{text}");
-        assert!(text.contains("Skipped: 3 writes of the trace were left out"), "{text}");
-        (figures.total.past_end, figures.total.cut, asked.writes_skipped) = (0, 1, 1);
+        (figures.total.past_end, figures.total.cut) = (0, 1);
         let text = run(&figures, &asked);
         assert!(text.contains("Past end: 1 operation reached past") && !text.contains(" 0 operations"), "{text}");
-        assert!(text.contains("1 write of the trace was left out"), "{text}");
+    }
+
+    #[test]
+    fn a_trace_says_which_files_lie_where_and_what_is_left_out() {
+        let file = |name: &str, offset| TraceFile { name: name.to_owned(), offset, bytes: 1 };
+        let mut asked = Workload { trace: Some("t.log".to_owned()), ..workload_sample() };
+        assert_eq!(workload(&asked).lines().count(), 2);
+        asked.skipped.trims = 2;
+        asked.trace_files = vec![file("a", 0), file("b", 1 << 20)];
+        let text = workload(&asked);
+        assert!(text.contains("\nfiles     a from 0, b from 1 MiB\nleft out  2 trims of the trace\n"), "{text}");
+        asked.trace_files.extend([file("c", 2 << 20), file("d", 3 << 20)]);
+        assert!(workload(&asked).contains("a from 0, b from 1 MiB, c from 2 MiB, and 1 more"), "{}", workload(&asked));
     }
 
     #[test]

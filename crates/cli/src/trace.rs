@@ -12,6 +12,8 @@ use anyhow::{Context, anyhow, bail};
 
 use crate::failure::Failure;
 use crate::signals;
+use crate::trace_files::{self, Mapped, Reach, Skipped, TraceFile};
+use crate::trace_iolog::Iolog;
 use crate::trace_line::{Format, Line, LineParser, Op, looks_like_a_trace};
 use crate::trace_text::{Place, TraceText};
 
@@ -63,6 +65,11 @@ impl Request {
         self.len_op_group >> Self::LEN_SHIFT
     }
 
+    /// The same, in another place.
+    fn moved(self, offset: u64, len: u64) -> Option<Self> {
+        Self::new(self.op(), offset, len, 0)
+    }
+
     /// Index into [`Trace::groups`].
     pub(crate) fn group(self) -> usize {
         (self.len_op_group & ((1 << Self::GROUP_BITS) - 1)) as usize
@@ -86,6 +93,10 @@ pub(crate) struct Options {
     pub(crate) threads: usize,
     /// The only groups that may occur, if the user named their limits.
     pub(crate) groups_allowed: Option<Vec<String>>,
+    /// Where files of the trace begin, and the only ones that matter if there are any.
+    pub(crate) map: Vec<Mapped>,
+    /// Other files of the trace begin at multiples of this.
+    pub(crate) page_bytes: u64,
 }
 
 /// A trace in memory.
@@ -101,8 +112,9 @@ pub(crate) struct Trace {
     pub(crate) writes: u64,
     /// Where the first one stands: `name:line`.
     pub(crate) first_write: Option<String>,
-    /// Writes left out.
-    pub(crate) writes_skipped: u64,
+    pub(crate) skipped: Skipped,
+    /// The files that it names; none in most formats.
+    pub(crate) files: Vec<TraceFile>,
     /// The first byte of all requests, if any of them has a place.
     pub(crate) first: Option<u64>,
     /// The first byte past all requests.
@@ -129,12 +141,16 @@ impl Trace {
         while let Some((line, place)) = text.next()? {
             if parser.is_none() && options.format.is_none() && !looks_like_a_trace(line) {
                 return Err(anyhow!(
-                    "{place}: neither CSV, op,offset,length[,group[,thread]], nor a block list, start count …; is this a \
-                     trace? --format csv or --format blocks says what is wrong with the line"
+                    "{place}: neither CSV, op,offset,length[,group[,thread]], nor a block list, start count …, nor an \
+                     iolog of fio, fio version 3 iolog; is this a trace? --format csv, blocks or iolog says what is wrong \
+                     with the line"
                 )
                 .into());
             }
-            let parser = parser.get_or_insert_with(|| LineParser::new(options.format, line, options.block_bytes));
+            let parser = parser.get_or_insert_with(|| {
+                let files = options.map.iter().map(|mapped| mapped.name.clone()).collect();
+                LineParser::new(options.format, line, options.block_bytes, files)
+            });
             if place.number.is_multiple_of(LINES_PER_TICK) {
                 signals::check()?;
                 progress(place.bytes);
@@ -151,7 +167,7 @@ impl Trace {
                 break;
             }
         }
-        Ok(loader.finish(name)?)
+        loader.finish(name, parser)
     }
 
     /// Memory that the requests take, in bytes.
@@ -168,12 +184,14 @@ struct Loader<'a> {
     thread_numbers: HashMap<String, usize>,
     /// A read or write named no group, before any line named one.
     unnamed: bool,
+    /// By number of the trace's file; one of them if it names none.
+    reach: Vec<Reach>,
 }
 
 impl<'a> Loader<'a> {
     fn new(options: &'a Options) -> Self {
         let (group_numbers, thread_numbers) = (HashMap::new(), HashMap::new());
-        Self { options, trace: Trace::default(), group_numbers, thread_numbers, unnamed: false }
+        Self { options, trace: Trace::default(), group_numbers, thread_numbers, unnamed: false, reach: vec![] }
     }
 
     fn new_group(&mut self, name: &str, place: &Place<'_>) -> anyhow::Result<usize> {
@@ -190,23 +208,30 @@ impl<'a> Loader<'a> {
 
     fn add(&mut self, line: &Line<'_>, place: &Place<'_>) -> anyhow::Result<()> {
         if self.options.skip_writes && line.op != Op::Read {
-            self.trace.writes_skipped += u64::from(line.op == Op::Write);
+            self.trace.skipped.writes += u64::from(line.op == Op::Write);
             return Ok(());
         }
         let Some(end) = line.offset.checked_add(line.len) else {
             bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
         };
         let group = match line.group {
+            // Formats that name files name no groups: until all files have their places, this is the file's number.
+            None if line.file > 0 => line.file,
             None if line.op == Op::Sync => 0, // Whoever asks, it is the file that is synced.
             name => self.group(name, place)?,
         };
         let Some(request) = Request::new(line.op, line.offset, line.len, group) else {
-            bail!("{place}: length {} is beyond what a trace can hold, or it names more than 65536 groups", line.len);
+            bail!(
+                "{place}: length {} is beyond what a trace can hold, or it names more than 65536 groups or files",
+                line.len
+            );
         };
         let worker = self.worker(line.thread, place)?;
         if line.op != Op::Sync {
-            self.trace.first = Some(self.trace.first.map_or(line.offset, |first| first.min(line.offset)));
-            self.trace.end = self.trace.end.max(end);
+            if self.reach.len() <= line.file {
+                self.reach.resize(line.file + 1, Reach::default());
+            }
+            self.reach[line.file].add(line.offset, end);
         }
         if line.op == Op::Write {
             self.trace.writes += 1;
@@ -261,13 +286,46 @@ impl<'a> Loader<'a> {
         Ok(worker)
     }
 
-    fn finish(mut self, name: &str) -> anyhow::Result<Trace> {
+    fn finish(mut self, name: &str, parser: Option<LineParser>) -> Result<Trace, Failure> {
         self.trace.streams.iter_mut().for_each(Vec::shrink_to_fit);
-        match (self.trace.requests, self.trace.writes_skipped) {
-            (0, 0) => bail!("{name}: the trace has no requests"),
-            (0, 1) => bail!("{name}: the trace has no reads; 1 write was skipped"),
-            (0, writes) => bail!("{name}: the trace has no reads; {writes} writes were skipped"),
-            _ => Ok(self.trace),
+        let log = match &parser {
+            Some(LineParser::Iolog(log)) => Some(log),
+            _ => None,
+        };
+        self.trace.skipped =
+            Skipped { writes: self.trace.skipped.writes, ..log.map(Iolog::skipped).unwrap_or_default() };
+        let names = log.map_or(&[][..], Iolog::files);
+        self.trace.files = trace_files::lay_out(names, &self.reach, &self.options.map, self.options.page_bytes)?;
+        if self.trace.requests == 0 {
+            let skipped = self.trace.skipped.to_text().map_or_else(String::new, |text| format!("; left out: {text}"));
+            return Err(anyhow!("{name}: the trace has nothing to replay{skipped}").into());
+        }
+        let offset = |file: usize| self.trace.files.get(file).map_or(0, |file| file.offset);
+        let reach = self.reach.iter().enumerate().map(|(file, reach)| (offset(file), reach));
+        self.trace.end = reach.clone().map(|(offset, reach)| offset.saturating_add(reach.end)).max().unwrap_or(0);
+        self.trace.first = reach.filter_map(|(offset, reach)| Some(offset.saturating_add(reach.first?))).min();
+        if !self.trace.files.is_empty() {
+            self.move_requests();
+        }
+        let map = &self.options.map;
+        self.trace.files.retain(|file| map.is_empty() || map.iter().any(|mapped| mapped.name == file.name));
+        Ok(self.trace)
+    }
+
+    /// Moves each request to where its file lies.
+    fn move_requests(&mut self) {
+        let files = &self.trace.files;
+        let several = files.iter().filter(|file| file.bytes > 0).count() > 1;
+        for request in self.trace.streams.iter_mut().flatten() {
+            let Some(file) = files.get(request.group()) else { continue };
+            let moved = match request.op() {
+                // Of the whole file, which is a part of ours if it isn't the only one.
+                Op::Sync if several => request.moved(file.offset, file.bytes),
+                Op::Sync => request.moved(0, 0),
+                Op::Read | Op::Write => request.moved(file.offset.saturating_add(request.offset()), request.len()),
+            };
+            // A part too long for a request is synced as a whole.
+            *request = moved.or_else(|| request.moved(0, 0)).unwrap_or(*request);
         }
     }
 }
@@ -285,6 +343,8 @@ mod tests {
             threads_given: false,
             threads: 1,
             groups_allowed: None,
+            map: vec![],
+            page_bytes: 4096,
         }
     }
 
@@ -354,8 +414,21 @@ mod tests {
         assert_eq!((trace.writes, trace.first_write.as_deref(), trace.end), (2, Some("t:2"), 15));
         let skip = Options { skip_writes: true, ..options() };
         let trace = load("r,0,1\nwrite,0,1\nsync\n", &skip).unwrap();
-        assert_eq!((trace.requests, trace.writes_skipped), (1, 1));
-        assert!(load("w,0,1\n", &skip).unwrap_err().contains("no reads"));
+        assert_eq!((trace.requests, trace.skipped.writes), (1, 1));
+        assert!(load("w,0,1\n", &skip).unwrap_err().contains("nothing to replay; left out: 1 write"));
+    }
+
+    #[test]
+    fn files_of_a_log_lie_one_after_the_other() {
+        let log = "fio version 2 iolog\na add\nb add\nb read 4096 100\na write 10 5000\nb sync 4096 0\na read 0 1\n";
+        let trace = load(log, &options()).unwrap();
+        assert_eq!(requests(&trace, 0), [(12_288, 100, 0), (10, 5000, 0), (8192, 4196, 0), (0, 1, 0)]);
+        assert_eq!((trace.first, trace.end, trace.groups.len()), (Some(0), 12_388, 0));
+        let map = Options { map: vec!["b=1MiB".parse().unwrap()], ..options() };
+        let trace = load(log, &map).unwrap();
+        assert_eq!(requests(&trace, 0), [(1_052_672, 100, 0), (0, 0, 0)], "the only file is synced as a whole");
+        assert_eq!((trace.skipped.elsewhere, trace.end), (2, 1_052_772));
+        assert!(load("r,0,1\n", &map).unwrap_err().contains("names no files"));
     }
 
     #[test]
@@ -369,7 +442,7 @@ mod tests {
     #[test]
     fn empty_traces_are_errors_and_requests_max_stops_early() {
         for empty in ["", "\n\n", "# nothing\n", "op,offset,length\n"] {
-            assert_eq!(load(empty, &options()).unwrap_err(), "t: the trace has no requests", "{empty:?}");
+            assert_eq!(load(empty, &options()).unwrap_err(), "t: the trace has nothing to replay", "{empty:?}");
         }
         let first = Options { requests_max: Some(2), ..options() };
         assert_eq!(load("1 1\n2 1\nnonsense\n", &first).unwrap().requests, 2);

@@ -1,7 +1,9 @@
-//! One line of a trace, in either format.
+//! One line of a trace, in any format.
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+
+use crate::trace_iolog::{self, Iolog};
 
 /// The formats of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -10,6 +12,8 @@ pub(crate) enum Format {
     Csv,
     /// `start count …`, in blocks; further fields are ignored
     Blocks,
+    /// What `fio --write_iolog` writes, version 2 or 3
+    Iolog,
 }
 
 /// What a line asks for.
@@ -31,6 +35,8 @@ pub(crate) struct Line<'a> {
     pub(crate) len: u64,
     pub(crate) group: Option<&'a str>,
     pub(crate) thread: Option<&'a str>,
+    /// Index into [`Iolog::files`]; 0 in the formats that name no files.
+    pub(crate) file: usize,
 }
 
 /// Turns lines of one trace into requests.
@@ -38,25 +44,32 @@ pub(crate) struct Line<'a> {
 pub(crate) enum LineParser {
     Csv(Columns),
     Blocks { block_bytes: u64 },
+    Iolog(Iolog),
 }
 
 impl LineParser {
-    /// The parser for a trace that starts with `first`.
-    pub(crate) fn new(format: Option<Format>, first: &str, block_bytes: u64) -> Self {
-        let found = if first.contains(',') { Format::Csv } else { Format::Blocks };
+    /// The parser for a trace that starts with `first`, of which only `files` matter if there are any.
+    pub(crate) fn new(format: Option<Format>, first: &str, block_bytes: u64, files: Vec<String>) -> Self {
+        let found = match first {
+            first if trace_iolog::is_header(first) => Format::Iolog,
+            first if first.contains(',') => Format::Csv,
+            _ => Format::Blocks,
+        };
         match format.unwrap_or(found) {
             Format::Csv => Self::Csv(Columns::default()),
             Format::Blocks => Self::Blocks { block_bytes },
+            Format::Iolog => Self::Iolog(Iolog::new(files)),
         }
     }
 
-    /// The request of a line; `None` for a header.
+    /// The request of a line; `None` for a header, and for what is left out.
     ///
     /// # Errors
     /// What is wrong with the line; the caller knows where it is.
     pub(crate) fn parse<'a>(&mut self, line: &'a str) -> anyhow::Result<Option<Line<'a>>> {
         match self {
             Self::Blocks { block_bytes } => parse_blocks(line, *block_bytes).map(Some),
+            Self::Iolog(log) => log.parse(line),
             Self::Csv(columns) => {
                 let first = !std::mem::replace(&mut columns.started, true);
                 if first && let Some(header) = Columns::from_header(line)? {
@@ -82,11 +95,14 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'_>> {
     let bytes = |blocks: u64| {
         blocks.checked_mul(block_bytes).with_context(|| format!("block {blocks} of {block_bytes} bytes is beyond 2^64"))
     };
-    Ok(Line { op: Op::Read, offset: bytes(start)?, len: bytes(count)?, group: None, thread: None })
+    Ok(Line { op: Op::Read, offset: bytes(start)?, len: bytes(count)?, group: None, thread: None, file: 0 })
 }
 
-/// Whether a trace's first line has anything of either format; the parser then says what is wrong with the rest.
+/// Whether a trace's first line has anything of any format; the parser then says what is wrong with the rest.
 pub(crate) fn looks_like_a_trace(line: &str) -> bool {
+    if trace_iolog::is_header(line) {
+        return true;
+    }
     if !line.contains(',') {
         return line.split_ascii_whitespace().next().is_some_and(|field| field.parse::<i128>().is_ok());
     }
@@ -156,7 +172,7 @@ impl Columns {
             text => parse_bytes(what, text),
         };
         let (offset, len) = (bytes("offset", self.offset)?, bytes("length", self.length)?);
-        Ok(Line { op, offset, len, group: optional(self.group), thread: optional(self.thread) })
+        Ok(Line { op, offset, len, group: optional(self.group), thread: optional(self.thread), file: 0 })
     }
 }
 
@@ -197,13 +213,13 @@ mod tests {
     use super::*;
 
     fn parse(format: Option<Format>, lines: &[&'static str]) -> Result<Vec<Line<'static>>, String> {
-        let mut parser = LineParser::new(format, lines[0], 512);
+        let mut parser = LineParser::new(format, lines[0], 512, vec![]);
         let parsed = lines.iter().filter_map(|line| parser.parse(line).transpose());
         parsed.collect::<anyhow::Result<_>>().map_err(|error| format!("{error:#}"))
     }
 
     fn line(offset: u64, len: u64, group: Option<&'static str>, thread: Option<&'static str>) -> Line<'static> {
-        Line { op: Op::Read, offset, len, group, thread }
+        Line { op: Op::Read, offset, len, group, thread, file: 0 }
     }
 
     #[test]

@@ -106,6 +106,18 @@ pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
     }
 }
 
+/// The most operations that a thread has under way.
+const DEPTH_MAX: u16 = 1024;
+
+/// A number of operations under way.
+///
+/// # Errors
+/// A message that says what is wrong with the text.
+pub(crate) fn parse_depth(text: &str) -> Result<u16, String> {
+    let depth = text.trim().parse().ok().filter(|depth| (1..=DEPTH_MAX).contains(depth));
+    depth.ok_or_else(|| format!("`{text}` isn't a number from 1 to {DEPTH_MAX}"))
+}
+
 /// A share, from 0 to 100.
 ///
 /// # Errors

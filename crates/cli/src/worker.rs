@@ -10,13 +10,13 @@ use sync::time::Instant;
 use crate::accesses::{Access, Accesses};
 use crate::checker::{Checker, Wrong};
 use crate::shared::{Ended, Shared};
-use crate::stamp::{MixedCells, Stamp, Stamps};
+use crate::stamp::{MixedCells, Stamps};
 use crate::tally::Tally;
 use crate::trace_line::Op;
 use crate::write_log::{Write, WriteLog};
 
 /// A longer read or write is done in pieces, so that a trace can't make our buffers larger than the budget.
-const PIECE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why an operation is no success.
 #[derive(Debug)]
@@ -75,6 +75,10 @@ pub(crate) struct Worker {
     pub(crate) writer: Writer,
     pub(crate) log: WriteLog,
     pub(crate) ops_max: Option<u64>,
+    /// Operations that are under way together, at most.
+    pub(crate) depth: usize,
+    /// The operation after those, which couldn't be one of them.
+    pub(crate) pending: Option<Access>,
     pub(crate) start: Instant,
     pub(crate) time_max: Option<Duration>,
     pub(crate) shared: Arc<Shared>,
@@ -91,17 +95,17 @@ impl Worker {
         let mut buffer = Vec::new();
         let mut ops = 0;
         while !shared.stopping() && self.ops_max.is_none_or(|max| ops < max) {
-            let Some(access) = self.accesses.next() else { break };
-            let tally = tallies[access.group].get_or_insert_with(|| Box::new(Tally::new()));
-            let now = match self.serve(access, &mut buffer, tally) {
+            let Some(access) = self.pending.take().or_else(|| self.accesses.next()) else { break };
+            let batch = self.gather(access, self.ops_max.map_or(u64::MAX, |max| max - ops));
+            ops += batch.len() as u64;
+            let now = match self.serve_batch(batch, &mut buffer, &mut tallies) {
                 Ok(now) => now,
-                Err(fault) => {
+                Err(why) => {
                     shared.stop();
-                    failed = Some(Failed { access, fault });
+                    failed = Some(why);
                     break;
                 }
             };
-            ops += 1;
             shared.progress(self.number).ops(ops);
             if self.time_max.is_some_and(|max| now >= max) {
                 break;
@@ -112,7 +116,7 @@ impl Worker {
     }
 
     /// One operation. Says when it ended, in time since the start.
-    fn serve(&mut self, access: Access, buffer: &mut Vec<u8>, tally: &mut Tally) -> Result<Duration, Fault> {
+    pub(crate) fn serve(&mut self, access: Access, buffer: &mut Vec<u8>, tally: &mut Tally) -> Result<Duration, Fault> {
         if access.op == Op::Sync {
             return self.sync(access, tally);
         }
@@ -151,7 +155,7 @@ impl Worker {
     }
 
     /// Where the file ends for an operation.
-    fn end_for(&self, access: Access) -> u64 {
+    pub(crate) fn end_for(&self, access: Access) -> u64 {
         match (self.extent.grows, access.op) {
             (false, _) => self.extent.size,
             (true, Op::Write) => u64::MAX,
@@ -172,21 +176,12 @@ impl Worker {
 
     /// Writes as many bytes as there are in `bytes`. Says when.
     fn write(&mut self, access: Access, bytes: &mut [u8]) -> Result<Range<Duration>, Fault> {
-        let writer = &mut self.writer;
-        writer.version = ns(self.start.elapsed()).max(writer.version + 1);
-        // Both are below 1024.
-        let stamp = Stamp { version: writer.version, thread: self.number as u16, group: access.group as u16 };
+        let stamp = self.stamp(access, bytes);
         let end = access.offset.saturating_add(bytes.len() as u64);
-        writer.stamps.fill(stamp, access.offset, bytes);
-        if self.checker.is_some() {
-            writer.mixed.note(access.offset, end);
-        }
         let before = self.start.elapsed();
         self.files[access.group].write_at(bytes, access.offset).map_err(Fault::Pagefold)?;
         let done = self.start.elapsed();
-        if self.checker.is_some() {
-            self.log.record(access.offset..end, Write { stamp, done_ns: ns(done) });
-        }
+        self.written(access.offset..end, Write { stamp, done_ns: ns(done) });
         Ok(before..done)
     }
 
@@ -205,7 +200,7 @@ impl Worker {
     }
 }
 
-fn ns(time: Duration) -> u64 {
+pub(crate) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

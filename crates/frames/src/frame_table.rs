@@ -18,7 +18,7 @@
 //! | value | meaning | next |
 //! |---|---|---|
 //! | `ISOLATED` | one holder has the frame off the lists (a free frame counts as that) | holder: → `LISTED`; remover: → `ORPHANED` |
-//! | `LISTED` | on a list of its group | whoever wins the swap to `ISOLATED` has to take it off |
+//! | `LISTED` | on a list of its group | whoever wins the swap to `ISOLATED` may take it off; nobody else may |
 //! | `ORPHANED` | its page was removed while a holder had it | the holder frees it |
 //!
 //! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the frame's bytes.
@@ -34,6 +34,7 @@
 
 use core::fmt;
 
+use smp_list::Links;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::page_word::GENERATION_BITS;
@@ -45,8 +46,18 @@ use crate::write_state::WriteState;
 pub struct FrameId(u32);
 
 impl FrameId {
-    pub(crate) fn new(number: u32) -> Self {
+    /// From a node's number on a list.
+    #[inline]
+    #[must_use]
+    pub fn new(number: u32) -> Self {
         Self(number)
+    }
+
+    /// As a node of a list.
+    #[inline]
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
     }
 
     /// The number, for indexing.
@@ -94,8 +105,7 @@ pub(crate) struct FrameRecord {
     group: AtomicU32,
     /// Links of the LRU list that the frame is on: the policy's. What keeps frames apart doesn't rest on them, so free
     /// frames have links of their own.
-    prev: AtomicU32,
-    next: AtomicU32,
+    links: Links,
     /// A frame that is met a few steps after this one on a walk from the cold end, or was: a hint for the CPU.
     ahead: AtomicU32,
     /// Of a written page.
@@ -106,8 +116,8 @@ pub(crate) struct FrameRecord {
     word: AtomicU64,
     /// Whose page it is, in the policy's numbering.
     owner: AtomicU32,
-    /// The policy's, changed only by whoever has the frame isolated or holds its list's lock. While the frame is the
-    /// first of a free batch in a depot: how many are in it.
+    /// The policy's, changed only by whoever has the frame isolated. While the frame is the first of a free batch in a
+    /// depot: how many are in it.
     rank: AtomicU32,
     /// While the frame is free: the next one of its batch.
     next_free: AtomicU32,
@@ -294,22 +304,10 @@ impl FrameTable {
         self.record(frame).rank.store(rank, Ordering::Relaxed);
     }
 
-    // ---- links, under the lock of the list or of the depot
+    // ---- links
 
-    pub(crate) fn prev(&self, frame: FrameId) -> Option<FrameId> {
-        FrameId::from_link(self.record(frame).prev.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn next(&self, frame: FrameId) -> Option<FrameId> {
-        FrameId::from_link(self.record(frame).next.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_prev(&self, frame: FrameId, prev: Option<FrameId>) {
-        self.record(frame).prev.store(FrameId::to_link(prev), Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_next(&self, frame: FrameId, next: Option<FrameId>) {
-        self.record(frame).next.store(FrameId::to_link(next), Ordering::Relaxed);
+    pub(crate) fn links(&self, frame: FrameId) -> &Links {
+        &self.record(frame).links
     }
 
     pub(crate) fn next_free(&self, frame: FrameId) -> Option<FrameId> {

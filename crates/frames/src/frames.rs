@@ -1,13 +1,13 @@
 //! The memory manager's ground floor: frames, the words that name them, and the budget for both.
 
-use sync::SharedBytes;
+use smp_list::Links;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use sync::{ForkMark, SharedBytes};
 
 use crate::budget::Budget;
 use crate::config::{Config, Layout};
 use crate::error::ReserveError;
 use crate::extents::{Drain, Extents};
-use crate::fork_mark::ForkMark;
 use crate::frame_table::{FrameId, FrameRecord, FrameTable};
 use crate::free_frames::{Batch, FreeFrames};
 use crate::numa::Nodes;
@@ -37,6 +37,9 @@ pub struct Frames {
     pub(crate) budget: Budget,
     pub(crate) waits: WaitTable,
     layout: Layout,
+    /// Not inherited by a forked child. It has none of the frames: their memory isn't copied, and page words read as
+    /// *vacant* there. So a lookup in the child finds nothing, goes on to load, and is refused there by this mark; the hit
+    /// path pays nothing for it.
     fork: ForkMark,
     retired: AtomicUsize,
 }
@@ -64,7 +67,10 @@ impl Frames {
             free: FreeFrames::new(nodes, node_shift, layout.frames_at_start),
             budget: Budget::new(config.memory),
             waits: WaitTable::new(),
-            fork: ForkMark::new()?,
+            fork: ForkMark::new().map_err(|error| ReserveError {
+                bytes: crate::system_page_size() as u64,
+                errno: error.raw_os_error().unwrap_or(0),
+            })?,
             retired: AtomicUsize::new(0),
             layout,
         };
@@ -264,8 +270,7 @@ impl Frames {
         self.table.isolate(frame).then_some(IsolatedFrame(frame))
     }
 
-    /// Ends isolation: the frame counts as listed from here on. Call it with the lock of the list that it was linked
-    /// into held.
+    /// Ends isolation: the frame counts as listed from here on. Call it once its links are published.
     ///
     /// # Errors
     /// The frame, if its page was removed meanwhile: unlink and drop it.
@@ -278,8 +283,7 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Whether the page was used since this was last asked. For whoever has the frame isolated, or holds the lock of its
-    /// list: until it is off that, it isn't freed.
+    /// Whether the page was used since this was last asked. For whoever has the frame isolated: so it isn't freed.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
         let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
@@ -330,6 +334,18 @@ impl Frames {
         self.table.group(frame)
     }
 
+    /// Whether the page that the frame holds, or held last, was read ahead and nobody has used it.
+    #[must_use]
+    pub fn is_unused_ahead(&self, frame: FrameId) -> bool {
+        self.table.record(frame).write_state.is_ahead()
+    }
+
+    /// Whether reclaim should pass the page over because it was read ahead and its use is still to come. Says so once.
+    #[must_use]
+    pub fn spare_ahead(&self, frame: FrameId) -> bool {
+        self.table.record(frame).write_state.spare_ahead()
+    }
+
     /// Whose page it is.
     #[must_use]
     pub fn owner(&self, frame: FrameId) -> u32 {
@@ -342,31 +358,9 @@ impl Frames {
         self.table.rank(frame)
     }
 
-    /// Changes the rank. For whoever has the frame isolated, or holds the lock of its list.
+    /// Changes the rank. For whoever has the frame isolated.
     pub fn set_rank(&self, frame: FrameId, rank: u32) {
         self.table.set_rank(frame, rank);
-    }
-
-    /// The list links, for the list that the frame is on, under its lock: towards the head.
-    #[must_use]
-    pub fn prev(&self, frame: FrameId) -> Option<FrameId> {
-        self.table.prev(frame)
-    }
-
-    /// As [`prev`](Self::prev): towards the tail.
-    #[must_use]
-    pub fn next(&self, frame: FrameId) -> Option<FrameId> {
-        self.table.next(frame)
-    }
-
-    /// As [`prev`](Self::prev).
-    pub fn set_prev(&self, frame: FrameId, prev: Option<FrameId>) {
-        self.table.set_prev(frame, prev);
-    }
-
-    /// As [`prev`](Self::prev).
-    pub fn set_next(&self, frame: FrameId, next: Option<FrameId>) {
-        self.table.set_next(frame, next);
     }
 
     /// Fetches the word of an isolated frame's page into the CPU's cache ahead of use.
@@ -380,12 +374,20 @@ impl Frames {
     pub fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
         self.table.set_ahead(frame, ahead);
     }
+}
+
+/// Frames are the nodes of the policy's lists.
+impl smp_list::Nodes for Frames {
+    #[inline]
+    fn links(&self, number: u32) -> &Links {
+        self.table.links(FrameId::new(number))
+    }
 
     /// Fetches the record of the frame noted by [`set_ahead`](Self::set_ahead) into the CPU's cache: following the
     /// links alone, a walk would wait for memory at every step.
     #[inline]
-    pub fn prefetch_ahead(&self, frame: FrameId) {
-        if let Some(ahead) = self.table.ahead(frame) {
+    fn prefetch_ahead(&self, number: u32) {
+        if let Some(ahead) = self.table.ahead(FrameId::new(number)) {
             self.table.prefetch(ahead);
         }
     }
@@ -417,6 +419,11 @@ impl<'a> OwnedFrame<'a> {
     /// A frame whose page was just taken out of memory.
     pub(crate) fn used(frames: &'a Frames, id: FrameId) -> Self {
         Self { frames, id, fresh: false }
+    }
+
+    /// A frame that a run of loads had, and no page yet.
+    pub(crate) fn unused(frames: &'a Frames, id: FrameId) -> Self {
+        Self { frames, id, fresh: true }
     }
 
     /// The frame.
@@ -513,6 +520,13 @@ impl<'a> PinnedFrame<'a> {
     /// Copies from the page.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
         self.bytes.copy_to(offset, into);
+    }
+}
+
+impl PinnedFrame<'_> {
+    /// Leaves the pin to somebody else.
+    pub(crate) fn give_up(self) {
+        std::mem::forget(self);
     }
 }
 

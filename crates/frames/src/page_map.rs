@@ -31,10 +31,12 @@ use crate::chunks::NoRoom;
 use crate::error::ReserveError;
 use crate::frame_table::{FrameId, PinRefused};
 use crate::frames::{Frames, IsolatedFrame, OwnedFrame, PinnedFrame};
+use crate::loading_run::KeptPin;
 use crate::lookup::Lookup;
 use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
-use crate::wait_table::LoadFailure;
+use crate::wait_table::{LoadFailure, Waiting};
+use crate::write_state::Ahead;
 
 /// The words of one object's pages. Clones are the same map: whoever looks pages up often has one of his own, so that
 /// the addresses it needs lie beside whatever else he needs, or in registers.
@@ -53,6 +55,8 @@ pub struct Labels {
     pub owner: u32,
     /// The policy's rank at the start.
     pub rank: u32,
+    /// Whether nobody has wanted the page yet.
+    pub ahead: Ahead,
 }
 
 /// What [`PageMap::begin_load`] found.
@@ -181,19 +185,24 @@ impl PageMap {
     /// the page has to be noted. False if they aren't all within one page, and that in memory from the beginning of the
     /// copy to its end, or if it was written to again and again meanwhile; `into` then holds nothing of use.
     pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
-        let Some((word, offset)) = self.lookup.locate(&self.shared, start, into.len()) else { return false };
-        self.read_word(word, offset, into)
+        self.read_first(start, into, &mut Ahead::No)
     }
 
-    /// As [`read`](Self::read), of the page that `word` is the word of.
-    pub(crate) fn read_word(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
+    /// As [`read`](Self::read). Says in `ahead` if this was the first use of a page that was read ahead.
+    pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
+        let Some((word, offset)) = self.lookup.locate(&self.shared, start, into.len()) else { return false };
+        self.read_word(word, offset, into, ahead)
+    }
+
+    /// As [`read_first`](Self::read_first), of the page that `word` is the word of.
+    pub(crate) fn read_word(&self, word: &AtomicU64, offset: usize, into: &mut [u8], ahead: &mut Ahead) -> bool {
         // Acquire, and the fence: as in `read_hot`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.frame().is_none() {
             return false;
         }
         if before.is_written() {
-            return self.read_written(word, offset, into);
+            return self.read_written(word, offset, into, ahead);
         }
         self.lookup.copy(&self.shared, before, offset, into);
         fence(Ordering::Acquire);
@@ -203,8 +212,29 @@ impl PageMap {
         }
         if !after.is_referenced() {
             reference(word, after);
+            *ahead = self.lookup.frame(&self.shared, before).0.write_state.take_ahead();
         }
         true
+    }
+
+    /// Asks the CPU to fetch the word of the page that has byte `start`, ahead of [`prefetch_bytes`](Self::prefetch_bytes).
+    #[inline]
+    pub fn prefetch_word(&self, start: u64) {
+        if let Some((word, _)) = self.lookup.locate_whole(&self.shared, start, 1) {
+            crate::prefetch::prefetch(word);
+        }
+    }
+
+    /// Asks the CPU to fetch the first of `len` bytes at `start`, if they are in memory, ahead of
+    /// [`read_hot`](Self::read_hot).
+    #[inline]
+    pub fn prefetch_bytes(&self, start: u64, len: usize) {
+        let Some((word, offset)) = self.lookup.locate_whole(&self.shared, start, len) else { return };
+        // Acquire only because looking up a frame asks for it: nothing is read.
+        let word = PageWord::from_bits(word.load(Ordering::Acquire));
+        if word.is_hot() {
+            crate::prefetch::prefetch_bytes(self.lookup.frame(&self.shared, word).1, offset, len);
+        }
     }
 
     /// As [`pin`](Self::pin), for the pages that are pinned most: in memory, used since reclaim last looked, and whole.
@@ -230,6 +260,14 @@ impl PageMap {
     /// [`PinError`]; with `Busy`, try again.
     #[inline]
     pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, PinError> {
+        self.pin_first(page, &mut Ahead::No)
+    }
+
+    /// As [`pin`](Self::pin). Says in `ahead` if this was the first use of a page that was read ahead.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn pin_first(&self, page: u64, ahead: &mut Ahead) -> Result<Option<PinnedFrame<'_>>, PinError> {
         let Some(word) = self.lookup.word(&self.shared, page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
@@ -256,6 +294,7 @@ impl PageMap {
                     record.write_state.reference();
                 } else if !after.is_referenced() {
                     reference(word, after);
+                    *ahead = record.write_state.take_ahead();
                 }
                 return Ok(Some(pin));
             }
@@ -298,10 +337,7 @@ impl PageMap {
     /// # Errors
     /// The failure of that load.
     pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
-        match self.word(page) {
-            Some((index, word)) => self.shared.frames.waits.wait(index, word),
-            None => Ok(()),
-        }
+        self.begin_wait(page, None).map_or(Ok(()), Waiting::sleep)
     }
 
     /// The pages of `range` that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
@@ -421,10 +457,10 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
 /// ever.
 #[derive(Debug)]
 pub struct Loading<'a> {
-    map: &'a PageMap,
-    index: usize,
-    shadow: u64,
-    ended: bool,
+    pub(crate) map: &'a PageMap,
+    pub(crate) index: usize,
+    pub(crate) shadow: u64,
+    pub(crate) ended: bool,
 }
 
 impl<'a> Loading<'a> {
@@ -446,6 +482,16 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, pin, false)
     }
 
+    /// As [`publish`](Self::publish), with a pin that outlives the borrow of the map.
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    pub fn publish_pinned(self, frame: OwnedFrame<'a>, labels: Labels) -> (IsolatedFrame, KeptPin) {
+        let (frames, id) = (&self.map.shared.frames, frame.id());
+        let (isolated, pin) = self.publish_as(frame, labels, true, false);
+        (isolated, KeptPin::new(frames, id, pin.expect("asked for")))
+    }
+
     /// As [`publish`](Self::publish), of a page whose file doesn't have these bytes.
     ///
     /// # Panics
@@ -464,7 +510,7 @@ impl<'a> Loading<'a> {
         let frames = &self.map.shared.frames;
         let id = frame.give_up(frames);
         self.ended = true;
-        frames.table.record(id).write_state.start(dirty);
+        frames.table.record(id).write_state.start(dirty, labels.ahead);
         if dirty {
             frames.words.chunks.add_written(self.index);
         }
@@ -476,6 +522,11 @@ impl<'a> Loading<'a> {
         let resident = if dirty { resident.with_written() } else { resident };
         frames.waits.end_load(self.index, &frames.words.words[self.index], resident, Ok(()));
         (IsolatedFrame::new(id), pin)
+    }
+
+    /// Leaves the load to somebody else.
+    pub(crate) fn give_up(mut self) {
+        self.ended = true;
     }
 
     /// Ends the load without a page. Everybody who waits gets `failure`.

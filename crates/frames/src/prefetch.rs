@@ -1,4 +1,6 @@
-//! A hint to the CPU.
+//! Hints to the CPU.
+
+use sync::SharedBytes;
 
 /// Asks the CPU to fetch a cache line that is about to be looked at.
 #[inline]
@@ -11,4 +13,19 @@ pub(crate) fn prefetch<T>(value: &T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(pagefold_loom))))]
     let _ = value;
+}
+
+/// Bytes in a cache line.
+const LINE: usize = 64;
+/// Lines that are asked for before the CPU sees by itself that they are read in order.
+const LINES_MAX: usize = 4;
+
+/// Asks for the lines of the first of `len` bytes at `offset`. No more than a page's bytes are looked for.
+#[inline]
+pub(crate) fn prefetch_bytes(bytes: SharedBytes<'_>, offset: usize, len: usize) {
+    let first = offset / LINE * LINE;
+    let end = (offset + len).min(first + LINES_MAX * LINE).min(bytes.len());
+    for at in (first..end).step_by(LINE) {
+        bytes.with_word(at, prefetch);
+    }
 }

@@ -1,4 +1,5 @@
-//! Where threads sleep until a page that somebody else is loading is there, or couldn't be loaded.
+//! Where threads sleep, and tasks are registered, until a page that somebody else is loading is there, or couldn't be
+//! loaded.
 //!
 //! Waiters are few and short-lived, so one small table serves all pages: a page word hashes to a bucket, a lock with a
 //! list of who waits for what.
@@ -7,10 +8,14 @@
 //!   `WAITED` ends under that lock as well: no waiter can be between the two.
 //! - W2. Word and waiters are settled in one turn of the lock, so a load's outcome goes to those who waited for that
 //!   very load, and never to the waiters of the one before or after.
+//! - W3. Wakers are cloned, called and dropped without the lock: each of these may do anything, end a task that waits here too.
+
+use std::task::{Poll, Waker};
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
 
+use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 
 /// Why a page couldn't be loaded, in a number whose meaning is the policy's.
@@ -22,11 +27,55 @@ struct Waiter {
     ticket: u64,
     word: usize,
     outcome: Option<Result<(), LoadFailure>>,
+    /// Of a task; a thread sleeps on the bucket.
+    waker: Option<Waker>,
+}
+
+/// Who waits for a page of the bucket, and the last ticket.
+#[derive(Debug, Default)]
+struct Waiters {
+    tickets: u64,
+    list: Vec<Waiter>,
+}
+
+impl Waiters {
+    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't loading.
+    fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<u64> {
+        loop {
+            // Relaxed: whoever goes on looks at the word again, with Acquire.
+            let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+            if !now.is_loading() {
+                return None;
+            }
+            let waited = now.with_waited();
+            if now.is_waited()
+                || word.compare_exchange(now.bits(), waited.bits(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            {
+                break;
+            }
+        }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        self.list.push(Waiter { ticket, word: index, outcome: None, waker: waker.take() });
+        Some(ticket)
+    }
+
+    fn position(&self, ticket: u64) -> Option<usize> {
+        self.list.iter().position(|waiter| waiter.ticket == ticket)
+    }
+
+    /// The outcome that the waiter was given, who is then struck off. His waker has been called already.
+    fn take_outcome(&mut self, ticket: u64) -> Option<Result<(), LoadFailure>> {
+        let at = self.position(ticket)?;
+        let outcome = self.list[at].outcome?;
+        self.list.swap_remove(at);
+        Some(outcome)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Bucket {
-    waiters: Mutex<(u64, Vec<Waiter>)>,
+    waiters: Mutex<Waiters>,
     woken: Condvar,
 }
 
@@ -47,34 +96,12 @@ impl WaitTable {
         &self.buckets[sync::random::mix(word as u64) as usize % self.buckets.len()]
     }
 
-    /// Sleeps while `word`, the one with the number `index`, is loading. `Ok` says no more than that the load is over.
-    pub(crate) fn wait(&self, index: usize, word: &AtomicU64) -> Result<(), LoadFailure> {
+    /// Enters somebody who waits for the load of `word`, the one with the number `index`. `None` if it isn't loading.
+    fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let bucket = self.bucket(index);
-        let mut waiters = bucket.waiters.lock();
-        loop {
-            // Relaxed: whoever goes on looks at the word again, with Acquire.
-            let now = PageWord::from_bits(word.load(Ordering::Relaxed));
-            if !now.is_loading() {
-                return Ok(());
-            }
-            let waited = now.with_waited();
-            if now.is_waited()
-                || word.compare_exchange(now.bits(), waited.bits(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            {
-                break;
-            }
-        }
-        waiters.0 += 1;
-        let ticket = waiters.0;
-        waiters.1.push(Waiter { ticket, word: index, outcome: None });
-        loop {
-            bucket.woken.wait(&mut waiters);
-            let at = waiters.1.iter().position(|waiter| waiter.ticket == ticket);
-            if let Some((at, outcome)) = at.and_then(|at| Some((at, waiters.1[at].outcome?))) {
-                waiters.1.swap_remove(at);
-                return outcome;
-            }
-        }
+        let mut waker = waker.cloned(); // W3
+        let ticket = bucket.waiters.lock().enter(index, word, &mut waker)?;
+        Some(Waiting { bucket, ticket: Some(ticket) })
     }
 
     /// Ends the load of `word`, the one with the number `index`: changes it to `to`, and gives `outcome` to all who
@@ -94,10 +121,84 @@ impl WaitTable {
         let mut waiters = bucket.waiters.lock();
         // Release as in `end_load`.
         word.swap(to.bits(), Ordering::Release);
-        for waiter in waiters.1.iter_mut().filter(|waiter| waiter.word == index && waiter.outcome.is_none()) {
+        let mut tasks = Vec::new();
+        for waiter in waiters.list.iter_mut().filter(|waiter| waiter.word == index && waiter.outcome.is_none()) {
             waiter.outcome = Some(outcome);
+            tasks.extend(waiter.waker.take());
         }
         bucket.woken.notify_all();
+        drop(waiters);
+        tasks.into_iter().for_each(Waker::wake); // W3
+    }
+}
+
+/// Somebody who waits for a load. Dropped, he waits no more.
+#[derive(Debug)]
+pub struct Waiting<'a> {
+    bucket: &'a Bucket,
+    ticket: Option<u64>,
+}
+
+impl PageMap {
+    /// Begins to wait for the load of a page that somebody else is loading: `waker` is called when it is over. `None` if nobody
+    /// is loading it.
+    #[must_use]
+    pub fn begin_wait(&self, page: u64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
+        let (index, word) = self.word(page)?;
+        self.shared.frames.waits.enter(index, word, waker)
+    }
+}
+
+impl Waiting<'_> {
+    /// How the load ended, if it has.
+    #[must_use]
+    pub fn outcome(&mut self) -> Option<Result<(), LoadFailure>> {
+        let outcome = self.bucket.waiters.lock().take_outcome(self.ticket?)?;
+        self.ticket = None;
+        Some(outcome)
+    }
+
+    /// Sleeps until the load is over. `Ok` says no more than that.
+    ///
+    /// # Errors
+    /// The failure of that load.
+    pub fn sleep(mut self) -> Result<(), LoadFailure> {
+        let Some(ticket) = self.ticket.take() else { return Ok(()) };
+        let mut waiters = self.bucket.waiters.lock();
+        loop {
+            if let Some(outcome) = waiters.take_outcome(ticket) {
+                return outcome;
+            }
+            self.bucket.woken.wait(&mut waiters);
+        }
+    }
+
+    /// As [`outcome`](Self::outcome); if the load isn't over yet, `waker` is the one that will be called.
+    pub fn poll(&mut self, waker: &Waker) -> Poll<Result<(), LoadFailure>> {
+        let Some(ticket) = self.ticket else { return Poll::Ready(Ok(())) };
+        let mut waker = Some(waker.clone());
+        let mut waiters = self.bucket.waiters.lock();
+        if let Some(outcome) = waiters.take_outcome(ticket) {
+            self.ticket = None;
+            drop(waiters); // W3: before `waker`.
+            return Poll::Ready(outcome);
+        }
+        if let Some(at) = waiters.position(ticket) {
+            std::mem::swap(&mut waiters.list[at].waker, &mut waker);
+        }
+        drop(waiters);
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let mut waiters = self.bucket.waiters.lock();
+            let waiter = waiters.position(ticket).map(|at| waiters.list.swap_remove(at));
+            drop(waiters); // W3: before the waiter.
+            drop(waiter);
+        }
     }
 }
 
@@ -115,7 +216,9 @@ mod models {
     fn waiter() -> (Load, sync::thread::JoinHandle<Result<(), LoadFailure>>) {
         let load = Arc::new((WaitTable::new(), AtomicU64::new(PageWord::loading().bits())));
         let theirs = Arc::clone(&load);
-        let waiter = sync::thread::spawn("waiter", move || theirs.0.wait(0, &theirs.1)).unwrap();
+        let waiter =
+            sync::thread::spawn("waiter", move || theirs.0.enter(0, &theirs.1, None).map_or(Ok(()), Waiting::sleep))
+                .unwrap();
         while !PageWord::from_bits(load.1.load(Ordering::Relaxed)).is_waited() {
             spin_hint();
         }

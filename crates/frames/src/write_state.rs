@@ -30,6 +30,42 @@ const HELD: u32 = 3;
 const REWRITTEN: u32 = 1 << 2;
 /// The page was used since reclaim last looked: the referenced bit of a page that was written to.
 const REFERENCED: u32 = 1 << 3;
+/// The page was read ahead of its use, and not used since; with `MARKED`, its first user is to be told.
+const AHEAD: u32 = 1 << 4;
+const MARKED: u32 = 1 << 5;
+/// Reclaim has passed such a page over.
+const SPARED: u32 = 1 << 6;
+
+/// Whether a page was read before anybody wanted it. Kept in its frame's record from the load until its first use, which
+/// always goes the slower way, because the page isn't referenced yet: so the hit path knows nothing of this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ahead {
+    /// No, or it was used since.
+    #[default]
+    No,
+    /// Yes.
+    Yes,
+    /// Yes, and whoever comes to it had better read on ahead.
+    Marked,
+}
+
+impl Ahead {
+    fn bits(self) -> u32 {
+        match self {
+            Self::No => 0,
+            Self::Yes => AHEAD,
+            Self::Marked => AHEAD | MARKED,
+        }
+    }
+
+    fn of(bits: u32) -> Self {
+        match (bits & AHEAD != 0, bits & MARKED != 0) {
+            (false, _) => Self::No,
+            (true, false) => Self::Yes,
+            (true, true) => Self::Marked,
+        }
+    }
+}
 
 /// What a page may be held in, and let go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +102,9 @@ pub(crate) struct WriteState(AtomicU32);
 
 impl WriteState {
     /// At the start of a stay. For the frame's owner.
-    pub(crate) fn start(&self, dirty: bool) {
+    pub(crate) fn start(&self, dirty: bool, ahead: Ahead) {
         // Release pairs with the Acquire of `hold`: who took the frame for its last page's sees that it isn't (S4).
-        self.0.store(if dirty { DIRTY } else { CLEAN }, Ordering::Release);
+        self.0.store(if dirty { DIRTY } else { CLEAN } | ahead.bits(), Ordering::Release);
     }
 
     /// After a writer's bytes (S3). Says whether the page was clean.
@@ -140,6 +176,26 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & REFERENCED != 0
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
+
+    // ---- reading ahead. Relaxed as well: whoever looked at the frame's next page by mistake takes its mark, no more.
+
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & AHEAD != 0
+    }
+
+    /// Whether the page is to be passed over because its use is still to come: once.
+    pub(crate) fn spare_ahead(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
+            && self.0.fetch_or(SPARED, Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
+    }
+
+    /// Notes the first use of a page that was read ahead.
+    pub(crate) fn take_ahead(&self) -> Ahead {
+        if !self.is_ahead() {
+            return Ahead::No;
+        }
+        Ahead::of(self.0.fetch_and(!(AHEAD | MARKED), Ordering::Relaxed))
+    }
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
@@ -149,7 +205,7 @@ mod tests {
     #[test]
     fn a_page_goes_round() {
         let state = WriteState::default();
-        state.start(false);
+        state.start(false, Ahead::No);
         assert!(state.is_clean() && state.written() && !state.written() && !state.is_clean());
         assert_eq!(state.hold(Unclean::Unstable), Hold::Other);
         assert_eq!((state.hold(Unclean::Dirty), state.hold(Unclean::Dirty)), (Hold::Held, Hold::Busy));
@@ -162,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_rewritten_while_held_is_dirty() {
         let state = WriteState::default();
-        state.start(true);
+        state.start(true, Ahead::No);
         for to in [None, Some(Unclean::Unstable), Some(Unclean::Dirty)] {
             assert_eq!(state.hold(Unclean::Dirty), Hold::Held);
             assert!(!state.written(), "it wasn't clean");
@@ -170,6 +226,19 @@ mod tests {
         }
         assert_eq!((state.discard(), state.discard()), (Some(true), Some(false)));
         assert!(state.is_clean());
+    }
+
+    #[test]
+    fn the_first_use_of_a_page_read_ahead_is_told_once() {
+        let state = WriteState::default();
+        for ahead in [Ahead::No, Ahead::Yes, Ahead::Marked] {
+            state.start(false, ahead);
+            assert_eq!(state.is_ahead(), ahead != Ahead::No);
+            assert_eq!((state.spare_ahead(), state.spare_ahead()), (ahead != Ahead::No, false));
+            state.written();
+            assert_eq!((state.take_ahead(), state.take_ahead()), (ahead, Ahead::No));
+            assert!(!state.is_ahead() && !state.is_clean());
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::frame_table::{FrameId, FrameRecord};
 use crate::frames::Frames;
 use crate::page_map::PageMap;
 use crate::page_word::PageWord;
+use crate::write_state::Ahead;
 
 /// How often a reader tries to copy a page that is written to all the time. Then it had better pin it.
 const READ_ATTEMPTS: u32 = 8;
@@ -70,6 +71,7 @@ impl PageMap {
         if !before.same_stay(now) {
             return BeginWrite::Busy;
         }
+        table.record(frame).write_state.take_ahead();
         if !now.is_written() {
             self.shared.frames.words.chunks.add_written(index);
             become_written(word, now, table.record(frame));
@@ -78,13 +80,13 @@ impl PageMap {
     }
 
     /// As [`read`](Self::read), of a page that was written to.
-    pub(crate) fn read_written(&self, word: &AtomicU64, offset: usize, into: &mut [u8]) -> bool {
+    pub(crate) fn read_written(&self, word: &AtomicU64, offset: usize, into: &mut [u8], ahead: &mut Ahead) -> bool {
         let mut backoff = Backoff::new();
         while backoff.turns() < READ_ATTEMPTS {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if !before.is_written() {
                 // Settled, or gone: at worst the caller finds it vacant.
-                return before.frame().is_some() && self.read_word(word, offset, into);
+                return before.frame().is_some() && self.read_word(word, offset, into, ahead);
             }
             let (record, _) = self.lookup.frame(&self.shared, before);
             // Acquire pairs with the Release of `change`: an even version's bytes are visible.

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use sync::{Arc, SharedBytes};
 
+use crate::{Queue, Request};
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
@@ -85,15 +87,16 @@ pub trait BackingFile: Send + Sync {
         false
     }
 
-    /// Tries once to read `into.len()` bytes at `offset`, and says how many came; 0 at or past the end of the file.
-    /// Use [`read_full`](crate::read_full()), which goes on after short reads and interruptions.
+    /// Tries once to fill the slices of `into`, one after the other, from `offset` on, and says how many bytes came; 0 at
+    /// or past the end of the file. Use [`read_full`](crate::read_full()), which goes on after short reads and
+    /// interruptions.
     ///
-    /// `offset` and `into.len()` are multiples of the page size, which is a multiple of 4 KiB. Bytes of `into` past the
-    /// ones read are unspecified; after an error, all of them are.
+    /// `offset` and the slices' lengths are multiples of the page size, which is a multiple of 4 KiB. Bytes of `into` past
+    /// the ones read are unspecified; after an error, all of them are.
     ///
     /// # Errors
     /// The system's.
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError>;
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError>;
 
     /// Tries once to write the first `len` bytes of `from`, one slice after the other, at `offset`, and says how many
     /// were written. What lies beyond the file's end makes it longer. Use [`write_full`](crate::write_full()), which
@@ -127,6 +130,31 @@ pub trait BackingFile: Send + Sync {
     fn set_len(&self, len: u64) -> Result<(), IoError> {
         let _ = len;
         Err(IoError::BAD_FILE)
+    }
+
+    /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits for a device, unless
+    /// the backend has nobody else to do it: then all are over when this returns. What can't be started is over with
+    /// an error. The file stays open until all are over.
+    ///
+    /// Each is over some time, also if nobody [helps](Self::help).
+    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+        requests.drain(..).for_each(|request| request.run(self));
+        Queue::default()
+    }
+
+    /// The queue in which what this thread submits waits.
+    fn queue(&self) -> Queue {
+        Queue::default()
+    }
+
+    /// Takes part in completing what was submitted with this answer, in this thread, until `done()`, or until nothing is
+    /// left of it; waits for the device if need be. What has been answered already is completed first.
+    ///
+    /// `done` is called again and again, in this thread, and becomes true by a completion of this queue. It may submit more: a
+    /// thread with many requests keeps a part of them under way like this, and for its own [`queue`](Self::queue)
+    /// nobody else needs to be woken meanwhile.
+    fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        let _ = (queue, done);
     }
 }
 

@@ -15,7 +15,8 @@ use sync::lock::Mutex;
 use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
-use crate::{Access, Backend, BackingFile, Fault, FaultKind, Identity, IoError, Schedule};
+use crate::faulty_request::prepare;
+use crate::{Access, Backend, BackingFile, Fault, FaultKind, Identity, IoError, Queue, Request, Schedule};
 
 /// What failed reads leave behind.
 const RUBBISH: [u8; 64] = [0xdb; 64];
@@ -59,7 +60,7 @@ impl Call {
 
 /// The counters are `Relaxed`: they are read when the calls are over, and whoever waited for that sees them.
 #[derive(Default)]
-struct Faults {
+pub(crate) struct Faults {
     plan: Mutex<Plan>,
     calls: [AtomicU64; Call::COUNT],
     fired: [AtomicU64; FaultKind::ALL.len()],
@@ -115,7 +116,7 @@ impl FaultyBackend {
 
 impl Faults {
     /// Counts a call, and says its number and what is to happen to it.
-    fn next(&self, call: Call) -> (u64, Option<Fault>) {
+    pub(crate) fn next(&self, call: Call) -> (u64, Option<Fault>) {
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
         let mut plan = self.plan.lock();
         plan.calls += 1;
@@ -129,12 +130,12 @@ impl Faults {
         (plan.calls, fault)
     }
 
-    fn count(&self, kind: FaultKind) {
+    pub(crate) fn count(&self, kind: FaultKind) {
         self.fired[kind.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The error that `fault` is, counted; none if it is a short read or write.
-    fn error(&self, fault: Fault) -> Result<(), IoError> {
+    pub(crate) fn error(&self, fault: Fault) -> Result<(), IoError> {
         let (kind, error) = match fault {
             Fault::Interrupted => (FaultKind::Interrupted, IoError::INTERRUPTED),
             Fault::Again => (FaultKind::Again, IoError::AGAIN),
@@ -150,7 +151,7 @@ impl Faults {
     }
 
     /// [`next`](Self::next) for a call that can't be short.
-    fn check(&self, call: Call) -> Result<(), IoError> {
+    pub(crate) fn check(&self, call: Call) -> Result<(), IoError> {
         self.next(call).1.map_or(Ok(()), |fault| self.error(fault))
     }
 }
@@ -181,7 +182,7 @@ impl BackingFile for FaultyFile {
         self.inner.len()
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         let (_, fault) = self.faults.next(Call::Read);
         if let Some(fault) = fault {
             self.faults.error(fault).inspect_err(|_| spoil(into, 0))?;
@@ -225,18 +226,36 @@ impl BackingFile for FaultyFile {
         self.faults.check(Call::SetLen)?;
         self.inner.set_len(len)
     }
+
+    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+        let len = || self.inner.len();
+        let faulty = requests.drain(..).filter_map(|request| prepare(&self.faults, request, &len));
+        self.inner.submit(&mut faulty.collect())
+    }
+
+    fn queue(&self) -> Queue {
+        self.inner.queue()
+    }
+
+    fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        self.inner.help(queue, done);
+    }
 }
 
 /// How much a failed write of `len` bytes has written.
-fn written_by_failure(call: u64, len: usize) -> usize {
+pub(crate) fn written_by_failure(call: u64, len: usize) -> usize {
     let sectors = len.div_ceil(SECTOR) as u64;
     usize::try_from(mix(call) % (sectors + 1)).unwrap_or(0).saturating_mul(SECTOR).min(len)
 }
 
 /// Overwrites what follows `from`.
-fn spoil(into: SharedBytes<'_>, from: usize) {
-    for at in (from..into.len()).step_by(RUBBISH.len()) {
-        into.copy_from(at, &RUBBISH[..RUBBISH.len().min(into.len() - at)]);
+pub(crate) fn spoil(into: &[SharedBytes<'_>], from: usize) {
+    let mut start = 0;
+    for slice in into {
+        for at in (from.saturating_sub(start)..slice.len()).step_by(RUBBISH.len()) {
+            slice.copy_from(at, &RUBBISH[..RUBBISH.len().min(slice.len() - at)]);
+        }
+        start += slice.len();
     }
 }
 

@@ -92,7 +92,7 @@ fn a_failed_read_leaves_rubbish_in_what_it_did_not_deliver() {
         let file = backend.open(Path::new("f"), Access::Read).unwrap();
         let words: Vec<_> = (0..512).map(|_| AtomicU64::new(0)).collect();
         let shared = SharedBytes::new(&words);
-        let _ = file.read(0, shared);
+        let _ = file.read(0, &[shared]);
         let mut bytes = vec![0; 4096];
         shared.copy_to(0, &mut bytes);
         let wanted: Vec<u8> = (0..512).flat_map(|at| generated_word(1, at * 8).to_ne_bytes()).collect();

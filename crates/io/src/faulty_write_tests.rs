@@ -132,7 +132,7 @@ fn a_short_write_is_followed_by_the_error_of_a_write() {
     let words = page_words(1);
     let pages = [SharedBytes::new(&words)];
     assert_eq!(file.write(0, &pages, LEN), Ok(700));
-    assert_eq!(file.read(0, SharedBytes::new(&page_words(0))), Ok(LEN));
+    assert_eq!(file.read(0, &[SharedBytes::new(&page_words(0))]), Ok(LEN));
     assert_eq!(file.write(0, &pages, LEN), Err(IoError::NO_SPACE));
     assert_eq!(file.write(0, &pages, LEN), Ok(LEN));
     assert_eq!(FaultKind::ALL.map(|kind| backend.fired(kind)), [1, 0, 0, 1]);

@@ -5,10 +5,14 @@
 //!
 //! | backend | bytes | time | used for |
 //! |---|---|---|---|
-//! | [`Posix`] | the machine's files and disks, past the kernel's page cache if possible | real | the product |
-//! | [`ThreadPool`] | another backend's | real | at most so many requests of the other backend at once |
+//! | [`Posix`] | the machine's files and disks, past the kernel's page cache if possible | real | calls, all in their caller |
+//! | [`Uring`] | the same | real | the product: calls in their caller, many requests at once through io_uring |
+//! | [`ThreadPool`] | another backend's | real | the product where there is no io_uring: requests done by threads |
 //! | [`SimulatedDisk`] | given, or computed; some lost in power cuts | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
+//!
+//! A [`Request`] is a read or write that nobody has to wait for: it owns its memory, is [submitted](BackingFile::submit) with
+//! others, and is over some time, in some thread. Whoever wants that soon [helps](BackingFile::help).
 //!
 //! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
 //! After one that failed, the system may have dropped what it was given: it has to be given again.
@@ -17,40 +21,61 @@
 //! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
 //! here. The kernel has a raw pointer, the others go word by word.
 //!
-//! The only unsafe code is the system calls (`pread`, `pwritev`) and the lifetime that [`ThreadPool`] hides from its
-//! workers.
-#![cfg_attr(pagefold_loom, allow(rustdoc::broken_intra_doc_links))]
+//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`), a ring's entries, and that rings
+//! aren't dropped in a forked child.
+#![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
+#[cfg(not(pagefold_loom))]
+mod automatic;
 mod backend;
 #[cfg(not(pagefold_loom))]
 mod drop_behind;
 #[cfg(not(pagefold_loom))]
 mod durability;
 mod faulty;
+mod faulty_request;
 #[cfg(not(pagefold_loom))]
 mod posix;
 #[cfg(not(pagefold_loom))]
 mod posix_open;
+mod progress;
 mod read_full;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+mod reaper;
+#[cfg(any(pagefold_loom, not(pagefold_manycore)))]
+#[cfg_attr(pagefold_loom, allow(dead_code))]
+mod reaping;
+mod request;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+mod ring;
 mod schedule;
 mod simulated;
 mod simulated_contents;
 mod simulated_directory;
 mod simulated_file;
+mod simulated_queue;
 #[cfg(not(pagefold_loom))]
 mod system_calls;
 mod thread_pool;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+mod uring;
 mod virtual_clock;
 mod write_full;
 
+#[cfg(not(pagefold_loom))]
+pub use automatic::automatic;
 pub use backend::{Access, Backend, BackingFile, Identity, IoError};
 pub use faulty::{Call, FaultyBackend};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
+pub use progress::Direction;
 pub use read_full::read_full;
+pub use request::{Queue, Request};
 pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use thread_pool::ThreadPool;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+pub use uring::Uring;
 pub use virtual_clock::Timing;
 pub use write_full::write_full;

@@ -30,11 +30,11 @@ use sync::atomic::{AtomicBool, Ordering};
 use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
 use crate::posix_open::{self, Kind, Opened};
-use crate::system_calls::{pread, pwritev};
-use crate::{Access, Backend, BackingFile, Identity, IoError};
+use crate::system_calls::{preadv, pwritev};
+use crate::{Access, Backend, BackingFile, Direction, Identity, IoError};
 
 /// Direct I/O is used where this suits as offset, length and address: the smallest page size.
-const ALIGNMENT: u32 = 4096;
+pub(super) const ALIGNMENT: u32 = 4096;
 
 /// File systems whose files are the kernel's pages: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
@@ -65,7 +65,7 @@ impl Posix {
     }
 
     /// [`Backend::open`], with the type.
-    fn open_file(self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
+    pub(crate) fn open_file(self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
         let Opened { fd, kind, identity, made_in } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
@@ -102,21 +102,21 @@ impl Backend for Posix {
 
 /// An open file of the machine.
 #[derive(Debug)]
-struct PosixFile {
-    fd: OwnedFd,
+pub(crate) struct PosixFile {
+    pub(super) fd: OwnedFd,
     /// Buffered; there is one if the file was opened for writing and `fd` was direct then.
-    for_part_pages: Option<OwnedFd>,
-    identity: Identity,
+    pub(super) for_part_pages: Option<OwnedFd>,
+    pub(super) identity: Identity,
     kind: Kind,
     writable: bool,
     /// The kernel's pages are the file.
-    in_memory: bool,
+    pub(super) in_memory: bool,
     /// A direct read or write that is refused may be done buffered.
-    fall_back: bool,
+    pub(super) fall_back: bool,
     /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
-    direct: AtomicBool,
-    drop_behind: DropBehind,
-    written: Written,
+    pub(super) direct: AtomicBool,
+    pub(super) drop_behind: DropBehind,
+    pub(super) written: Written,
     durability: Durability,
 }
 
@@ -153,49 +153,25 @@ impl PosixFile {
         }
     }
 
-    fn start_buffered(&self) {
+    pub(super) fn start_buffered(&self) {
         if !self.in_memory {
             // Advice: where it isn't taken, reads are only slower.
             let _ = fs::fadvise(&self.fd, 0, None, Advice::Random);
         }
     }
 
-    /// Turns a direct file into a buffered one.
-    #[cold]
-    fn leave_direct(&self) -> Result<(), Errno> {
-        let flags = fs::fcntl_getfl(&self.fd)?;
-        fs::fcntl_setfl(&self.fd, flags - OFlags::DIRECT)?;
-        self.start_buffered();
-        // Relaxed: the kernel has the flag that matters; who still sees true doesn't note a range (module head).
-        if self.direct.swap(false, Ordering::Relaxed) {
-            tracing::warn!(file = ?self.identity, "direct I/O refused; going through the kernel's page cache");
-        }
-        Ok(())
+    /// Whether the kernel's pages are the file.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
-    fn read_buffered(&self, range: Range<u64>, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        let result = pread(self.fd.as_fd(), range.start, into);
-        if !self.in_memory {
-            self.drop_behind.note(range, |range| self.forget(range));
-        }
-        result
-    }
-
-    fn write_buffered(&self, range: Range<u64>, from: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        let fd = self.for_part_pages.as_ref().unwrap_or(&self.fd);
-        let result = pwritev(fd.as_fd(), range.start, from, (range.end - range.start) as usize);
-        if !self.in_memory {
-            self.written.note(range);
-        }
-        result
-    }
-
-    fn check_writable(&self) -> Result<(), IoError> {
+    pub(crate) fn check_writable(&self) -> Result<(), IoError> {
         if self.writable { Ok(()) } else { Err(IoError::BAD_FILE) }
     }
 
     /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's business.
-    fn forget(&self, range: Range<u64>) {
+    pub(super) fn forget(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
             let _ = fs::fadvise(&self.fd, range.start, Some(len), Advice::DontNeed);
         }
@@ -220,36 +196,26 @@ impl BackingFile for PosixFile {
         })
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        let range = range_of(offset, into.len())?;
-        // Relaxed: a hint (`leave_direct`).
-        if !self.direct.load(Ordering::Relaxed) {
-            return self.read_buffered(range, into);
-        }
-        match pread(self.fd.as_fd(), offset, into) {
-            Err(IoError::INVALID) if self.fall_back => {
-                self.leave_direct()?;
-                self.read_buffered(range, into)
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let range = range_of(offset, into.iter().map(SharedBytes::len).sum())?;
+        loop {
+            let route = self.route(Direction::Read, &range);
+            let answer = preadv(route.fd, offset, into);
+            if let Some(result) = self.answered(&route.way, answer) {
+                return result;
             }
-            result => result,
         }
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
         self.check_writable()?;
         let range = range_of(offset, len)?;
-        // The part page is the next attempt's.
-        let whole_pages = len / ALIGNMENT as usize * ALIGNMENT as usize;
-        // Relaxed: a hint (`leave_direct`).
-        if whole_pages == 0 || !self.direct.load(Ordering::Relaxed) {
-            return self.write_buffered(range, from);
-        }
-        match pwritev(self.fd.as_fd(), offset, from, whole_pages) {
-            Err(IoError::INVALID) if self.fall_back => {
-                self.leave_direct()?;
-                self.write_buffered(range, from)
+        loop {
+            let route = self.route(Direction::Write, &range);
+            let answer = pwritev(route.fd, offset, from, route.len());
+            if let Some(result) = self.answered(&route.way, answer) {
+                return result;
             }
-            result => result,
         }
     }
 
@@ -281,7 +247,7 @@ fn suits(alignment: u32) -> bool {
 }
 
 /// The range, if a file can have it. With others refused, `EINVAL` is about direct I/O.
-fn range_of(offset: u64, len: usize) -> Result<Range<u64>, IoError> {
+pub(crate) fn range_of(offset: u64, len: usize) -> Result<Range<u64>, IoError> {
     let end = offset.checked_add(len as u64).filter(|&end| i64::try_from(end).is_ok());
     Ok(offset..end.ok_or(IoError::INVALID)?)
 }
@@ -289,6 +255,9 @@ fn range_of(offset: u64, len: usize) -> Result<Range<u64>, IoError> {
 fn add_flags(fd: BorrowedFd<'_>, flags: OFlags) -> Result<(), Errno> {
     fs::fcntl_setfl(fd, fs::fcntl_getfl(fd)? | flags)
 }
+
+#[path = "posix_route.rs"]
+pub(crate) mod route;
 
 #[cfg(test)]
 #[path = "posix_tests.rs"]

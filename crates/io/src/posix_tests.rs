@@ -144,11 +144,11 @@ fn a_refused_direct_read_is_done_buffered() {
     // No disk has blocks of 8 bytes, so this is refused.
     let always = Posix::new(DirectIo::Always).open_file(&path, Access::Read).unwrap();
     let pages = Pages::new(1);
-    assert_eq!(always.read(8, pages.bytes()), Err(IoError::INVALID));
+    assert_eq!(always.read(8, &[pages.bytes()]), Err(IoError::INVALID));
     let auto = Posix::new(DirectIo::Auto).open_file(&path, Access::Read).unwrap();
     assert!(auto.direct.load(Ordering::Relaxed));
     for _ in 0..2 {
-        assert_eq!(auto.read(8, pages.bytes()), Ok(PAGE));
+        assert_eq!(auto.read(8, &[pages.bytes()]), Ok(PAGE));
         assert!(pages.to_vec() == contents(4 * PAGE)[8..8 + PAGE]);
         assert!(!auto.direct.load(Ordering::Relaxed));
     }
@@ -167,7 +167,7 @@ fn a_range_that_no_file_has_is_refused_and_changes_nothing() {
     let file = Posix::default().open_file(&path, Access::Read).unwrap();
     let direct = file.direct.load(Ordering::Relaxed);
     for offset in [u64::MAX, u64::MAX - 4095, i64::MAX as u64 - 4095, 1 << 63] {
-        assert_eq!(file.read(offset, Pages::new(2).bytes()), Err(IoError::INVALID));
+        assert_eq!(file.read(offset, &[Pages::new(2).bytes()]), Err(IoError::INVALID));
     }
     assert_eq!(file.direct.load(Ordering::Relaxed), direct);
 }

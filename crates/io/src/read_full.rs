@@ -1,25 +1,9 @@
-//! From one attempt at a read to all of its bytes.
-//!
-//! The system may answer a read with fewer bytes than asked for, or with none. What counts:
-//!
-//! - R1. Only bytes that the latest attempt delivered are vouched for: whatever lies behind them in the buffer is
-//!   unspecified, also where an earlier attempt had put the right bytes. So `done` can fall back, and `best` remembers
-//!   how far any attempt came.
-//! - R2. Attempts start at multiples of [`RESTART`], as direct I/O and [`BackingFile::read`] require. What an attempt
-//!   brought beyond the last such multiple is read again.
-//! - R3. A short read is the end of the file exactly if the file's length says so. Reading again to find out would be
-//!   no proof under direct I/O, where the last block of a file gives the same bytes as often as it is asked.
-//! - R4. An attempt that doesn't come further than `best` is no progress, whatever it answered; so the loop ends.
+//! A whole read, in the caller's thread.
 
 use sync::SharedBytes;
 
+use crate::progress::{Direction, Progress, zero_rest};
 use crate::{BackingFile, IoError};
-
-/// How often in a row [`read_full`] takes `EINTR`, `EAGAIN` or a short read without any new byte for an answer.
-const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 2;
-
-/// Reads start at multiples of this: the smallest page size, and the largest logical block size of disks.
-const RESTART: usize = 4096;
 
 /// Reads `into.len()` bytes at `offset`, going on after short reads, `EINTR` and `EAGAIN`; then zeroes what lies past
 /// the end of the file. Says how many bytes the file had.
@@ -31,40 +15,15 @@ const RESTART: usize = 4096;
 /// The backend's; [`IoError::NoProgress`], `EINTR` or `EAGAIN` if two tries in a row brought nothing; `EINVAL` for a
 /// range that no file has. The bytes of `into` are unspecified then.
 pub fn read_full(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-    if offset.checked_add(into.len() as u64).is_none() {
-        return Err(IoError::INVALID);
-    }
-    let (mut done, mut best, mut fruitless) = (0, 0, 0);
-    while done < into.len() {
-        let failure = match attempt(file, offset, into, &mut done) {
-            Ok(Ended(true)) => {
-                into.zero_from(done);
-                return Ok(done);
-            }
-            Ok(Ended(false)) => IoError::NoProgress,
-            Err(error) if error == IoError::INTERRUPTED || error == IoError::AGAIN => error,
-            Err(error) => return Err(error),
-        };
-        fruitless = if done > best { 0 } else { fruitless + 1 };
-        best = best.max(done);
-        if fruitless == ATTEMPTS_WITHOUT_PROGRESS_MAX {
-            return Err(failure);
+    let mut progress = Progress::new(Direction::Read, offset, into.len())?;
+    while !progress.is_complete() {
+        let (slices, asked) = progress.next(|f| f(into));
+        let answer = file.read(progress.offset(), &slices);
+        if let Some(result) = progress.answered(&|| file.len(), asked, answer) {
+            return result.inspect(|&n| zero_rest(n, |f| f(into)));
         }
     }
-    Ok(done)
-}
-
-/// Whether the file ends where the bytes do.
-struct Ended(bool);
-
-/// Reads on from the last multiple of [`RESTART`] before `done`, and sets `done` to the end of the bytes that are
-/// there now (R1). If it fails, `done` stays, and the next attempt starts where this one did.
-fn attempt(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>, done: &mut usize) -> Result<Ended, IoError> {
-    let start = *done / RESTART * RESTART;
-    let rest = into.suffix(start);
-    let n = file.read(offset + start as u64, rest)?;
-    *done = start + n.min(rest.len());
-    Ok(Ended(*done < into.len() && file.len()? <= offset + *done as u64))
+    Ok(into.len())
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
@@ -107,9 +66,10 @@ mod tests {
             self.len_answers.lock().pop().map_or(Ok(self.len), Err)
         }
 
-        fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+        fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
             assert!(offset.is_multiple_of(4096), "misaligned read at {offset}");
             self.reads.lock().push(offset);
+            let [into] = *into else { panic!("{} slices", into.len()) };
             into.copy_from(0, &vec![0xee; into.len()]);
             let most = self.steps.lock().pop().unwrap_or(Ok(usize::MAX))?;
             let n = most.min(into.len()).min(self.len.saturating_sub(offset) as usize);

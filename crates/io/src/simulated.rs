@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sync::device::Transfer;
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::random::{Random, mix};
 use sync::{Arc, SharedBytes};
@@ -18,8 +19,9 @@ use sync::{Arc, SharedBytes};
 use crate::simulated_contents::Contents;
 use crate::simulated_directory::Directory;
 use crate::simulated_file::File;
+use crate::simulated_queue::{SimulatedQueue, Submitted};
 use crate::virtual_clock::{Timing, VirtualClock};
-use crate::{Access, Backend, BackingFile, Identity, IoError};
+use crate::{Access, Backend, BackingFile, Identity, IoError, Queue, Request};
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
@@ -48,6 +50,7 @@ struct Shared {
     files: Mutex<Directory>,
     meter: Mutex<Meter>,
     failing: Mutex<Failing>,
+    queue: Arc<SimulatedQueue>,
     /// How often the power was cut. Shared by every request, so that a cut is at one moment for all of them.
     cuts: RwLock<u64>,
 }
@@ -84,6 +87,7 @@ impl SimulatedDisk {
             files: Mutex::new(Directory::new()),
             meter: Mutex::new(meter),
             failing: Mutex::default(),
+            queue: Arc::default(),
             cuts: RwLock::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -154,6 +158,22 @@ impl SimulatedDisk {
         self.shared.files.lock().power_cut(seed);
     }
 
+    /// From now on, what is [submitted](BackingFile::submit) is answered in any order. The seed says which.
+    pub fn reorder(&self, seed: u64) {
+        self.shared.queue.reorder(seed);
+    }
+
+    /// From now on, what is submitted is answered only by threads that [help](BackingFile::help), and by
+    /// [`answer_next`](Self::answer_next), and so when a test says. Otherwise a thread of the disk's own sees to it.
+    pub fn answer_by_hand(&self) {
+        self.shared.queue.by_hand();
+    }
+
+    /// Answers one of the requests that were submitted. False if there is none.
+    pub fn answer_next(&self) -> bool {
+        self.shared.queue.answer_next()
+    }
+
     /// The disk's time: when the last request that came ends.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -202,7 +222,8 @@ impl Backend for SimulatedDisk {
     }
 }
 
-struct OpenFile {
+#[derive(Clone)]
+pub(crate) struct OpenFile {
     file: Arc<File>,
     shared: Arc<Shared>,
     writable: bool,
@@ -211,6 +232,33 @@ struct OpenFile {
 }
 
 impl OpenFile {
+    /// The same file, moving bytes in no time: for whoever has waited already.
+    pub(crate) fn without_waiting(&self) -> impl BackingFile {
+        Waited(self)
+    }
+
+    fn read_now(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let _power = self.power()?;
+        let n = self.file.read(offset, into);
+        let mut meter = self.shared.meter.lock();
+        meter.requests += 1;
+        meter.bytes += n as u64;
+        meter.clock.serve(n as u64);
+        Ok(n)
+    }
+
+    fn write_now(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let _power = self.power_to_write()?;
+        offset.checked_add(len as u64).ok_or(IoError::INVALID)?;
+        let result = self.file.write(offset, from, len);
+        let n = result.unwrap_or(0) as u64;
+        let mut meter = self.shared.meter.lock();
+        meter.writes += 1;
+        meter.bytes_written += n;
+        meter.clock.serve(n);
+        result
+    }
+
     /// Keeps the power on; `EIO` if it was off since the file was opened.
     fn power(&self) -> Result<RwLockReadGuard<'_, u64>, IoError> {
         let cuts = self.shared.cuts.read();
@@ -234,28 +282,27 @@ impl BackingFile for OpenFile {
         Ok(self.file.len())
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        let _power = self.power()?;
-        sync::device::transfer(self.file.bytes_at(offset, into.len()));
-        let n = self.file.read(offset, into);
-        let mut meter = self.shared.meter.lock();
-        meter.requests += 1;
-        meter.bytes += n as u64;
-        meter.clock.serve(n as u64);
-        Ok(n)
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let wanted = into.iter().map(SharedBytes::len).sum();
+        Transfer::start(self.file.bytes_at(offset, wanted)).wait();
+        self.read_now(offset, into)
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        let _power = self.power_to_write()?;
-        offset.checked_add(len as u64).ok_or(IoError::INVALID)?;
-        let result = self.file.write(offset, from, len);
-        let n = result.unwrap_or(0) as u64;
-        sync::device::transfer(n as usize);
-        let mut meter = self.shared.meter.lock();
-        meter.writes += 1;
-        meter.bytes_written += n;
-        meter.clock.serve(n);
-        result
+        Transfer::start(len).wait();
+        self.write_now(offset, from, len)
+    }
+
+    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+        self.shared.queue.submit(requests.drain(..).map(|request| {
+            let asked = request.next().1;
+            Submitted { file: self.clone(), transfer: Transfer::start(asked), request }
+        }));
+        Queue::default()
+    }
+
+    fn help(&self, _: Queue, done: &dyn Fn() -> bool) {
+        self.shared.queue.help(done);
     }
 
     fn sync(&self) -> Result<(), IoError> {
@@ -279,6 +326,33 @@ impl BackingFile for OpenFile {
         let _power = self.power_to_write()?;
         self.file.set_len(|_| len);
         Ok(())
+    }
+}
+
+/// A file whose bytes have been waited for.
+struct Waited<'a>(&'a OpenFile);
+
+impl BackingFile for Waited<'_> {
+    fn identity(&self) -> Identity {
+        self.0.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.0.read_now(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.0.write_now(offset, from, len)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 

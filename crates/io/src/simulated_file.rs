@@ -81,17 +81,24 @@ impl File {
         self.state.read().len()
     }
 
-    pub(crate) fn read(&self, offset: u64, into: SharedBytes<'_>) -> usize {
+    pub(crate) fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> usize {
         let state = self.state.read();
-        let n = state.bytes_at(offset, into.len());
-        let mut at = 0;
-        while at < n {
-            let (page, within) = place(offset + at as u64);
-            let part = (PAGE - within).min(n - at);
-            into.copy_from_device(at, &self.visible(&state, page)[within..within + part]);
-            at += part;
+        let mut done = 0;
+        for slice in into {
+            let n = offset.checked_add(done as u64).map_or(0, |start| state.bytes_at(start, slice.len()));
+            let mut at = 0;
+            while at < n {
+                let (page, within) = place(offset + (done + at) as u64);
+                let part = (PAGE - within).min(n - at);
+                slice.copy_from_device(at, &self.visible(&state, page)[within..within + part]);
+                at += part;
+            }
+            done += n;
+            if n < slice.len() {
+                break;
+            }
         }
-        n
+        done
     }
 
     /// How many of `len` bytes at `offset` there are.

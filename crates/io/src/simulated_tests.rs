@@ -78,11 +78,11 @@ fn time_and_statistics_follow_the_requests() {
     disk.add_generated("f", 0, 5000);
     let file = disk.open(Path::new("f"), Access::Read).unwrap();
     let words: Vec<_> = (0..512).map(|_| AtomicU64::new(0)).collect();
-    assert_eq!(file.read(0, SharedBytes::new(&words)), Ok(4096));
+    assert_eq!(file.read(0, &[SharedBytes::new(&words)]), Ok(4096));
     assert_eq!(disk.now_ns(), 2000);
     disk.idle(500);
-    assert_eq!(file.read(4096, SharedBytes::new(&words)), Ok(904));
-    assert_eq!(file.read(u64::MAX - 4095, SharedBytes::new(&words)), Ok(0));
+    assert_eq!(file.read(4096, &[SharedBytes::new(&words)]), Ok(904));
+    assert_eq!(file.read(u64::MAX - 4095, &[SharedBytes::new(&words)]), Ok(0));
     assert_eq!(
         disk.clone().stats(),
         DiskStats { requests: 3, bytes: 5000, busy_ns: 2000 + 1220 + 1000, ..DiskStats::default() }

@@ -13,23 +13,33 @@ use sync::SharedBytes;
 
 use crate::IoError;
 
-/// Slices that one [`pwritev`] takes: the kernel's `IOV_MAX`.
+/// Slices that one call takes: the kernel's `IOV_MAX`.
 const SLICES_MAX: usize = 1024;
 
-#[cfg(not(target_pointer_width = "64"))]
-compile_error!("on 32-bit machines, `pread64` and `pwritev` take their offsets in two registers");
+pub(crate) type IoVecs = ArrayVec<libc::iovec, SLICES_MAX>;
 
-/// Reads once from `fd`, at most `into.len()` bytes at `offset`.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("on 32-bit machines, these calls take their offsets in two registers");
+
+/// Reads once from `fd` at `offset`, into at most [`SLICES_MAX`] slices.
 ///
 /// # Errors
 /// The system's.
 #[allow(unsafe_code)]
-pub(crate) fn pread(fd: BorrowedFd<'_>, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-    // SAFETY: the memory is `into.len()` bytes of atomics, borrowed for longer than this synchronous call, so it is
-    // mapped and may change under everybody's eyes. That the kernel writes to it is B2 of `sync::bytes`: no reference
-    // to plain bytes exists over it, since `as_slice`'s caller excludes writers (B3). The arguments are those of
-    // `pread64` on 64-bit machines, each passed as a whole register.
-    let n = unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), into.as_ptr(), into.len(), offset) };
+pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+    let n = match into {
+        // SAFETY: as below; the arguments are those of `pread64`.
+        [one] => unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), one.as_ptr(), one.len(), offset) },
+        _ => {
+            let slices = io_vecs(into, usize::MAX);
+            // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer than this synchronous
+            // call, so it is mapped and may change under everybody's eyes. That the kernel writes to it is B2 of
+            // `sync::bytes`: no reference to plain bytes exists over it, since `as_slice`'s caller excludes writers
+            // (B3). The arguments are those of `preadv` on 64-bit machines, where the offset is in the fourth and the
+            // fifth counts for nothing.
+            unsafe { libc::syscall(libc::SYS_preadv, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) }
+        }
+    };
     usize::try_from(n).map_err(|_| last_error())
 }
 
@@ -39,22 +49,24 @@ pub(crate) fn pread(fd: BorrowedFd<'_>, offset: u64, into: SharedBytes<'_>) -> R
 /// The system's.
 #[allow(unsafe_code)]
 pub(crate) fn pwritev(fd: BorrowedFd<'_>, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-    let mut slices = ArrayVec::<libc::iovec, SLICES_MAX>::new();
-    let mut rest = len;
-    for slice in from.iter().filter(|slice| !slice.is_empty()).take(SLICES_MAX) {
+    let slices = io_vecs(from, len);
+    // SAFETY: as in `preadv`, but that the kernel only reads: the memory may change while it copies.
+    let n = unsafe { libc::syscall(libc::SYS_pwritev, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
+/// The first `len` bytes of the slices, as the kernel wants to be told.
+pub(crate) fn io_vecs(slices: &[SharedBytes<'_>], len: usize) -> IoVecs {
+    let (mut vecs, mut rest) = (IoVecs::new(), len);
+    for slice in slices.iter().filter(|slice| !slice.is_empty()).take(SLICES_MAX) {
         let iov_len = rest.min(slice.len());
-        slices.push(libc::iovec { iov_base: slice.as_ptr().cast(), iov_len });
+        vecs.push(libc::iovec { iov_base: slice.as_ptr().cast(), iov_len });
         rest -= iov_len;
         if rest == 0 {
             break;
         }
     }
-    // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer than this synchronous call,
-    // so it is mapped and may change while the kernel copies it; the kernel only reads, outside of the abstract machine
-    // as in B2 of `sync::bytes`, and no reference to plain bytes is made. The arguments are those of `pwritev` on
-    // 64-bit machines, where the offset is in the fourth and the fifth counts for nothing.
-    let n = unsafe { libc::syscall(libc::SYS_pwritev, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) };
-    usize::try_from(n).map_err(|_| last_error())
+    vecs
 }
 
 fn last_error() -> IoError {

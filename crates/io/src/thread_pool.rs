@@ -1,65 +1,51 @@
-//! Reads, writes and syncs done by a fixed number of threads, so that no more of them are under way at once.
+//! Requests done by threads, so that many are under way at once where the system has no better way.
 //!
-//! A caller takes one of a fixed number of *seats*, puts its request there, and sleeps until the seat has the answer.
+//! What is called is done by the caller; what is [submitted](BackingFile::submit) waits in one line for all files. Threads are
+//! started as they are needed, and sleep when the line is empty. Whoever [helps](BackingFile::help) does what is in the line
+//! itself, which saves waking others, and sleeps when that is empty.
 //!
-//! | seat | who touches it | becomes |
-//! |---|---|---|
-//! | `Free` | a caller with a request | `Waiting`, and its number goes to the end of `line` |
-//! | `Waiting` | the worker that takes the number from `line` | `Running` |
-//! | `Running` | that worker, when the request is done | `Answered` |
-//! | `Answered` | the caller | `Free` |
-//!
-//! - T1. A seat belongs to one caller from `Free` to `Free`. All of it is under one lock, which nobody holds while
-//!   reading or writing.
-//! - T2. A worker has what a request borrows, bytes or slices of them, between `Waiting` and `Answered`, and no copy of
-//!   it afterwards.
-//! - T3. The caller that it is borrowed from doesn't leave [`Queue::run`] before its seat is `Answered`: not by
-//!   unwinding either, which aborts the process.
-//! - T4. The pool is closed only when neither it nor a file of it is left, so then there are no callers.
-//!
-//! Threads that have nothing to do sleep. Seats hold the wake-up of their caller, so an answer wakes only that one.
+//! - T1. All of the line is under one lock, which nobody holds while reading or writing.
+//! - T2. A request is counted as `unfinished` from when it is in the line until after it is over, and `over` is counted up then.
+//!   A helper reads `over`, asks whether it is done, and sleeps only if it is still the same: so it misses no completion that would
+//!   have made it done.
+//! - T3. A thread sleeps only if the line is empty, and is counted as `idle` then; as many are woken as there are requests for them.
+//! - T4. The pool is closed only when neither it nor a file of it is left. Threads empty the line before they end, and hold
+//!   it alone; so none of them has the pool, but one may have had its last handle, in what was to be done after a request.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use sync::lock::{Condvar, Mutex};
 use sync::thread::{self, JoinHandle};
-use sync::{Arc, SharedBytes};
+use sync::{Arc, ForkMark, SharedBytes};
 
-use crate::{Access, Backend, BackingFile, Identity, IoError};
+use crate::{Access, Backend, BackingFile, Identity, IoError, Queue, Request};
 
-/// A backend whose reads, writes and syncs are those of another one, done by threads. Opening a file, and asking or
-/// setting its length, aren't. A sync keeps a thread for as long as the disk takes.
+/// A backend whose submitted requests are done by threads, with the calls of another one.
 pub struct ThreadPool {
     inner: Box<dyn Backend>,
     pool: Arc<Pool>,
 }
 
 impl ThreadPool {
-    /// `threads` threads using `inner`, at least one. `queue` requests more than that may wait; who comes later
-    /// waits for room.
+    /// Threads that keep a disk busy: more don't make it faster.
+    pub const THREADS_DEFAULT: usize = 32;
+
+    /// At most `threads` threads using `inner`, and at least one.
     ///
     /// # Errors
-    /// The system's, when it has no thread left to give.
-    pub fn new(inner: impl Backend, threads: usize, queue: usize) -> Result<Self, IoError> {
-        let threads = threads.max(1);
-        let queue = Arc::new(Queue::new(threads.saturating_add(queue)));
-        let mut pool = Pool { queue: Arc::clone(&queue), workers: Vec::new() };
-        for number in 0..threads {
-            let queue = Arc::clone(&queue);
-            let worker = thread::spawn(&format!("pagefold-io-{number}"), move || queue.work());
-            // Dropping the pool ends the ones that did start.
-            pool.workers.push(worker.map_err(|error| error.raw_os_error().map_or(IoError::AGAIN, IoError::Os))?);
-        }
+    /// The system's, when it has no page left for a mark.
+    pub fn new(inner: impl Backend, threads: usize) -> Result<Self, IoError> {
+        let fork = ForkMark::new().map_err(|error| error.raw_os_error().map_or(IoError::IO, IoError::Os))?;
+        let pool = Pool { line: Arc::default(), threads_max: threads.max(1), threads: Mutex::default(), fork };
         Ok(Self { inner: Box::new(inner), pool: Arc::new(pool) })
     }
 }
 
 impl Backend for ThreadPool {
     fn name(&self) -> &'static str {
-        "thread pool"
+        "threads"
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
@@ -82,202 +68,195 @@ impl BackingFile for PooledFile {
         self.file.len()
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        self.pool.queue.run(&self.file, Task::Read { offset, into })
+    fn reads_by_copy(&self) -> bool {
+        self.file.reads_by_copy()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.file.read(offset, into)
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        self.pool.queue.run(&self.file, Task::Write { offset, from, len })
+        self.file.write(offset, from, len)
     }
 
     fn sync(&self) -> Result<(), IoError> {
-        self.pool.queue.run(&self.file, Task::Sync).map(|_| ())
+        self.file.sync()
     }
 
     fn set_len(&self, len: u64) -> Result<(), IoError> {
         self.file.set_len(len)
     }
+
+    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+        if self.pool.fork.is_child() {
+            // The threads weren't inherited.
+            requests.drain(..).for_each(|request| request.run(&*self.file));
+        } else {
+            self.pool.submit(&self.file, requests);
+        }
+        Queue::default()
+    }
+
+    fn help(&self, _: Queue, done: &dyn Fn() -> bool) {
+        if !self.pool.fork.is_child() {
+            self.pool.line.help(done);
+        }
+    }
 }
 
-/// The threads, which end with it. They hold the queue alone, so none of them ever joins itself.
+/// The threads, which end with it.
 struct Pool {
-    queue: Arc<Queue>,
-    workers: Vec<JoinHandle<()>>,
+    line: Arc<Line>,
+    threads_max: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    fork: ForkMark,
+}
+
+impl Pool {
+    fn submit(&self, file: &Arc<dyn BackingFile>, requests: &mut Vec<Request>) {
+        let wanted = self.line.enter(file, requests);
+        for _ in 0..wanted {
+            let mut threads = self.threads.lock();
+            if threads.len() == self.threads_max || self.start_thread(&mut threads).is_err() {
+                break;
+            }
+        }
+        if wanted > 0 && self.threads.lock().is_empty() {
+            self.line.help(&|| false);
+        }
+    }
+
+    fn start_thread(&self, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+        let line = Arc::clone(&self.line);
+        threads.push(thread::spawn(&format!("pagefold-io-{}", threads.len()), move || line.work())?);
+        Ok(())
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.queue.close();
-        for worker in self.workers.drain(..) {
-            // A worker catches what its requests throw, so there is nothing to hear of here.
-            let _ = worker.join();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if self.fork.is_child() {
+            return std::mem::forget(threads);
+        }
+        self.line.state.lock().closed = true;
+        self.line.work.notify_all();
+        for thread in threads.into_iter().filter(|thread| !thread::is_current(thread)) {
+            // It catches what its requests throw, so there is nothing to hear of here.
+            let _ = thread.join();
         }
     }
 }
 
-/// What a request came to: an answer, or a panic that belongs to the caller.
-type Outcome = Result<Result<usize, IoError>, Box<dyn Any + Send>>;
-
-/// What is to be done.
-enum Task<'a> {
-    Read {
-        offset: u64,
-        into: SharedBytes<'a>,
-    },
-    Write {
-        offset: u64,
-        from: &'a [SharedBytes<'a>],
-        len: usize,
-    },
-    /// Comes to 0.
-    Sync,
-}
-
-/// A task, and the file that it is for. What it borrows lives as long as T2 and T3 say.
-struct Request {
+/// A request, and the file that it is for.
+struct Submitted {
     file: Arc<dyn BackingFile>,
-    task: Task<'static>,
+    request: Request,
 }
 
-enum Seat {
-    Free,
-    Waiting(Request),
-    Running,
-    Answered(Outcome),
-}
-
+#[derive(Default)]
 struct State {
-    seats: Box<[Seat]>,
-    /// Numbers of the free seats.
-    free: Vec<usize>,
-    /// Numbers of the waiting seats, oldest first.
-    line: VecDeque<usize>,
+    /// Oldest first.
+    line: VecDeque<Submitted>,
+    unfinished: usize,
+    over: u64,
+    helpers: u32,
+    idle: usize,
     closed: bool,
 }
 
-struct Queue {
+#[derive(Default)]
+struct Line {
     state: Mutex<State>,
-    /// There is something in `line`, or the pool is closed.
+    /// There is something in the line, or the pool is closed.
     work: Condvar,
-    /// There is something in `free`.
-    room: Condvar,
-    /// For each seat: it is answered.
-    answers: Box<[Condvar]>,
+    /// A request is over, and somebody helps.
+    over: Condvar,
 }
 
-impl Queue {
-    fn new(seats: usize) -> Self {
-        Self {
-            state: Mutex::new(State {
-                seats: (0..seats).map(|_| Seat::Free).collect(),
-                free: (0..seats).rev().collect(),
-                line: VecDeque::with_capacity(seats),
-                closed: false,
-            }),
-            work: Condvar::new(),
-            room: Condvar::new(),
-            answers: (0..seats).map(|_| Condvar::new()).collect(),
-        }
-    }
-
-    /// Has a worker do the task, and waits for it.
-    fn run(&self, file: &Arc<dyn BackingFile>, task: Task<'_>) -> Result<usize, IoError> {
-        let stay = AbortOnUnwind;
-        // SAFETY: only the lifetime changes. A worker uses what is borrowed before the seat is answered and not
-        // afterwards (T2), and until then this function keeps the borrow (T3): it leaves below `take_answer`, and
-        // unwinding from anywhere before ends in `stay`.
-        #[allow(unsafe_code)]
-        let task = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
-        let seat = self.ask(Request { file: Arc::clone(file), task });
-        let outcome = self.take_answer(seat);
-        std::mem::forget(stay);
-        outcome.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    /// Puts the request on a seat, and says on which.
-    fn ask(&self, request: Request) -> usize {
+impl Line {
+    /// Puts requests into the line, and wakes threads for them. Says for how many there was none.
+    fn enter(&self, file: &Arc<dyn BackingFile>, requests: &mut Vec<Request>) -> usize {
+        let count = requests.len();
         let mut state = self.state.lock();
-        let seat = loop {
-            match state.free.pop() {
-                Some(seat) => break seat,
-                None => self.room.wait(&mut state),
-            }
-        };
-        state.seats[seat] = Seat::Waiting(request);
-        state.line.push_back(seat);
+        state.unfinished += count;
+        state.line.extend(requests.drain(..).map(|request| Submitted { file: Arc::clone(file), request }));
+        let idle = state.idle.min(count);
         drop(state);
-        self.work.notify_one();
-        seat
+        for _ in 0..idle {
+            self.work.notify_one();
+        }
+        count - idle
     }
 
-    /// Waits for the answer, and frees the seat.
-    fn take_answer(&self, seat: usize) -> Outcome {
-        let mut state = self.state.lock();
+    /// Does what is in the line until `done()`, or until all that was submitted is over.
+    fn help(&self, done: &dyn Fn() -> bool) {
         loop {
-            match std::mem::replace(&mut state.seats[seat], Seat::Free) {
-                Seat::Answered(outcome) => {
-                    state.free.push(seat);
-                    drop(state);
-                    self.room.notify_one();
-                    return outcome;
-                }
-                pending => state.seats[seat] = pending,
+            let over = self.state.lock().over;
+            if done() {
+                return;
             }
-            self.answers[seat].wait(&mut state);
-        }
-    }
-
-    /// A worker's life.
-    fn work(&self) {
-        while let Some((seat, request)) = self.next() {
-            let outcome = request.run();
-            self.state.lock().seats[seat] = Seat::Answered(outcome);
-            self.answers[seat].notify_one();
-        }
-    }
-
-    /// Waits for a request; none when the pool is closed.
-    fn next(&self) -> Option<(usize, Request)> {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(seat) = state.line.pop_front() {
-                match std::mem::replace(&mut state.seats[seat], Seat::Running) {
-                    Seat::Waiting(request) => return Some((seat, request)),
-                    // T1: a number in `line` is that of a waiting seat.
-                    other => state.seats[seat] = other,
-                }
-            } else if state.closed {
-                return None;
+            let mut state = self.state.lock();
+            if state.over != over {
+                continue;
+            }
+            if state.unfinished == 0 {
+                return;
+            }
+            if let Some(submitted) = state.line.pop_front() {
+                drop(state);
+                self.perform(submitted);
             } else {
-                self.work.wait(&mut state);
+                state.helpers += 1;
+                self.over.wait(&mut state);
+                state.helpers -= 1;
             }
         }
     }
 
-    fn close(&self) {
-        self.state.lock().closed = true;
-        self.work.notify_all();
+    /// A thread's life.
+    fn work(&self) {
+        while let Some(submitted) = self.next() {
+            if catch_unwind(AssertUnwindSafe(|| self.perform(submitted))).is_err() {
+                tracing::error!("what was to be done after a read or write panicked");
+            }
+        }
+    }
+
+    /// Waits for a request; none when the pool is closed, and the line empty.
+    fn next(&self) -> Option<Submitted> {
+        let mut state = self.state.lock();
+        loop {
+            let next = state.line.pop_front();
+            if next.is_some() || state.closed {
+                return next;
+            }
+            state.idle += 1;
+            self.work.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    fn perform(&self, Submitted { file, request }: Submitted) {
+        let _over = Over(self);
+        request.run(&*file);
     }
 }
 
-impl Request {
-    /// Does it. The request is gone when this returns (T2).
-    fn run(self) -> Outcome {
-        let Self { file, task } = self;
-        catch_unwind(AssertUnwindSafe(move || match task {
-            Task::Read { offset, into } => file.read(offset, into),
-            Task::Write { offset, from, len } => file.write(offset, from, len),
-            Task::Sync => file.sync().map(|()| 0),
-        }))
-    }
-}
+/// Counts a request as over when dropped: by unwinding too.
+struct Over<'a>(&'a Line);
 
-/// Ends the process when dropped, which is to say: when unwound past.
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
+impl Drop for Over<'_> {
     fn drop(&mut self) {
-        std::process::abort();
+        let mut state = self.0.state.lock();
+        state.unfinished -= 1;
+        state.over += 1;
+        let helpers = state.helpers;
+        drop(state);
+        if helpers > 0 {
+            self.0.over.notify_all();
+        }
     }
 }
 

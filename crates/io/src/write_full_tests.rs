@@ -29,7 +29,7 @@ impl BackingFile for Scripted {
         Ok(self.bytes.lock().len() as u64)
     }
 
-    fn read(&self, _: u64, _: SharedBytes<'_>) -> Result<usize, IoError> {
+    fn read(&self, _: u64, _: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         Ok(0)
     }
 
@@ -153,7 +153,7 @@ fn a_file_opened_for_reading_says_so() {
             Ok(0)
         }
 
-        fn read(&self, _: u64, _: SharedBytes<'_>) -> Result<usize, IoError> {
+        fn read(&self, _: u64, _: &[SharedBytes<'_>]) -> Result<usize, IoError> {
             Ok(0)
         }
     }

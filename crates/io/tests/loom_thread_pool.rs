@@ -1,11 +1,12 @@
-//! Two callers, one worker, fewer seats than callers need: every interleaving answers each caller with its own bytes,
-//! and every thread ends. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --test loom_thread_pool --release`.
+//! Requests submitted by two threads, one thread of the pool, and helpers: in every interleaving each request is over once,
+//! with its own bytes, nobody sleeps for ever, and every thread ends. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test
+//! --test loom_thread_pool --release`.
 #![cfg(pagefold_loom)]
 
 use std::path::Path;
 
-use io::{Access, Backend, BackingFile, Identity, IoError, ThreadPool};
-use sync::atomic::{AtomicU64, Ordering};
+use io::{Access, Backend, BackingFile, Identity, IoError, Request, ThreadPool};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{Arc, SharedBytes, thread};
 
 /// A file whose words hold their offset.
@@ -30,54 +31,63 @@ impl BackingFile for Offsets {
         Ok(u64::MAX)
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        into.copy_from(0, &offset.to_ne_bytes());
-        Ok(offset as usize)
-    }
-
-    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        let mut word = [0; 8];
-        from[0].copy_to(0, &mut word);
-        assert_eq!((u64::from_ne_bytes(word), from[0].len()), (offset, len));
-        Ok(len)
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        into[0].copy_from(0, &offset.to_ne_bytes());
+        Ok(8)
     }
 }
 
-fn read_one(file: &dyn BackingFile, offset: u64) {
-    let words = [AtomicU64::new(0)];
-    assert_eq!(file.read(offset, SharedBytes::new(&words)), Ok(offset as usize));
-    // Relaxed: the answer came under the pool's lock, which orders it.
-    assert_eq!(words[0].load(Ordering::Relaxed), offset);
+/// A read that checks its word, and counts itself.
+fn read_of(offset: u64, over: &Arc<AtomicUsize>) -> Request {
+    let over = Arc::clone(over);
+    let words: Box<[AtomicU64]> = Box::new([AtomicU64::new(0)]);
+    let then = move |words: Box<[AtomicU64]>, result| {
+        assert_eq!(result, Ok(8));
+        // Relaxed: written by this thread.
+        assert_eq!(words[0].load(Ordering::Relaxed), offset);
+        // Release: pairs with the helper's.
+        over.fetch_add(1, Ordering::Release);
+    };
+    Request::read(offset, words, then).unwrap()
 }
 
-fn write_one(file: &dyn BackingFile, offset: u64) {
-    let words = [AtomicU64::new(offset)];
-    assert_eq!(file.write(offset, &[SharedBytes::new(&words)], 8), Ok(8));
+fn open(threads: usize) -> Arc<dyn BackingFile> {
+    Arc::from(ThreadPool::new(Offsets, threads).unwrap().open(Path::new(""), Access::Read).unwrap())
 }
 
-fn two_callers(queue: usize, other_call: fn(&dyn BackingFile, u64)) {
-    sync::model(move || {
-        let pool = ThreadPool::new(Offsets, 1, queue).unwrap();
-        let file: Arc<dyn BackingFile> = Arc::from(pool.open(Path::new(""), Access::Read).unwrap());
-        drop(pool);
-        let other = Arc::clone(&file);
-        let caller = thread::spawn("caller", move || other_call(&*other, 8)).unwrap();
-        read_one(&*file, 16);
-        caller.join().unwrap();
+fn submit_and_help(file: &dyn BackingFile, offsets: &[u64]) {
+    let over = Arc::new(AtomicUsize::new(0));
+    let mut requests = offsets.iter().map(|&offset| read_of(offset, &over)).collect();
+    let queue = file.submit(&mut requests);
+    let done = || over.load(Ordering::Acquire) == offsets.len();
+    file.help(queue, &done);
+    assert!(done());
+}
+
+#[test]
+fn a_helper_beside_a_thread() {
+    sync::model(|| submit_and_help(&*open(1), &[8, 16]));
+}
+
+#[test]
+fn two_helpers_beside_a_thread() {
+    sync::model(|| {
+        let file = open(1);
+        let theirs = Arc::clone(&file);
+        let other = thread::spawn("helper", move || submit_and_help(&*theirs, &[8])).unwrap();
+        submit_and_help(&*file, &[16]);
+        other.join().unwrap();
     });
 }
 
 #[test]
-fn callers_wait_for_a_seat() {
-    two_callers(0, read_one);
-}
-
-#[test]
-fn callers_wait_in_line() {
-    two_callers(1, read_one);
-}
-
-#[test]
-fn a_writer_and_a_reader_wait_for_a_seat() {
-    two_callers(0, write_one);
+fn a_pool_that_is_dropped_ends_what_nobody_waits_for() {
+    sync::model(|| {
+        let over = Arc::new(AtomicUsize::new(0));
+        let file = open(1);
+        file.submit(&mut vec![read_of(8, &over)]);
+        file.submit(&mut vec![read_of(16, &over)]);
+        drop(file);
+        assert_eq!(over.load(Ordering::Acquire), 2);
+    });
 }

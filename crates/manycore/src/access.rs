@@ -11,13 +11,14 @@
 //! as it takes, when it moves ownership or the line is modified; for a port's time, when it only hands out one more
 //! copy of a clean line.
 //!
-//! Whoever has the line goes on using it while the request is on its way, which is what `transfer_overlap` is of a
-//! transfer; the access that asked is carried out when the line is there. So two cores that fight for a line each make
-//! many accesses in turn. If a further core asks meanwhile, its request stands right behind, and who gets the line makes
-//! one access:
+//! A line has one transfer at a time, and requests for it are served in order. For `transfer_overlap` of the transfer's time
+//! the request is on its way: whoever has the line goes on using it. If requests wait already, whoever gets the line has
+//! it for `transfer_hold` of a transfer's time. The access that asked is carried out when the line is there. So two cores
+//! that fight for a line each make several accesses in turn, and more cores as many as the hold has time for:
 //! ```text
-//!   A  has it … … … … …|                       B  asks        |gets it … …
-//!                 B's request … … …|line moves|                C's request, queued ……|line moves … … |
+//!   A  has it … … … … …|                        gets it … … …|
+//!                 B's request … … …|line moves|has it … … … |line moves|
+//!                                             A's request … |
 //! ```
 //!
 //! A store goes into its core's store buffer: the core goes on at once, and the line comes meanwhile. Others see the
@@ -25,14 +26,13 @@
 //! they see mustn't be what comes after them. A read-modify-write, a fence
 //! and a sequentially consistent store wait until the buffer is empty, as on x86.
 //!
-//! A core doesn't stand still while an access waits: its reorder buffer goes on filling with what follows, `window` of it.
-//! So after a wait the core has a *lead*. Work that it spends the lead on is free, as it was done meanwhile; a line that
-//! comes next was asked for by so much earlier, unless somebody else got it since. Read-modify-writes and fences go in
-//! order: their own time is never free. An access that ends a spin gives no lead.
+//! A core asks for a line when the access comes into its reorder buffer, which is up to `window` of work before it is
+//! carried out. If meanwhile an earlier access waits, loads and stores behind it are asked for in that time too;
+//! read-modify-writes only after it. Nothing is foreseen behind an access that ends a spin, or behind a fence. A line that is asked for
+//! too early is lost again: if its owner has used it after it would have left, the request begins anew.
 //! ```text
-//!   waits for A … … … … … … …|work|gets B
-//!      work, done meanwhile
-//!           B asked for … … … … … …|
+//!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
+//!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
 //! ```
 
 use crate::directory::{CoreSet, Line, LineId, NOBODY};
@@ -65,27 +65,31 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Asks for a line that a core hasn't got as it needs it.
-    fn ask(kind: Kind, cpu: &Cpu, line: &mut Line, times: &Times) -> Self {
-        // Asked for as early as the core came to it, but not before the line had got to who has it.
-        let asked = cpu.clock.saturating_sub(cpu.lead).max(line.busy.min(cpu.clock));
+    /// Asks for a line that a core hasn't got as it needs it. `ours`: nobody touched it since this CPU did.
+    fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, times: &Times, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let far = match writes {
             true => line.holders.exceeds(&cpu.socket_cores),
             false => !line.holders.meets(&cpu.socket_cores),
         };
         let takes = if far { times.transfer_machine } else { times.transfer_socket };
+        let before = if kind == Kind::Update { cpu.worked } else { cpu.worked + cpu.waited };
+        let early = now.saturating_sub(before).max(line.busy);
         if !writes && !line.modified {
-            let start = asked.max(line.busy);
-            line.busy = start + times.read_port;
-            return Self { arrives: start + takes, takes, buffered: false };
+            line.busy = early + times.read_port;
+            return Self { arrives: early + takes, takes, buffered: false };
         }
-        let queued = now < line.leaves;
-        let buffered = kind == Kind::Store && now >= line.busy;
-        let overlap = if queued || kind == Kind::Store { 0 } else { times.transfer_overlap.times(takes) };
-        line.leaves = (asked + overlap).max(line.busy);
-        line.before = line.holders;
-        line.busy = line.leaves + takes - overlap;
+        let way = times.transfer_overlap.times(takes);
+        let lost = !ours && early < now && early + way < line.used;
+        let start = if lost { now } else { early };
+        let free = now >= line.busy;
+        if free {
+            line.leaves = if kind == Kind::Store { start } else { start + way };
+            line.before = line.holders;
+        }
+        line.busy = start + takes;
+        cpu.keep(id, line.busy + times.transfer_hold.times(takes), writes);
+        let buffered = free && kind == Kind::Store;
         Self { arrives: line.busy, takes, buffered }
     }
 }
@@ -99,7 +103,7 @@ impl State {
             self.drain_stores();
         }
         let id = self.directory.find(address);
-        let cpu = &self.cpus[self.cpu];
+        let cpu = &mut self.cpus[self.cpu];
         let (now, core) = (cpu.clock, cpu.core);
         let line = self.directory.line(id);
         let writes = kind != Kind::Load;
@@ -109,10 +113,11 @@ impl State {
         if line.holders.is_empty() {
             work = if line.in_socket_cache { self.times.socket_hit } else { self.times.first_touch };
             line.holders.add(core);
-        } else if !(has_it(&line.holders) || now < line.leaves && has_it(&line.before)) {
+        } else if !(has_it(&line.holders) || now < line.leaves && has_it(&line.before) || cpu.keeps(id, writes)) {
             transfers = 1;
             if self.setup.contention {
-                transfer = Transfer::ask(kind, cpu, line, &self.times);
+                let ours = line.last == self.cpu as u16;
+                transfer = Transfer::ask(kind, cpu, id, line, &self.times, ours);
             }
             if writes {
                 line.holders = CoreSet::only(core);
@@ -122,6 +127,7 @@ impl State {
             }
         }
         line.modified |= writes;
+        line.used = now.max(transfer.arrives);
         let this = self.cpu as u16;
         let shared_write = u64::from(writes && line.last != this && line.last != NOBODY);
         line.last = this;
@@ -146,9 +152,9 @@ impl State {
             self.await_line(transfer, site, subject);
         }
         let residual = self.jittered(self.times.residual);
-        let work = self.not_done_ahead(work + residual);
-        let work = self.beside_sibling(work + in_order);
+        let work = self.beside_sibling(work + residual + in_order);
         self.spend(site, subject, Spent::Working, work);
+        self.worked(work);
         (id, transfer.takes != 0 && !transfer.buffered)
     }
 
@@ -162,7 +168,7 @@ impl State {
             until = now.max(cpu.stored.saturating_sub(STORE_BUFFER * transfer.takes));
         }
         let waits = until - now;
-        self.look_ahead(waits);
+        self.waited(waits);
         let moves = waits.min(transfer.takes);
         if waits > moves {
             self.spend(site, subject, Spent::Waiting, waits - moves);
@@ -177,29 +183,37 @@ impl State {
         let waits = self.cpus[self.cpu].stored.saturating_sub(self.clock());
         if waits != 0 {
             let (site, subject) = self.place();
-            self.look_ahead(waits);
+            self.waited(waits);
             self.spend(site, subject, Spent::Transferring, waits);
         }
     }
 
-    /// While an access waits, the core does what follows, unless it had foreseen something else.
-    fn look_ahead(&mut self, waits: Ticks) {
-        let cpu = &mut self.cpus[self.cpu];
-        if std::mem::take(&mut cpu.surprised) {
-            cpu.lead = 0;
-        } else if waits != 0 {
-            cpu.lead += waits;
-            cpu.reach = self.times.window;
+    /// The running CPU has waited: what is behind is in its reorder buffer.
+    fn waited(&mut self, ticks: Ticks) {
+        if ticks != 0 {
+            let cpu = &mut self.cpus[self.cpu];
+            cpu.worked = 0;
+            cpu.waited += ticks;
         }
     }
 
-    /// What is left of work after what the core did of it ahead.
-    pub(crate) fn not_done_ahead(&mut self, work: Ticks) -> Ticks {
+    /// What comes next isn't in the running CPU's reorder buffer yet.
+    pub(crate) fn foresee_nothing(&mut self) {
         let cpu = &mut self.cpus[self.cpu];
-        let done = work.min(cpu.lead).min(cpu.reach);
-        cpu.reach -= done;
-        cpu.lead = if cpu.reach == 0 { 0 } else { cpu.lead - done };
-        work - done
+        (cpu.worked, cpu.waited) = (0, 0);
+    }
+
+    /// The running CPU has worked: what is behind came into its reorder buffer so much later.
+    #[inline]
+    pub(crate) fn worked(&mut self, ticks: Ticks) {
+        let window = self.times.window;
+        let cpu = &mut self.cpus[self.cpu];
+        cpu.worked += ticks;
+        if std::mem::take(&mut cpu.surprised) {
+            self.foresee_nothing();
+        } else if cpu.worked >= window {
+            (cpu.worked, cpu.waited) = (window, 0);
+        }
     }
 
     /// A value in the line changed: whoever spins on it looks again.

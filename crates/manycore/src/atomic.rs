@@ -248,6 +248,7 @@ pub fn fence(order: Ordering) {
         state.drain_stores();
         let cost = state.times.fence;
         state.work(cost);
+        state.foresee_nothing();
     }
 }
 

@@ -71,6 +71,8 @@ pub(crate) struct Line {
     pub(crate) leaves: Ticks,
     /// Who had it before.
     pub(crate) before: CoreSet,
+    /// When it was last used.
+    pub(crate) used: Ticks,
     /// CPUs that spin until the line changes.
     pub(crate) waiters: Vec<u16>,
     /// How often a value in it changed.
@@ -93,6 +95,7 @@ impl Line {
         busy: 0,
         leaves: 0,
         before: CoreSet([0; 4]),
+        used: 0,
         waiters: Vec::new(),
         version: 0,
         subject: 0,

@@ -61,8 +61,8 @@ impl Machine {
         // A `Shape` is all public fields: check it once more.
         let shape = Shape::new(shape.sockets, shape.cores_per_socket, shape.threads_per_core)?;
         let name = "custom".to_owned();
-        let setup =
-            Setup { name, shape, costs, contention: true, order: Order::Measured, seed: 1, events_max: u64::MAX };
+        let order = Order::Measured;
+        let setup = Setup { name, shape, costs, contention: true, order, seed: 1, events_max: u64::MAX, spread: false };
         Ok(Self { setup, stack_bytes: 512 << 10 })
     }
 
@@ -120,6 +120,25 @@ impl Machine {
     pub fn random_order(mut self) -> Self {
         self.setup.order = Order::Random;
         self
+    }
+
+    /// The same machine, on which tasks go to the sockets in turn, as a scheduler spreads a few of them; each to a core of
+    /// its own as long as there are any. Otherwise task N is on CPU N, and few tasks are all in the first socket.
+    #[must_use]
+    pub fn spread(mut self) -> Self {
+        self.setup.spread = true;
+        self
+    }
+
+    /// The CPU that a task is on.
+    fn cpu_of_task(&self, task: usize) -> usize {
+        let shape = &self.setup.shape;
+        if !self.setup.spread {
+            return task;
+        }
+        let (turn, place) = (task / shape.cores(), task % shape.cores());
+        let core = place % shape.sockets * shape.cores_per_socket + place / shape.sockets;
+        turn * shape.cores() + core
     }
 
     /// The same machine, with a limit on the events of a run, against endless loops.
@@ -237,7 +256,7 @@ impl Machine {
             thread::scope(|scope| {
                 for (task, &offset) in offsets.iter().enumerate() {
                     let (subject, prepare, body) = (&subject, &prepare, &body);
-                    scope.spawn(Some(task), move || {
+                    scope.spawn(Some(self.cpu_of_task(task)), move || {
                         prepare(subject, task);
                         together::start(tasks, offset);
                         body(subject, task);

@@ -40,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) order: Order,
     pub(crate) seed: u64,
     pub(crate) events_max: u64,
+    /// Tasks go to the sockets in turn, rather than to the CPUs in the order of their numbers.
+    pub(crate) spread: bool,
 }
 
 /// What the scheduler found.

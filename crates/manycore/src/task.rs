@@ -139,6 +139,18 @@ impl Task {
     }
 }
 
+/// Lines that a CPU keeps at once, whatever others ask for.
+const KEPT: usize = 4;
+
+/// A line that came to a CPU, which has it until the next request can have reached it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    line: LineId,
+    until: Ticks,
+    /// It came for writing.
+    writes: bool,
+}
+
 /// A hardware thread.
 #[derive(Debug)]
 pub(crate) struct Cpu {
@@ -155,11 +167,12 @@ pub(crate) struct Cpu {
     pub(crate) spinning: bool,
     /// When the last of its stores has got its line: a read-modify-write or a fence waits for that.
     pub(crate) stored: Ticks,
-    /// For so long what comes next has been in the core's reorder buffer: work that was done meanwhile, lines that were
-    /// asked for.
-    pub(crate) lead: Ticks,
-    /// So much more work is in the reorder buffer.
-    pub(crate) reach: Ticks,
+    /// Work since it last waited, or since what came next was a surprise; no more than its reorder buffer holds.
+    pub(crate) worked: Ticks,
+    /// What it waited before that, if what comes next was in the reorder buffer by then.
+    pub(crate) waited: Ticks,
+    /// Lines that came to it lately.
+    pub(crate) kept: [Kept; KEPT],
     /// Its thread's spin is over, which the core didn't foresee.
     pub(crate) surprised: bool,
     pub(crate) core: u16,
@@ -188,8 +201,9 @@ impl Cpu {
                 slice_end: 0,
                 spinning: false,
                 stored: 0,
-                lead: 0,
-                reach: 0,
+                worked: 0,
+                waited: 0,
+                kept: [Kept::default(); KEPT],
                 surprised: false,
                 core: small(core),
                 socket: small(socket),
@@ -199,6 +213,19 @@ impl Cpu {
             }
         };
         (0..shape.cpus()).map(cpu).collect()
+    }
+
+    /// Notes that a line comes, and stays until then at least.
+    pub(crate) fn keep(&mut self, line: LineId, until: Ticks, writes: bool) {
+        self.kept.rotate_right(1);
+        self.kept[0] = Kept { line, until, writes };
+    }
+
+    /// Whether the CPU still has a line that others have asked for.
+    #[inline]
+    pub(crate) fn keeps(&self, line: LineId, writes: bool) -> bool {
+        let kept = self.kept.iter().find(|kept| kept.line == line);
+        kept.is_some_and(|kept| self.clock < kept.until && (kept.writes || !writes))
     }
 
     /// Whether it slows its sibling down: a spinning CPU is in PAUSE most of the time, which leaves the core to others.

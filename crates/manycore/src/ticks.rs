@@ -58,6 +58,7 @@ macro_rules! times {
             /// Of residual and named work.
             pub(crate) jitter: Factor,
             pub(crate) transfer_overlap: Factor,
+            pub(crate) transfer_hold: Factor,
             pub(crate) sibling_slowdown: Factor,
             pub(crate) copy: Rate,
             pub(crate) copy_bus: Rate,
@@ -80,6 +81,7 @@ macro_rules! times {
                     $($name: from_ns(costs.$name),)+
                     jitter: Factor::of(costs.jitter),
                     transfer_overlap: Factor::of(costs.transfer_overlap),
+                    transfer_hold: Factor::of(costs.transfer_hold),
                     sibling_slowdown: Factor::of(costs.sibling_slowdown),
                     copy: Rate::of(costs.copy_rate, 1.0),
                     copy_bus: Rate::of(costs.memory_bandwidth, costs.copy_traffic),

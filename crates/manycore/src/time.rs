@@ -51,6 +51,10 @@ impl Instant {
     pub(crate) fn from_ticks(ticks: Ticks) -> Self {
         Self(Duration::from_nanos(ticks / NS))
     }
+
+    pub(crate) fn ticks(self) -> Ticks {
+        ticks_of(self.0)
+    }
 }
 
 impl Add<Duration> for Instant {

@@ -19,7 +19,7 @@ impl State {
         let (site, subject) = self.place();
         self.ledger.count(site, subject, 0, 0);
         self.step_back();
-        self.cpus[self.cpu].lead = 0;
+        self.foresee_nothing();
         self.current().watch_nothing();
         let time = self.jittered(time);
         self.spend(site, subject, Spent::Waiting, time);
@@ -31,7 +31,7 @@ impl State {
         let subject = self.spun_on(self.task);
         self.ledger.count(site, subject, 0, 0);
         self.step_back();
-        self.cpus[self.cpu].lead = 0;
+        self.foresee_nothing();
         let watched = std::mem::take(&mut self.current().watched);
         let news = watched.iter().any(|&(line, version)| self.directory.line(line).version != version);
         let park = !news && !watched.is_empty() && !self.current().watched_over;

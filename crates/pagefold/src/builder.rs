@@ -5,9 +5,10 @@ use sync::Arc;
 use sync::lock::Mutex;
 use sync::time::Instant;
 
+use crate::charges::ChargeStocks;
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
-use crate::io::{Backend, Posix};
+use crate::io::{self, Backend};
 use crate::machine;
 use crate::manager::Manager;
 use crate::pagefold::Pagefold;
@@ -66,7 +67,7 @@ impl Builder {
         self
     }
 
-    /// Where files are opened. Default: [`Posix`], the machine's file systems.
+    /// Where files are opened. Default: [`io::automatic`], the machine's file systems with the best way to them that it has.
     #[must_use]
     pub fn backend(mut self, backend: impl Backend) -> Self {
         self.backend = Some(Box::new(backend));
@@ -115,11 +116,12 @@ impl Builder {
             Frames::new(&config).map_err(|error| Error::System { what: "reserve memory", error: error.to_string() })?;
         Pagefold::start(Manager {
             frames: Arc::new(frames),
-            backend: self.backend.unwrap_or_else(|| Box::new(Posix::default())),
+            backend: self.backend.unwrap_or_else(io::automatic),
             groups: Default::default(),
             files: Default::default(),
             handles: Default::default(),
             entries: EntryBatches::new(),
+            charges: ChargeStocks::new(),
             doorbell: Default::default(),
             flushers: Default::default(),
             unclean: Default::default(),

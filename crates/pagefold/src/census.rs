@@ -49,7 +49,7 @@ impl Manager {
         if self.frames.forked() {
             return Stats::default(); // Locks may have been held at the fork.
         }
-        self.groups.sweep();
+        self.sweep_groups();
         let budget = self.frames.budget();
         let frames = self.frames.stats();
         let page_bytes = self.frames.page_size() as u64;
@@ -78,7 +78,7 @@ impl Manager {
         GroupStats {
             name: group.name.clone(),
             max_bytes: group.max() * page_bytes,
-            charged_bytes: group.charged() * page_bytes,
+            charged_bytes: self.pages_of(group) * page_bytes,
             peak_bytes: group.peak() * page_bytes,
             hits: get(&counters.hits) + self.handles.hits(|handle| handle.group == group.id),
             misses: counters.misses.sum(),
@@ -86,10 +86,12 @@ impl Manager {
             bytes_in: counters.bytes_in.sum(),
             bytes_out: get(&counters.bytes_out),
             unclean_bytes: group.unclean.get() * page_bytes,
-            evictions: get(&counters.evictions),
+            evictions: counters.evictions.sum(),
             refaults: counters.refaults.sum(),
             errors: get(&counters.errors),
             direct_reclaims: get(&counters.direct_reclaims),
+            read_ahead: get(&counters.read_ahead),
+            read_ahead_wasted: get(&counters.read_ahead_wasted),
         }
     }
 
@@ -109,9 +111,11 @@ impl Manager {
             write_requests: get(&counters.write_requests),
             unclean_bytes: file.unclean.get() * file.page_bytes(),
             write_errors: get(&counters.write_errors),
-            evictions: get(&counters.evictions),
+            evictions: counters.evictions.sum(),
             refaults: counters.refaults.sum(),
             errors: get(&counters.errors),
+            read_ahead: get(&counters.read_ahead),
+            read_ahead_wasted: get(&counters.read_ahead_wasted),
         }
     }
 }

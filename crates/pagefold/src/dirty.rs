@@ -1,10 +1,12 @@
 //! How much may differ from its file, and how writers are slowed down before it gets there.
 //!
-//! A page that its file doesn't have can't be evicted, so at most half of a group's limit, and of the budget, should be
-//! such *unclean* pages. From half of that on, the flusher writes (`flusher`), and writers are slowed down, the more the
-//! nearer they come: each page that they make unclean costs them time, which they sleep off a few milliseconds at a time.
-//! What a page costs follows from how fast pages have been written back lately, so that writers settle at the pace of the
-//! disk somewhere between the two marks. (As Linux's `balance_dirty_pages` does, without its estimates per device.)
+//! A page that its file doesn't have can't be evicted, so at most three quarters of a group's limit, and of the budget, should
+//! be such *unclean* pages. From a third of that on, the flusher writes (`flusher`); from two thirds on writers are slowed
+//! down, the more the nearer they come: each page that they make unclean costs them time, which they sleep off a few
+//! milliseconds at a time. What a page costs follows from how fast pages have been written back lately, so that writers settle
+//! at the pace of the disk somewhere between the two marks. (As Linux's `balance_dirty_pages` does, without its estimates per
+//! device.) Much that is unclean is good for a disk: pages that are written to again while they wait are written back once, and
+//! those that lie together go in one request.
 
 use std::time::Duration;
 
@@ -34,13 +36,17 @@ impl UncleanCount {
         self.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    fn remove(&self, pages: u64) {
+        self.0.fetch_sub(pages, Ordering::Relaxed);
     }
 }
 
-/// The most that should be unclean, as a share of the limit: a half.
-const MAX_SHIFT: u32 = 1;
+/// The most that should be unclean, in quarters of the limit.
+const MAX_QUARTERS: u64 = 3;
+/// The shares of that from which on the flusher writes,
+const WRITTEN_FROM: f64 = 1.0 / 3.0;
+/// and writers are slowed down.
+const SLOWED_FROM: f64 = 2.0 / 3.0;
 /// Writers sleep when they owe so much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
 /// and no longer than this at a time.
@@ -88,18 +94,18 @@ impl Manager {
         }
     }
 
-    /// Counts a page that isn't unclean any more.
-    pub(crate) fn became_clean(&self, file: &FileState, group: Option<&GroupState>) {
-        file.unclean.remove();
-        self.unclean.remove();
+    /// Counts pages that aren't unclean any more.
+    pub(crate) fn became_clean(&self, file: &FileState, group: Option<&GroupState>, pages: u64) {
+        file.unclean.remove(pages);
+        self.unclean.remove(pages);
         if let Some(group) = group {
-            group.unclean.remove();
+            group.unclean.remove(pages);
         }
     }
 
     /// UncleanCount pages as a share of what there should be at most: the group's, or all if that is more.
     pub(crate) fn unclean_share(&self, group: &GroupState) -> f64 {
-        let share = |unclean: u64, max: u64| unclean as f64 / (max >> MAX_SHIFT).max(1) as f64;
+        let share = |unclean: u64, max: u64| unclean as f64 / unclean_max(max) as f64;
         let all = share(self.unclean.get(), self.frames.budget().max() / self.frames.page_size() as u64);
         share(group.unclean.get(), group.max()).max(all)
     }
@@ -132,19 +138,20 @@ impl Manager {
         let writable = |file: &&Arc<FileState>| file.latch.failing().is_none();
         let unclean: u64 = self.files.all().iter().filter(writable).map(|file| file.unclean.get()).sum();
         let all = self.frames.budget().max() / self.frames.page_size() as u64;
-        unclean as f64 / (group.max().min(all) >> MAX_SHIFT).max(1) as f64
+        unclean as f64 / unclean_max(group.max().min(all)) as f64
     }
 
     /// After a page was made unclean: slows the writer down if it has to be.
     pub(crate) fn pace(&self, handle: &Handle) {
         let share = self.unclean_share(handle.group.state());
-        if share < 0.5 {
+        if share >= WRITTEN_FROM {
+            self.flushers.ring();
+        }
+        if share < SLOWED_FROM {
             return;
         }
-        self.flushers.ring();
-        // Nothing at the mark at which writing back starts; the disk's pace half way to the other, where it settles if
-        // there is one writer.
-        let ns = self.rate.page_ns() * (share - 0.5) * 4.0;
+        // Nothing at this mark; the disk's pace half way to the other, where it settles if there is one writer.
+        let ns = self.rate.page_ns() * (share - SLOWED_FROM) / (1.0 - SLOWED_FROM) * 2.0;
         let debt = handle.debt_ns.fetch_add(ns as u64, Ordering::Relaxed) + ns as u64;
         if debt >= DEBT_MIN.as_nanos() as u64 {
             handle.debt_ns.fetch_sub(debt, Ordering::Relaxed);
@@ -152,13 +159,18 @@ impl Manager {
         }
     }
 
-    /// Whether the flusher should write now: some group, or all, is half way to the mark.
+    /// Whether the flusher should write now.
     pub(crate) fn has_much_unclean(&self) -> bool {
-        self.groups.any(|group| self.unclean_share(group) >= 0.5)
+        self.groups.any(|group| self.unclean_share(group) >= WRITTEN_FROM)
     }
 
     /// Milliseconds since the beginning.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.elapsed().as_millis() as u64
     }
+}
+
+/// The most that should be unclean of so many pages.
+fn unclean_max(pages: u64) -> u64 {
+    (pages / 4).saturating_mul(MAX_QUARTERS).max(1)
 }

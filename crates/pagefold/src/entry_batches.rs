@@ -1,17 +1,19 @@
 //! Pages on their way to their groups' lists.
 //!
-//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it, so that a group's lists
-//! are locked once for many pages. Nobody depends on a CPU to get on with it: whoever is short of pages drains the
+//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it, so that the head of a group's
+//! list goes to a CPU once for many pages. Nobody depends on a CPU to get on with it: whoever is short of pages drains the
 //! batches of all CPUs.
 
 use arrayvec::ArrayVec;
-use frames::{IsolatedFrame, OwnedFrame};
+use frames::{FrameId, IsolatedFrame, OwnedFrame};
 use sync::PerCpu;
 use sync::lock::Mutex;
 
-use crate::group_lists::Orphans;
 use crate::group_state::GroupState;
+use crate::lru_list::Recent;
 use crate::manager::Manager;
+use crate::stripe::{self, Leftovers};
+use crate::write::Gone;
 
 /// Pages in a full batch.
 const BATCH_MAX: usize = 32;
@@ -20,10 +22,17 @@ const GROUP_SHARE: u64 = 64;
 
 type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
+/// What one CPU has loaded.
+#[derive(Debug, Default)]
+struct Waiting {
+    batch: Batch,
+    recent: Recent,
+}
+
 /// A batch for each CPU.
 #[derive(Debug)]
 pub(crate) struct EntryBatches {
-    batches: PerCpu<Mutex<Batch>>,
+    batches: PerCpu<Mutex<Waiting>>,
 }
 
 impl EntryBatches {
@@ -36,45 +45,100 @@ impl Manager {
     /// Puts a loaded page on its group's lists, soon.
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
         let full = {
-            let mut batch = self.entries.batches.here().lock();
+            let mut waiting = self.entries.batches.here().lock();
+            let Waiting { batch, recent } = &mut *waiting;
+            recent.add(&self.frames, frame.id());
             batch.push(frame);
             let patience = (group.charged() / GROUP_SHARE) as usize;
             if !batch.is_full() && batch.len() < patience {
                 return;
             }
-            std::mem::take(&mut *batch)
+            std::mem::take(batch)
         };
         self.enter_all(full);
     }
 
-    /// Puts all waiting pages on their lists.
-    pub(crate) fn drain_entries(&self) {
-        for batch in self.entries.batches.iter() {
-            let batch = std::mem::take(&mut *batch.lock());
+    /// Puts pages that were loaded together on their group's lists: at once, if they would fill a batch anyway.
+    pub(crate) fn enter_run(&self, group: &GroupState, run: Vec<IsolatedFrame>) {
+        if run.len() < BATCH_MAX / 4 {
+            run.into_iter().for_each(|frame| self.enter(group, frame));
+            return;
+        }
+        {
+            let recent = &mut self.entries.batches.here().lock().recent;
+            run.iter().for_each(|frame| recent.add(&self.frames, frame.id()));
+        }
+        let mut run = run.into_iter();
+        loop {
+            let batch: Batch = run.by_ref().take(BATCH_MAX).collect();
+            if batch.is_empty() {
+                return;
+            }
             self.enter_all(batch);
         }
     }
 
-    /// Lists a batch, locking a group's lists again only where the group changes.
-    fn enter_all(&self, batch: Batch) {
+    /// Puts all waiting pages on their lists.
+    pub(crate) fn drain_entries(&self) {
+        for waiting in self.entries.batches.iter() {
+            let batch = std::mem::take(&mut waiting.lock().batch);
+            self.enter_all(batch);
+        }
+    }
+
+    /// Lists a batch, one splice for each group that has pages in it.
+    fn enter_all(&self, mut batch: Batch) {
         let frames = &*self.frames;
-        let group_of = |frame: &IsolatedFrame| frames.group(frame.id());
-        let mut rest = batch.into_iter().peekable();
-        while let Some(first) = rest.next() {
-            let number = group_of(&first);
-            let Some(group) = self.groups.get(number) else {
-                debug_assert!(false, "a page outlived its group");
-                continue;
-            };
-            let mut orphans = Orphans::default();
-            let mut lists = group.lists.lock();
-            lists.put_back(frames, first, &mut orphans);
-            while let Some(frame) = rest.next_if(|next| group_of(next) == number) {
-                lists.put_back(frames, frame, &mut orphans);
+        while let Some(first) = batch.first() {
+            let number = frames.group(first.id());
+            let (own, others) = batch.into_iter().partition::<Batch, _>(|frame| frames.group(frame.id()) == number);
+            batch = others;
+            let mut leftovers = Leftovers::default();
+            let entered = self.groups.with(number, |group| {
+                group.lists.enter(frames, own, &mut leftovers);
+                group.uncharge(std::mem::take(&mut leftovers.orphans));
+            });
+            debug_assert!(entered.is_some(), "a page outlived its group");
+            self.relist(leftovers);
+        }
+    }
+
+    /// Ends what a group's lists left to their user.
+    pub(crate) fn settle(&self, group: &GroupState, leftovers: Leftovers) {
+        self.uncharge(group, leftovers.orphans);
+        self.relist(leftovers);
+    }
+
+    /// Puts frames back that were found on other lists than was thought.
+    fn relist(&self, leftovers: Leftovers) {
+        for frame in leftovers.misplaced {
+            let id = frame.id();
+            let Err(orphan) = self.frames.put_back(frame) else { continue };
+            // Its page was removed meanwhile, and nobody else will take it off its list.
+            if let Some(group) = self.groups.get(self.frames.group(id)) {
+                group.lists.unlink(&self.frames, &[id]);
+                self.release(&group, [orphan]);
             }
-            lists.ripen(frames);
-            drop(lists);
-            group.uncharge(orphans.count);
+        }
+    }
+
+    /// Takes frames off their lists whose pages are gone, frees and uncharges them; for each group at once.
+    pub(crate) fn free_gone<'a>(&'a self, mut gone: Gone<'a>) {
+        while let Some(first) = gone.first() {
+            let number = self.frames.group(first.id());
+            let (own, others) = gone.into_iter().partition::<Gone<'_>, _>(|it| self.frames.group(it.id()) == number);
+            gone = others;
+            let ids: ArrayVec<FrameId, { stripe::BATCH_MAX }> = own.iter().map(OwnedFrame::id).collect();
+            let other = self.groups.with(number, |group| {
+                group.lists.unlink(&self.frames, &ids);
+                for frame in &own {
+                    self.files.count(self.frames.owner(frame.id()), |file| {
+                        self.count_wasted(std::slice::from_ref(frame), file, &group.counters);
+                    });
+                }
+                self.stock_or_uncharge(group, self.frames.free_all(own) as u64)
+            });
+            self.give_back(other.flatten());
         }
     }
 
@@ -82,7 +146,7 @@ impl Manager {
     pub(crate) fn release<'a>(&'a self, group: &GroupState, gone: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
         let count = self.frames.free_all(gone);
         if count > 0 {
-            group.uncharge(count as u64);
+            self.uncharge(group, count as u64);
         }
         count
     }

@@ -1,9 +1,11 @@
 //! What can go wrong, in terms that a caller can act on.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::io::IoError;
 use crate::size::{Size, SizeError};
+use crate::space::Protection;
 
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -66,7 +68,7 @@ pub enum Error {
     },
     /// The group has no page that could make room: all are pinned or being loaded. Unpin some, or raise the limit.
     #[error(
-        "group `{group}` has reached its limit of {max}, and nothing in it can be reclaimed: {charged} are pinned or being loaded"
+        "group `{group}` has reached its limit of {max}, and nothing in it can be reclaimed: {charged} are pinned, anonymous or being loaded"
     )]
     LimitReached {
         /// The group that asked for a page.
@@ -145,6 +147,44 @@ pub enum Error {
         path: PathBuf,
         /// The page's number.
         page: u64,
+    },
+    /// A range of a space that can't be one.
+    #[error("{len:#x} bytes at {address:#x} can't be used in a space: {why}")]
+    BadAddress {
+        /// Where it starts.
+        address: u64,
+        /// How many bytes it has.
+        len: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Nothing is mapped there.
+    #[error("nothing is mapped at {address:#x}")]
+    NotMapped {
+        /// The first address at which nothing is.
+        address: u64,
+    },
+    /// The memory is mapped, but not for this.
+    #[error("{address:#x} is in the area {:#x}-{:#x}, which is mapped as {protection:?}", area.start, area.end)]
+    NotPermitted {
+        /// The address, of a whole page.
+        address: u64,
+        /// The area, as far as it lies within one GiB.
+        area: Range<u64>,
+        /// What is permitted.
+        protection: Protection,
+    },
+    /// Something is mapped there already.
+    #[error("something is mapped in {:#x}-{:#x} already", range.start, range.end)]
+    Mapped {
+        /// What was asked for.
+        range: Range<u64>,
+    },
+    /// A space has no free addresses in a row for so many bytes.
+    #[error("a space has no room for {len} bytes in a row any more")]
+    NoAddresses {
+        /// What was asked for.
+        len: u64,
     },
     /// The process has so many open files and groups that there is no place left to count their hits.
     #[error("too many files and groups are open: close some")]

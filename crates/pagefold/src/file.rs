@@ -14,7 +14,10 @@ use crate::error_latch::Heard;
 use crate::file_state::FileState;
 use crate::group::Group;
 use crate::io::{Access, IoError};
+use crate::load::Call;
+use crate::page_future::PageFuture;
 use crate::page_mut::PageMut;
+use crate::prefetch::ReadAhead;
 use crate::stats::{Counters, FileStats};
 
 /// What the user knows about the accesses to come.
@@ -56,6 +59,8 @@ pub(crate) struct Handle {
     writable: bool,
     /// Which of the file's write errors the handle was told of.
     heard: Heard,
+    /// Where its readers are going.
+    pub(crate) read_ahead: ReadAhead,
     /// Time that the handle's writers owe (`dirty`).
     pub(crate) debt_ns: AtomicU64,
 }
@@ -78,6 +83,11 @@ impl Handle {
     /// Pages are loaded without credit from earlier stays.
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
+    }
+
+    /// Nothing is to be read ahead.
+    pub(crate) fn is_random(&self) -> bool {
+        self.advice.load(Ordering::Relaxed) == Advice::Random as u8
     }
 
     /// Counts a hit of a thread that is ending.
@@ -106,6 +116,7 @@ impl File {
             hits,
             advice: AtomicU8::new(Advice::Normal as u8),
             writable: access.writes(),
+            read_ahead: ReadAhead::default(),
             debt_ns: AtomicU64::new(0),
         };
         Ok(Self { map, hits: place, handle: Arc::new(handle) })
@@ -154,6 +165,76 @@ impl File {
             return Ok(PinnedPage { len: frame.bytes().len(), frame });
         }
         self.handle.pin_page(n)
+    }
+
+    /// As [`page`](Self::page), without waiting: a future that runs under any executor, and parks no thread. Nothing is loaded
+    /// before it is first polled.
+    ///
+    /// Dropped before it is done, the page arrives in memory all the same.
+    pub fn page_async(&self, n: u64) -> PageFuture<'_> {
+        PageFuture::new(&self.handle, n)
+    }
+
+    /// As [`read_at`](Self::read_at), without waiting.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        if self.map.read_hot(offset, buf) {
+            self.count_hit();
+            return Ok(buf.len());
+        }
+        let pages = self.handle.pages_of(offset, buf.len());
+        if pages.end - pages.start > 1 {
+            self.handle.prefetch(pages);
+        }
+        let page_bytes = self.handle.file.page_bytes();
+        let mut done = 0;
+        while done < buf.len() {
+            let Some(at) = offset.checked_add(done as u64) else { break };
+            let page = match self.page_async(at / page_bytes).await {
+                Ok(page) => page,
+                Err(Error::PastEnd { .. }) => break,
+                Err(error) => return Err(error),
+            };
+            let rest = page.get((at % page_bytes) as usize..).unwrap_or_default();
+            let len = rest.len().min(buf.len() - done);
+            buf[done..done + len].copy_from_slice(&rest[..len]);
+            done += len;
+            if len == 0 || page.len() < page_bytes as usize {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Begins to load the pages that the byte range touches, and returns without waiting for them. Loads no more than fit
+    /// half of the group's limit, and fewer if memory for them can't be had at once; a page that can't be read isn't there
+    /// then, and whoever reads it gets the error.
+    ///
+    /// A backend without threads or a ring of its own reads before this returns.
+    pub fn prefetch(&self, range: Range<u64>) {
+        let shift = self.handle.file.page_shift();
+        let end = range.end.min(self.len());
+        if range.start < end {
+            self.handle.prefetch(range.start >> shift..end.div_ceil(1 << shift));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn map(&self) -> &PageMap {
+        &self.map
+    }
+
+    #[inline]
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn count_hits(&self, hits: u64) {
+        if !self.hits.try_add(hits) {
+            self.handle.hits.counter.add(hits);
+        }
     }
 
     #[inline(always)]
@@ -229,16 +310,16 @@ impl File {
                 self.handle.advice.store(advice as u8, Ordering::Relaxed);
             }
             Advice::WillNeed if range.start < end => {
-                for page in range.start >> shift..=(end - 1) >> shift {
-                    self.handle.bring_in(page)?;
+                let pages = range.start >> shift..end.div_ceil(1 << shift);
+                let mut call = Call::told(pages.clone());
+                for page in pages {
+                    self.handle.bring_in(&mut call, page)?;
                 }
             }
             Advice::DontNeed => {
                 let first = range.start.div_ceil(1 << shift);
                 let after = if end == self.len() { end.div_ceil(1 << shift) } else { end >> shift };
-                for page in self.handle.file.map.pages_in_memory(first..after.max(first)) {
-                    self.handle.file.drop_page(page);
-                }
+                self.handle.file.drop_clean(first..after.max(first));
             }
             Advice::WillNeed => {}
         }

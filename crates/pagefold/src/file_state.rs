@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use frames::PageMap;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sync::lock::{Mutex, OnceCell};
+use sync::lock::{Mutex, MutexGuard, OnceCell};
 use sync::{Arc, Weak};
 
 use crate::dirty::UncleanCount;
 use crate::error::Error;
 use crate::error_latch::ErrorLatch;
+use crate::flight::InFlight;
 use crate::io::{Access, BackingFile, IoError};
 use crate::manager::Manager;
 use crate::stats::Counters;
@@ -49,6 +50,8 @@ pub(crate) struct FileState {
     /// Since when there has been something unclean, if there is.
     pub(crate) unclean_since_ms: AtomicU64,
     pub(crate) latch: ErrorLatch,
+    /// Loads that go on without their thread.
+    pub(crate) in_flight: Arc<InFlight>,
     /// Open handles.
     pub(crate) handles: AtomicUsize,
 }
@@ -91,6 +94,7 @@ impl FileState {
             unclean: UncleanCount::default(),
             unclean_since_ms: AtomicU64::new(0),
             latch: ErrorLatch::default(),
+            in_flight: Arc::default(),
             handles: AtomicUsize::new(0),
         }))
     }
@@ -161,14 +165,17 @@ impl FileState {
     /// # Errors
     /// The system's; [`Error::FileTooLarge`] if the file has a byte at `at`, but the page map no place for it.
     pub(crate) fn refresh_len(&self, at: u64) -> Result<u64, Error> {
-        let ask = || self.backing.len().map_err(|error| self.read_failed(self.len() >> self.page_shift, error));
+        let (mut turn, mut actual) = self.look_at_len()?;
         // What we write back makes the file longer, but never shorter: if it is, nothing may be under way to it while its
         // new length is taken over.
-        let suspicious = self.writer().is_some() && ask()? < self.disk_len();
-        let _no_write_back = suspicious.then(|| self.writeback.pause());
-        let _turn = self.length_change.lock();
+        let suspicious = self.writer().is_some() && actual < self.disk_len();
+        let mut _no_write_back = None;
+        if suspicious {
+            drop(turn); // It is the inner lock.
+            _no_write_back = Some(self.writeback.pause());
+            (turn, actual) = self.look_at_len()?;
+        }
         let (before, known) = (self.len(), self.disk_len());
-        let actual = ask()?;
         let wanted = if before > known { before.max(actual) } else { actual };
         // The map has no room for more pages than this.
         let now = wanted.min(self.map.pages() << self.page_shift);
@@ -186,10 +193,18 @@ impl FileState {
             self.written_up_to(actual);
         }
         self.map.set_len(now);
+        drop(turn);
         if (now..actual).contains(&at) {
             return Err(Error::FileTooLarge { path: self.path.clone(), pages: actual >> self.page_shift });
         }
         Ok(now)
+    }
+
+    /// The length where the file is kept, and the lock that keeps others from changing it meanwhile.
+    fn look_at_len(&self) -> Result<(MutexGuard<'_, ()>, u64), Error> {
+        let turn = self.length_change.lock();
+        let len = self.backing.len().map_err(|error| self.read_failed(self.len() >> self.page_shift, error))?;
+        Ok((turn, len))
     }
 
     fn pages_within(&self, range: std::ops::RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
@@ -201,8 +216,9 @@ impl FileState {
         self.drop_page_if(page, false) == Dropped::Gone
     }
 
-    /// The last handle is closed: what is unclean is written while others can still find the file.
+    /// The last handle is closed: what is on its way into memory arrives, and what is unclean is written while others can still find the file.
     pub(crate) fn last_handle_closed(&self) {
+        self.in_flight.wait_for_none();
         if self.unclean.get() > 0 {
             let _ = self.write_back_all(); // Nobody is left to be told.
         }
@@ -248,7 +264,7 @@ impl Drop for FileState {
             }
         }
         self.manager.files.strike(self.owner);
-        self.manager.groups.sweep();
+        self.manager.sweep_groups();
         self.manager.frames.budget().uncharge(OPEN_FILE_BYTES);
     }
 }

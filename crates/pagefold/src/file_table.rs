@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use sync::lock::{Mutex, RwLock};
+use smp_list::TwoModeLock;
+use sync::lock::Mutex;
 use sync::{Arc, Weak};
 
 use crate::error::Error;
@@ -13,21 +14,29 @@ use crate::manager::Manager;
 use crate::stats::Counters;
 
 /// The open files, by identity, and their counters by the number that frames carry.
-#[derive(Default)]
 pub(crate) struct FileTable {
     open: Mutex<HashMap<Identity, Weak<FileState>>>,
-    counters: RwLock<Vec<Option<Arc<Counters>>>>,
+    /// Shared mode is for looking at it: that happens whenever pages are evicted.
+    counters: TwoModeLock<Vec<Option<Arc<Counters>>>>,
+}
+
+impl Default for FileTable {
+    fn default() -> Self {
+        Self { open: Mutex::default(), counters: TwoModeLock::new(Vec::new()) }
+    }
 }
 
 impl FileTable {
-    /// The counters of the file with this number, while it is open.
-    pub(crate) fn counters(&self, owner: u32) -> Option<Arc<Counters>> {
-        self.counters.read().get(owner as usize)?.clone()
+    /// Counts something for the file with this number, if it is still open.
+    pub(crate) fn count(&self, owner: u32, what: impl FnOnce(&Counters)) {
+        if let Some(Some(counters)) = self.counters.shared().get(owner as usize) {
+            what(counters);
+        }
     }
 
     /// Gives a file a number.
     pub(crate) fn enrol(&self, counters: &Arc<Counters>) -> u32 {
-        let mut slots = self.counters.write();
+        let mut slots = self.counters.exclusive();
         let free = slots.iter().position(Option::is_none).unwrap_or_else(|| {
             slots.push(None);
             slots.len() - 1
@@ -38,7 +47,7 @@ impl FileTable {
 
     /// Takes a number back.
     pub(crate) fn strike(&self, owner: u32) {
-        if let Some(slot) = self.counters.write().get_mut(owner as usize) {
+        if let Some(slot) = self.counters.exclusive().get_mut(owner as usize) {
             *slot = None;
         }
     }

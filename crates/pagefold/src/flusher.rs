@@ -18,7 +18,7 @@ use crate::file_state::FileState;
 use crate::manager::Manager;
 
 /// Threads that help, besides whoever runs the cycle.
-const HELPERS: usize = 15;
+pub(crate) const HELPERS: usize = 15;
 /// Files that help can be called for at once; others do without.
 const CALLS_MAX: usize = 16;
 /// Unclean pages that are worth another thread.
@@ -185,13 +185,11 @@ impl Manager {
         let short = self.flushers.short.swap(false, Ordering::Relaxed);
         for file in files.iter().filter(|file| file.unclean.get() > 0) {
             let age_ms = self.now_ms().saturating_sub(file.unclean_since_ms.load(Ordering::Relaxed));
-            let wanted = if file.latch.failing().is_some() {
-                age_ms >= RETRY_MS
-            } else {
-                short || age_ms >= AGE_MAX_MS || self.has_much_unclean()
-            };
-            if wanted {
+            let failing = file.latch.failing().is_some();
+            if age_ms >= if failing { RETRY_MS } else { AGE_MAX_MS } || short && !failing {
                 let _ = file.write_back_all(); // The file's latch knows.
+            } else if !failing && self.has_much_unclean() {
+                file.sweep();
             }
         }
     }
@@ -205,5 +203,39 @@ impl Manager {
             let _ = file.write_back_all(); // The file's latch knows.
         }
         true
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use sync::atomic::AtomicU64;
+    use sync::time::Instant;
+
+    /// The leader looked whether it had been asked, then went to sleep; who asked in between woke nobody. It sleeps for good
+    /// here, so one ring that is lost is the end.
+    #[test]
+    fn every_ring_is_heard() {
+        let (flushers, heard) = (Flushers::default(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while flushers.wait_for_work(false) {
+                    heard.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let mut all_heard = true;
+            for _ in 0..20_000 {
+                let before = heard.load(Ordering::SeqCst);
+                flushers.ring();
+                let start = Instant::now();
+                while all_heard && heard.load(Ordering::SeqCst) == before {
+                    all_heard = start.elapsed() < Duration::from_secs(10);
+                    std::hint::spin_loop();
+                }
+            }
+            flushers.state.lock().stop = true;
+            flushers.rung.notify_all();
+            assert!(all_heard, "a ring was lost");
+        });
     }
 }

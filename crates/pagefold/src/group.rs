@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use sync::Arc;
-use sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::file::File;
@@ -12,10 +11,11 @@ use crate::io::Access;
 use crate::open_options::OpenOptions;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
+use crate::space::Space;
 use crate::stats::GroupStats;
 
 /// What a group takes, rounded up.
-const GROUP_BYTES: u64 = 1 << 10;
+const GROUP_BYTES: u64 = 2 << 10;
 /// The least that a group can do anything with.
 const PAGES_MIN: u64 = 4;
 
@@ -103,7 +103,7 @@ impl Group {
     /// What is charged to the group now, in bytes.
     #[must_use]
     pub fn charged(&self) -> u64 {
-        self.state().charged() * self.page_size()
+        self.pagefold().manager().pages_of(self.state()) * self.page_size()
     }
 
     fn page_size(&self) -> u64 {
@@ -121,12 +121,15 @@ impl Group {
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
         manager.drain_entries();
-        let mut cleaned = 0;
+        manager.drain_charges(Some(self.state().id));
+        let (mut cleaned, mut awaited) = (0, 0);
         loop {
             // Somebody may have raised it again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
-            let done =
-                beyond == 0 || manager.reclaim_group(self.state(), beyond) == 0 && !manager.clean_some(&mut cleaned);
+            let done = beyond == 0
+                || manager.reclaim_group(self.state(), beyond) == 0
+                    && !manager.clean_some(&mut cleaned)
+                    && !manager.await_landings(Some(self.state()), &mut awaited);
             if done {
                 return Ok(());
             }
@@ -140,6 +143,15 @@ impl Group {
     /// The backend's; no room for another open file in the budget, or for its page map in the address space.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         File::open(self, path.as_ref(), Access::Read)
+    }
+
+    /// An empty address space, whose memory is charged to this group. It isn't evicted: the group's limit answers with an
+    /// error.
+    ///
+    /// # Errors
+    /// No room in the budget for its index.
+    pub fn space(&self) -> Result<Space, Error> {
+        Space::new(self)
     }
 
     /// A file about to be opened, for writing or otherwise than [`open`](Self::open) does.
@@ -160,13 +172,14 @@ impl Drop for Handle {
         if manager.frames.forked() {
             return;
         }
-        self.state.abandoned.store(true, Ordering::Relaxed);
+        self.state.abandon();
+        manager.drain_charges(Some(self.state.id));
         // Pages of files that are still open through other groups.
         if self.state.charged() > 0 {
             manager.drain_entries();
             manager.reclaim_group(&self.state, self.state.charged() as usize);
         }
-        manager.groups.sweep();
+        manager.sweep_groups();
         manager.frames.budget().uncharge(GROUP_BYTES);
     }
 }

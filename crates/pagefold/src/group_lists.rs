@@ -23,236 +23,117 @@
 //! on zipf 0.99 with a quarter of the pages in memory it missed 12.1 % there, perfect counting 12.0 %, LRU 14.5 %. (The
 //! library misses a little more, because metadata and the reserve take their part of the budget.)
 //!
-//! **Locks.** The lists of a group lie under one lock, which protects the links and nothing else. Reclaim holds it to
-//! cut a batch off, looks at the batch without it, and takes it again to put back what stays. A frame is on a list, or
-//! isolated by somebody (`frames`): whoever isolates a listed frame has to unlink it, from the list that its rank names
-//! then. So a frame may move from list to list under the lock alone, isolated meanwhile or not.
+//! **Stripes.** A group that many CPUs use has all of that several times, so that CPUs mostly meet their own pages: a page is
+//! in the stripe of the CPU that loaded it, and stays there. A CPU reclaims from its own stripe; every eighth time from
+//! another, in turn, so that pages of CPUs that do something else age, too. Small groups, and machines of a few CPUs, have
+//! one stripe, and one order.
+//!
+//! **Who may do what.** There is no lock. A frame is on a list, or isolated by somebody (`frames`): whoever isolates a listed
+//! frame, and nobody else, may unlink it, from the list that its group and rank name; both are his to change until he puts
+//! the frame back, after its links are published. All of it runs side by side in `smp_list`'s shared mode, batches off an
+//! end included, so nobody takes the lists for himself, and there is no exclusive mode. Lengths are counters beside the
+//! lists.
 
-use arrayvec::ArrayVec;
-use frames::{FrameId, Frames, IsolatedFrame, OwnedFrame};
+use frames::{FrameId, Frames, IsolatedFrame};
+use sync::lock::OnceCell;
 
-use crate::lru_list::LruList;
-use crate::shadow::Level;
+use crate::rank::{Place, Rank, STRIPES_MAX};
+use crate::stripe::{Batch, Leftovers, Stripe};
 
-/// Frames that reclaim cuts off in one go, at most.
-pub(crate) const BATCH_MAX: usize = 64;
+/// CPUs to a stripe.
+const STRIPE_CPUS: usize = 4;
+/// A group gets its stripes when it has so many pages for each.
+const STRIPE_PAGES: usize = 64;
+/// So often a CPU reclaims from a stripe of others.
+const OWN_TURNS: usize = 8;
+/// And so often charges in stock are given back.
+const COLLECT_TURNS: usize = 64;
 
-/// Which list a frame is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Young,
-    Cold,
-    Main,
-}
-
-/// A frame's list and level, as the frame table keeps them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rank {
-    place: Place,
-    pub(crate) level: Level,
-}
-
-impl Rank {
-    const LEVEL_SHIFT: u32 = 2;
-
-    pub(crate) fn young(level: Level) -> Self {
-        Self { place: Place::Young, level }
-    }
-
-    pub(crate) fn bits(self) -> u32 {
-        self.place as u32 | u32::from(self.level.0) << Self::LEVEL_SHIFT
-    }
-
-    /// The main list's place for a page of `level`.
-    pub(crate) fn main(level: Level) -> Self {
-        Self { place: Place::Main, level }
-    }
-
-    /// Cold's place for it.
-    pub(crate) fn cold(level: Level) -> Self {
-        Self { place: Place::Cold, level }
-    }
-
-    /// Changes the rank of a frame that the caller has isolated.
-    pub(crate) fn give(self, frames: &Frames, frame: &IsolatedFrame) {
-        frames.set_rank(frame.id(), self.bits());
-    }
-
-    pub(crate) fn of(frames: &Frames, frame: FrameId) -> Self {
-        let bits = frames.rank(frame);
-        let place = match bits & ((1 << Self::LEVEL_SHIFT) - 1) {
-            0 => Place::Young,
-            1 => Place::Cold,
-            _ => Place::Main,
-        };
-        Self { place, level: Level((bits >> Self::LEVEL_SHIFT) as u8) }
-    }
-}
-
-/// How long lists may get in a group that holds `len` pages now.
-#[derive(Clone, Copy, Debug)]
-struct Shares {
-    batch: usize,
-    young: usize,
-    cold: usize,
-}
-
-impl Shares {
-    fn of(len: usize) -> Self {
-        let batch = (len / 16).clamp(1, BATCH_MAX);
-        Self { batch, young: (len / 256).max(batch), cold: (len / 128).max(batch) }
-    }
-}
-
-/// The lists.
-#[derive(Debug, Default)]
+/// The lists of one group.
+#[derive(Debug)]
 pub(crate) struct GroupLists {
-    young: LruList,
-    cold: LruList,
-    main: [LruList; Level::COUNT],
-}
-
-/// Isolated frames on their way through reclaim.
-pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
-
-/// Frames whose page was removed while they were isolated. They are freed at once, which takes locks below the lists',
-/// and have to be uncharged.
-#[derive(Debug, Default)]
-#[must_use = "they are still charged"]
-pub(crate) struct Orphans {
-    pub(crate) count: u64,
-}
-
-impl Orphans {
-    fn free(&mut self, orphan: OwnedFrame<'_>) {
-        drop(orphan);
-        self.count += 1;
-    }
-}
-
-/// What reclaim cuts off the lists to look at.
-#[derive(Debug, Default)]
-pub(crate) struct Cut {
-    /// From the end of cold.
-    pub(crate) cold: Batch<BATCH_MAX>,
-    /// From main, where main is longer than its share or there is nothing else.
-    pub(crate) surplus: Batch<BATCH_MAX>,
-    /// From main's longest upper level: they age.
-    pub(crate) ageing: Batch<BATCH_MAX>,
-    /// Pages that main has room for.
-    pub(crate) main_room: usize,
+    group: u32,
+    first: Stripe,
+    more: OnceCell<Box<[Stripe]>>,
 }
 
 impl GroupLists {
+    pub(crate) fn new(group: u32) -> Self {
+        Self { group, first: Stripe::new(group, 0), more: OnceCell::new() }
+    }
+
     /// Pages on the lists.
     pub(crate) fn len(&self) -> usize {
-        self.young.len() + self.cold.len() + self.main_len()
+        self.stripes().map(Stripe::len).sum()
     }
 
-    fn main_len(&self) -> usize {
-        self.main.iter().map(LruList::len).sum()
+    fn stripes(&self) -> impl Iterator<Item = &Stripe> {
+        std::iter::once(&self.first).chain(self.more.get().into_iter().flatten())
     }
 
-    fn list(&mut self, rank: Rank) -> &mut LruList {
-        match rank.place {
-            Place::Young => &mut self.young,
-            Place::Cold => &mut self.cold,
-            Place::Main => &mut self.main[rank.level.index()],
+    /// How many stripes there are.
+    pub(crate) fn stripe_count(&self) -> usize {
+        1 + self.more.get().map_or(0, |more| more.len())
+    }
+
+    /// The stripe with a number, of those that there are.
+    pub(crate) fn stripe(&self, number: usize) -> &Stripe {
+        let more = number.checked_sub(1).and_then(|number| self.more.get()?.get(number));
+        more.unwrap_or(&self.first)
+    }
+
+    /// The number of the stripe of the CPU that this thread is on.
+    fn own(&self) -> usize {
+        match self.stripe_count() {
+            1 => 0,
+            count => sync::cpu::current() * count / sync::cpu::count(),
         }
     }
 
-    /// Takes a frame that the caller has isolated, or detached, off its list.
-    pub(crate) fn unlink(&mut self, frames: &Frames, frame: FrameId) {
-        self.list(Rank::of(frames, frame)).unlink(frames, frame);
+    /// The number of the stripe that this thread should reclaim from.
+    pub(crate) fn to_reclaim(&self) -> usize {
+        let (count, own) = (self.stripe_count(), self.own());
+        let turns = self.stripe(own).next_turn();
+        if count > 1 && turns % OWN_TURNS == OWN_TURNS - 1 { (own + turns / OWN_TURNS) % count } else { own }
     }
 
-    /// Puts an isolated frame at the hot end of the list that its rank says.
-    pub(crate) fn put_back(&mut self, frames: &Frames, frame: IsolatedFrame, orphans: &mut Orphans) {
-        let id = frame.id();
-        let list = self.list(Rank::of(frames, id));
-        list.push_head(frames, id);
-        if let Err(orphan) = frames.put_back(frame) {
-            list.unlink(frames, id);
-            orphans.free(orphan);
+    /// Whether CPUs that don't use the group any more should give back what they have of it: every so many turns.
+    pub(crate) fn is_time_to_collect(&self) -> bool {
+        self.stripe(self.own()).turns().is_multiple_of(COLLECT_TURNS)
+    }
+
+    /// More stripes, if the group has become large enough for them.
+    fn grow(&self) {
+        let count = (sync::cpu::count() / STRIPE_CPUS).min(STRIPES_MAX);
+        if count > 1 && self.more.get().is_none() && self.first.len() >= count * STRIPE_PAGES {
+            let new = |stripe| Stripe::new(self.group, stripe as u8);
+            let _ = self.more.get_or_init(|| (1..count).map(new).collect());
         }
     }
 
-    /// Moves pages that are young no more on to cold, their references forgotten: all beyond the share of young.
-    pub(crate) fn ripen(&mut self, frames: &Frames) {
-        let young_max = Shares::of(self.len()).young;
-        self.ripen_to(frames, young_max);
+    /// Lists pages that were loaded, the one loaded last in front.
+    pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
+        let number = self.own();
+        let stripe = self.stripe(number);
+        for frame in &loaded {
+            Rank::of(frames, frame.id()).in_stripe(number).give(frames, frame);
+        }
+        stripe.put_back(frames, loaded, leftovers);
+        stripe.ripen(frames, leftovers);
+        self.grow();
     }
 
-    fn ripen_to(&mut self, frames: &Frames, young_max: usize) {
-        while self.young.len() > young_max
-            && let Some(frame) = self.young.tail()
-        {
-            frames.prefetch_ahead(frame);
-            self.young.unlink(frames, frame);
-            let _ = frames.take_referenced(frame);
-            let ripe = Rank { place: Place::Cold, ..Rank::of(frames, frame) };
-            frames.set_rank(frame, ripe.bits());
-            self.cold.push_head(frames, frame);
-        }
-    }
-
-    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age.
-    pub(crate) fn cut(&mut self, frames: &Frames, wanted: usize, ageing: usize) -> Cut {
-        let mut result = Cut::default();
-        let len = self.len();
-        let shares = Shares::of(len);
-        let wanted = wanted.min(shares.batch);
-        self.ripen(frames);
-        if self.cold.len() == 0 {
-            self.ripen_to(frames, 0);
-        }
-        cut(frames, &mut self.cold, wanted, &mut result.cold);
-        // Relative to what is left after this pass, or cold would be drained by the reserve that reclaim keeps free.
-        let main_max = len.saturating_sub(wanted + shares.young + shares.cold);
-        result.main_room = main_max.saturating_sub(self.main_len());
-        let surplus = self.main_len().saturating_sub(main_max).min(wanted);
-        let surplus = if result.cold.is_empty() { wanted } else { surplus };
-        self.cut_main(frames, surplus, &mut result.surplus);
-        if let Some(longest) = self.main[1..].iter_mut().max_by_key(|list| list.len()) {
-            cut(frames, longest, ageing.min(BATCH_MAX), &mut result.ageing);
-        }
-        result
-    }
-
-    /// Cuts up to `wanted` pages off the cold end of main, the lowest level first.
-    pub(crate) fn cut_main<const N: usize>(&mut self, frames: &Frames, wanted: usize, into: &mut Batch<N>) {
-        for list in &mut self.main {
-            let missing = wanted.min(N).saturating_sub(into.len());
-            cut(frames, list, missing, into);
+    /// Takes frames that the caller has isolated, or detached, off their lists.
+    pub(crate) fn unlink(&self, frames: &Frames, claimed: &[FrameId]) {
+        for run in claimed.chunk_by(|&a, &b| Place::of(frames, a) == Place::of(frames, b)) {
+            let place = Place::of(frames, run[0]);
+            self.stripe(usize::from(place.stripe)).list(place.kind).unlink(frames, run.iter().copied());
         }
     }
 
-    /// Puts back at the cold end of main what [`cut_main`](Self::cut_main) took and nobody looked at; the page cut last
-    /// goes first.
-    pub(crate) fn return_main(&mut self, frames: &Frames, frame: IsolatedFrame, orphans: &mut Orphans) {
-        let id = frame.id();
-        let list = self.list(Rank::of(frames, id));
-        list.push_tail(frames, id);
-        if let Err(orphan) = frames.put_back(frame) {
-            list.unlink(frames, id);
-            orphans.free(orphan);
-        }
-    }
-}
-
-/// Isolates up to `wanted` frames from the cold end of a list. Frames that somebody else has claimed stay where they
-/// are: the claimant takes them off.
-fn cut<const N: usize>(frames: &Frames, list: &mut LruList, wanted: usize, into: &mut Batch<N>) {
-    let mut next = list.tail();
-    let full = (into.len() + wanted).min(N);
-    while let Some(frame) = next
-        && into.len() < full
-    {
-        next = frames.prev(frame);
-        frames.prefetch_ahead(frame);
-        if let Some(isolated) = frames.isolate(frame) {
-            list.unlink(frames, frame);
-            into.push(isolated);
-        }
+    /// Puts an isolated frame back at the hot end of the list that it was on.
+    pub(crate) fn put_back(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
+        let stripe = self.stripe(usize::from(Place::of(frames, frame.id()).stripe));
+        stripe.put_back(frames, Batch::<1>::from([frame]), leftovers);
     }
 }

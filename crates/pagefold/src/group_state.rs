@@ -2,13 +2,11 @@
 //!
 //! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed: `charged ≤ max` at every
 //!   moment, except after the limit was lowered.
-//! - G2. A page's group doesn't change while its frame is isolated; whoever isolates a frame may therefore lock the
+//! - G2. A page's group doesn't change while its frame is isolated; whoever isolates a frame may therefore take it off the
 //!   group's lists without looking again.
-//!
-//! Lock order: the lists' lock is a leaf above the free frames' (`frames`); nobody holds two groups' lists.
 
+use sync::CachePadded;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use sync::lock::Mutex;
 
 use crate::dirty::UncleanCount;
 use crate::error::Error;
@@ -19,6 +17,9 @@ use crate::stats::Counters;
 
 const UNLIMITED: u64 = 1 << 63;
 
+/// The owner, as frames are labelled, of pages that are no file's.
+pub(crate) const ANONYMOUS: u32 = u32::MAX;
+
 /// Everything about a group. Sizes are in pages.
 #[derive(Debug)]
 pub(crate) struct GroupState {
@@ -27,16 +28,22 @@ pub(crate) struct GroupState {
     /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so that a budget that
     /// changes can't undo a limit that is being set.
     max: AtomicU64,
-    charged: AtomicU64,
+    /// Pages, and what CPUs have in stock (`charges`).
+    charged: CachePadded<AtomicU64>,
     peak: AtomicU64,
-    pub(crate) lists: Mutex<GroupLists>,
-    /// Lost duels that pages of main haven't aged for yet.
-    pub(crate) ageing_due: AtomicU64,
+    /// Pages evicted: what shadows tell the time by.
+    clock: CachePadded<AtomicU64>,
+    pub(crate) lists: GroupLists,
     pub(crate) counters: Counters,
     pub(crate) unclean: UncleanCount,
+    /// Charged pages of spaces, in memory or about to be: they are on no list.
+    anonymous: AtomicU64,
     /// Nobody has a handle any more: the group goes when its last page does.
-    pub(crate) abandoned: AtomicBool,
+    abandoned: AtomicBool,
 }
+
+/// What a group without pages takes, besides its name: no more than is worth a page.
+const _: () = assert!(size_of::<GroupState>() <= 2048, "groups are cheap");
 
 impl GroupState {
     /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages now.
@@ -48,12 +55,13 @@ impl GroupState {
             id,
             name: name.to_owned(),
             max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
-            charged: AtomicU64::new(0),
+            charged: CachePadded::new(AtomicU64::new(0)),
             peak: AtomicU64::new(0),
-            lists: Mutex::default(),
-            ageing_due: AtomicU64::new(0),
+            clock: CachePadded::new(AtomicU64::new(0)),
+            lists: GroupLists::new(id),
             counters: Counters::new()?,
             unclean: UncleanCount::default(),
+            anonymous: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),
         })
     }
@@ -74,6 +82,7 @@ impl GroupState {
         fence(Ordering::SeqCst);
     }
 
+    /// Pages, and what CPUs have in stock.
     pub(crate) fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
     }
@@ -82,28 +91,60 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Charges a page, if the limit allows it.
-    pub(crate) fn try_charge(&self) -> bool {
+    /// Charges up to `wanted` pages, as far as the limit allows it. Says how many.
+    pub(crate) fn try_charge(&self, wanted: u64) -> u64 {
         let max = self.max();
-        let before = self
-            .charged
-            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |charged| (charged < max).then_some(charged + 1));
-        let Ok(before) = before else { return false };
+        let more = |charged: u64| (charged < max).then(|| max.min(charged + wanted));
+        let Ok(before) = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more) else { return 0 };
+        let got = (max - before).min(wanted);
         // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge: SeqCst, with
         // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
-        if before >= self.max.load(Ordering::SeqCst) & !UNLIMITED {
-            self.uncharge(1);
-            return false;
+        if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
+            self.uncharge(got);
+            return 0;
         }
         if before >= self.peak() {
             self.peak.fetch_max(before + 1, Ordering::Relaxed);
         }
-        true
+        got
+    }
+
+    /// As [`try_charge`](Self::try_charge), pages of a space, which no list will have.
+    pub(crate) fn try_charge_anonymous(&self, wanted: u64) -> u64 {
+        let got = self.try_charge(wanted);
+        if got > 0 {
+            self.anonymous.fetch_add(got, Ordering::Relaxed);
+        }
+        got
+    }
+
+    /// A page that was charged is a space's.
+    pub(crate) fn becomes_anonymous(&self) {
+        self.anonymous.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn uncharge_anonymous(&self, pages: u64) {
+        self.anonymous.fetch_sub(pages, Ordering::Relaxed);
+        self.uncharge(pages);
+    }
+
+    /// Charges that no list has a page for and none will.
+    pub(crate) fn anonymous(&self) -> u64 {
+        self.anonymous.load(Ordering::Relaxed)
     }
 
     pub(crate) fn uncharge(&self, pages: u64) {
         let before = self.charged.fetch_sub(pages, Ordering::Relaxed);
         debug_assert!(before >= pages, "more uncharged than charged");
+    }
+
+    /// Whether nobody has a handle any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// How short the group is of free pages.
@@ -114,7 +155,7 @@ impl GroupState {
 
     /// How much of its limit the group uses: the largest share is reclaimed first when the whole budget is short.
     pub(crate) fn fullness(&self) -> f64 {
-        if self.abandoned.load(Ordering::Relaxed) {
+        if self.is_abandoned() {
             return f64::INFINITY;
         }
         self.charged() as f64 / self.max().max(1) as f64
@@ -123,15 +164,24 @@ impl GroupState {
     /// The level at which a page enters that left `shadow` behind, and whether that is a refault.
     pub(crate) fn welcome(&self, shadow: u64) -> (Level, bool) {
         let Some(shadow) = Shadow::from_bits(shadow) else { return (Level::default(), false) };
-        let clock = self.counters.evictions.load(Ordering::Relaxed);
+        let clock = self.clock.load(Ordering::Relaxed);
         // A page that stayed away while twice the group was replaced proves nothing.
         let known = shadow.distance(self.id, clock).is_some_and(|distance| distance < 2 * self.charged());
         (if known { shadow.level.up() } else { Level::default() }, true)
     }
 
+    /// Counts evictions, and lets the clock go on.
+    pub(crate) fn evicted(&self, pages: u64) {
+        if pages > 0 {
+            // Relaxed: an approximation of how much was replaced.
+            self.clock.fetch_add(pages, Ordering::Relaxed);
+            self.counters.evictions.add(pages);
+        }
+    }
+
     /// The shadow for a page of `level` that is being evicted.
     pub(crate) fn shadow(&self, level: Level) -> u64 {
-        Shadow::new(level, self.id, self.counters.evictions.load(Ordering::Relaxed)).bits()
+        Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).bits()
     }
 }
 
@@ -142,23 +192,21 @@ mod tests {
     #[test]
     fn the_limit_is_the_limit() {
         let group = GroupState::new(0, "a", Some(2), 100).unwrap();
-        assert!(group.try_charge() && group.try_charge() && !group.try_charge());
+        assert_eq!([1, 3, 1].map(|wanted| group.try_charge(wanted)), [1, 1, 0]);
         group.uncharge(1);
-        assert!(group.try_charge());
+        assert_eq!(group.try_charge(1), 1);
         assert_eq!((group.charged(), group.peak()), (2, 2));
     }
 
     #[test]
     fn a_page_rises_only_if_it_comes_back_soon() {
         let group = GroupState::new(7, "a", None, 10).unwrap();
-        for _ in 0..10 {
-            assert!(group.try_charge());
-        }
+        assert_eq!(group.try_charge(10), 10);
         assert_eq!(group.welcome(0), (Level(0), false));
         let shadow = group.shadow(Level(0));
-        group.counters.evictions.fetch_add(19, Ordering::Relaxed);
+        group.evicted(19);
         assert_eq!(group.welcome(shadow), (Level(1), true));
-        group.counters.evictions.fetch_add(1, Ordering::Relaxed);
+        group.evicted(1);
         assert_eq!(group.welcome(shadow), (Level(0), true));
     }
 }

@@ -32,6 +32,7 @@
 //! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in memory, or through a
 //!   [`PinnedPage`]; and written to with [`write_at`](File::write_at), through a [`PageMut`], and made to last with
 //!   [`sync`](File::sync).
+//! - A [`Space`] is memory that isn't a file's, at addresses of its own.
 //! - [`Stats`] says what happened, as a struct, as text, and [for Prometheus](Stats::to_prometheus).
 //!
 //! Reads block their thread while the device reads; writes don't wait for the device, unless much is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
@@ -44,8 +45,11 @@ pub use io;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod batch;
 mod builder;
 mod census;
+mod charges;
+mod cycle;
 mod dirty;
 mod entry_batches;
 mod error;
@@ -53,6 +57,7 @@ mod error_latch;
 mod file;
 mod file_state;
 mod file_table;
+mod flight;
 mod flusher;
 mod group;
 mod group_lists;
@@ -63,25 +68,35 @@ mod lru_list;
 mod machine;
 mod manager;
 mod open_options;
+mod page_future;
 mod page_mut;
 mod pagefold;
+mod prefetch;
 mod prometheus;
+mod rank;
+mod read_ahead;
 mod reclaim;
 mod reclaimer;
+mod request;
 mod reserve;
 mod set_len;
 mod shadow;
 mod size;
+mod space;
 mod stats;
+mod stripe;
 mod write;
 mod writeback;
 
+pub use batch::{ReadRequest, WriteRequest};
 pub use builder::Builder;
 pub use error::Error;
 pub use file::{Advice, File, PinnedPage};
 pub use group::{Group, GroupBuilder};
 pub use open_options::OpenOptions;
+pub use page_future::PageFuture;
 pub use page_mut::PageMut;
 pub use pagefold::Pagefold;
 pub use size::{IntoSize, Size, SizeError};
+pub use space::{Area, Protection, Space};
 pub use stats::{FileStats, GroupStats, Stats};

@@ -11,19 +11,20 @@ use sync::thread::sleep;
 use sync::time::Instant;
 
 use crate::census::HandleTable;
+use crate::charges::{ChargeStocks, Charging};
 use crate::dirty::{Rate, UncleanCount};
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
 use crate::file_table::FileTable;
 use crate::flusher::Flushers;
-use crate::group_lists::Orphans;
-use crate::group_state::GroupState;
+use crate::group_state::{ANONYMOUS, GroupState};
 use crate::group_table::GroupTable;
 use crate::io::Backend;
 use crate::reclaimer::Doorbell;
 use crate::reserve::Shortage;
 use crate::size::Size;
 use crate::stats::Counters;
+use crate::stripe::Leftovers;
 
 /// Everything but the background thread, which shares it.
 pub(crate) struct Manager {
@@ -33,6 +34,7 @@ pub(crate) struct Manager {
     pub(crate) files: FileTable,
     pub(crate) handles: HandleTable,
     pub(crate) entries: EntryBatches,
+    pub(crate) charges: ChargeStocks,
     pub(crate) doorbell: Doorbell,
     pub(crate) flushers: Flushers,
     pub(crate) unclean: UncleanCount,
@@ -67,20 +69,17 @@ impl Manager {
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
         let (mut failed, mut failed_for_good) = (0, 0);
         loop {
-            let own_limit = !group.try_charge();
-            let freed = if !own_limit {
-                if let Some(frame) = self.frames.allocate() {
-                    self.keep_reserves(group);
-                    return Ok(ChargedFrame { frame, charge: Charge(group) });
-                }
-                group.uncharge(1);
-                self.reclaim_any(DIRECT_BATCH)
-            } else {
-                self.reclaim_group(group, DIRECT_BATCH)
+            let short = match self.try_frame(group) {
+                Ok(frame) => return Ok(frame),
+                Err(short) => short,
             };
             Counters::add(&group.counters.direct_reclaims, 1);
-            if freed > 0 {
+            let own_limit = short == Short::OfCharge;
+            if self.reclaim_for(group, short, DIRECT_BATCH) > 0 {
                 (failed, failed_for_good) = (0, 0);
+                continue;
+            }
+            if own_limit && self.drain_charges(Some(group.id)) > 0 {
                 continue;
             }
             failed += 1;
@@ -90,7 +89,8 @@ impl Manager {
                 self.flushers.ring_for_frames();
             }
             // When that is over, what was waited for may have come just after the last look.
-            failed_for_good = if unclean || self.in_flight(group, own_limit) { 0 } else { failed_for_good + 1 };
+            failed_for_good =
+                if unclean || self.in_flight(own_limit.then_some(group)) { 0 } else { failed_for_good + 1 };
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
                 return Err(self.limit_reached(group));
             }
@@ -98,16 +98,71 @@ impl Manager {
         }
     }
 
+    /// As [`take_frame`](Self::take_frame) for up to `wanted` pages, by somebody who can do with fewer, and won't wait.
+    pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
+        let end = into.len() + wanted;
+        while into.len() < end {
+            match self.try_frame(group) {
+                Ok(frame) => into.push(frame),
+                Err(short) if self.reclaim_for(group, short, end - into.len()) > 0 => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Charges a page and gets a frame, if there is one.
+    fn try_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Short> {
+        let charging = self.charge(group);
+        if charging == Charging::Full {
+            return Err(Short::OfCharge);
+        }
+        let Some(frame) = self.frames.allocate() else {
+            group.uncharge(1);
+            return Err(Short::OfFrames);
+        };
+        if charging == Charging::Group {
+            self.keep_reserves(group);
+        }
+        Ok(ChargedFrame { frame, charge: Charge { manager: self, group } })
+    }
+
+    /// Reclaims some of what there is too little of. Says how many pages.
+    fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
+        match short {
+            Short::OfCharge => self.reclaim_group(group, wanted),
+            Short::OfFrames => self.reclaim_any(wanted),
+        }
+    }
+
+    /// Whether a group that can't get a frame may get one without anybody's unpinning a page.
+    pub(crate) fn may_find_room(&self) -> bool {
+        self.drain_entries();
+        let unclean = self.unclean.get() > 0;
+        if unclean {
+            self.flushers.ring_for_frames();
+        }
+        unclean || self.in_flight(None)
+    }
+
     /// After a frame was taken: has the reserves it came from filled up again (`reserve`).
     fn keep_reserves(&self, group: &GroupState) {
         let shortages = [group.shortage(), self.shortage()];
-        if shortages == [Shortage::None; 2] || self.helping.swap(true, Ordering::Relaxed) {
+        if shortages == [Shortage::None; 2] {
+            return;
+        }
+        // What a CPU frees for a group with stocks goes into its own: so each helps itself.
+        if shortages[0] != Shortage::None && group.has_stocks() {
+            self.pass_here(group, HELP_BATCH);
+            return;
+        }
+        // Looked at first: many CPUs ask.
+        if self.helping.load(Ordering::Relaxed) || self.helping.swap(true, Ordering::Relaxed) {
             return;
         }
         if shortages[0] != Shortage::None {
-            self.pass(group, HELP_BATCH, false);
+            self.pass_here(group, HELP_BATCH);
         } else if let Some(group) = self.groups.fullest() {
-            self.pass(&group, HELP_BATCH, false);
+            self.pass_here(&group, HELP_BATCH);
         }
         // Relaxed, both: a second helper would do no harm.
         self.helping.store(false, Ordering::Relaxed);
@@ -123,10 +178,10 @@ impl Manager {
     }
 
     /// Whether pages are being loaded, or looked at by reclaim: those may become evictable without anybody's help.
-    /// Pages of `group`, if it is its own limit that was reached; of any group otherwise.
-    fn in_flight(&self, group: &GroupState, own_limit: bool) -> bool {
-        let some = |group: &GroupState| group.charged() > group.lists.lock().len() as u64;
-        if own_limit { some(group) } else { self.groups.any(some) }
+    /// Pages of `group`, or of any.
+    fn in_flight(&self, group: Option<&GroupState>) -> bool {
+        let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
+        group.map_or_else(|| self.groups.any(some), some)
     }
 
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
@@ -179,9 +234,13 @@ impl Manager {
         let budget = self.frames.budget();
         let before = budget.max();
         self.frames.set_budget(size.0);
-        let mut cleaned = 0;
+        let (mut cleaned, mut awaited) = (0, 0);
         while budget.used() > size.0 {
-            if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 && !self.clean_some(&mut cleaned) {
+            if !self.drain_extent()
+                && self.frames.sweep_maps(MAPS_BATCH) == 0
+                && !self.clean_some(&mut cleaned)
+                && !self.await_landings(None, &mut awaited)
+            {
                 let used = Size(budget.used());
                 self.frames.set_budget(before);
                 self.tell_groups(before);
@@ -197,6 +256,18 @@ impl Manager {
     pub(crate) fn clean_some(&self, turns: &mut u32) -> bool {
         *turns += 1;
         *turns <= CLEAN_TURNS && (self.clean_all() || *turns == 1)
+    }
+
+    /// Waits a moment for pages that are on their way into memory, and so can't be evicted yet, if there are some: of `group`,
+    /// or of any.
+    pub(crate) fn await_landings(&self, group: Option<&GroupState>, turns: &mut u32) -> bool {
+        self.drain_entries();
+        let awaited = *turns < LANDING_TURNS && self.in_flight(group);
+        if awaited {
+            *turns += 1;
+            sleep(Duration::from_millis(1));
+        }
+        awaited
     }
 
     /// Groups made before see it here; those made later read the budget under the table's lock.
@@ -235,18 +306,24 @@ impl Manager {
     fn evict_listed(&self, frame: frames::FrameId) {
         let Some(isolated) = self.frames.isolate(frame) else { return };
         let Some(group) = self.groups.get(self.frames.group(frame)) else { return };
-        let mut lists = group.lists.lock();
-        lists.unlink(&self.frames, frame);
-        drop(lists);
+        if self.frames.owner(frame) == ANONYMOUS {
+            // On no list, and to stay. If its space unmapped it meanwhile, it is ours to free.
+            if let Err(orphan) = self.frames.put_back(isolated) {
+                self.frames.free_all([orphan]);
+                group.uncharge_anonymous(1);
+            }
+            return;
+        }
+        group.lists.unlink(&self.frames, &[frame]);
         match self.evict(&group, isolated) {
             Ok(frame) => {
                 self.count_evictions(&group, std::slice::from_ref(&frame));
                 self.release(&group, [frame]);
             }
             Err(refused) => {
-                let mut orphans = Orphans::default();
-                group.lists.lock().put_back(&self.frames, refused.frame, &mut orphans);
-                group.uncharge(orphans.count);
+                let mut leftovers = Leftovers::default();
+                group.lists.put_back(&self.frames, refused.frame, &mut leftovers);
+                self.settle(&group, leftovers);
             }
         }
     }
@@ -262,6 +339,8 @@ const MAPS_BATCH: usize = 64;
 const EXTENTS_TRIED: usize = 16;
 /// Times that files are written back to make room.
 const CLEAN_TURNS: u32 = 3;
+/// Times that pages on their way into memory are waited for, a millisecond each.
+const LANDING_TURNS: u32 = 200;
 /// Times that an extent's pages are gone through: a page being loaded is there a moment later.
 const DRAIN_ATTEMPTS: usize = 3;
 
@@ -272,17 +351,67 @@ pub(crate) struct ChargedFrame<'a> {
     charge: Charge<'a>,
 }
 
-/// One page's charge.
+/// Why there is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Short {
+    /// The group's limit is reached.
+    OfCharge,
+    /// All frames are in use.
+    OfFrames,
+}
+
+/// One page's charge. Dropped, it is in stock again: many are, where several readers load the same pages ahead.
 #[derive(Debug)]
-struct Charge<'a>(&'a GroupState);
+struct Charge<'a> {
+    manager: &'a Manager,
+    group: &'a GroupState,
+}
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        self.0.uncharge(1);
+        self.manager.uncharge(self.group, 1);
+    }
+}
+
+/// The charges of pages that are being loaded, which go on to the pages one by one.
+#[derive(Debug)]
+pub(crate) struct ChargedPages {
+    group: Arc<GroupState>,
+    pages: u64,
+}
+
+impl ChargedPages {
+    /// Of `pages` frames that were charged to `group`.
+    pub(crate) fn new(group: &Arc<GroupState>, pages: u64) -> Self {
+        Self { group: Arc::clone(group), pages }
+    }
+
+    pub(crate) fn group(&self) -> &Arc<GroupState> {
+        &self.group
+    }
+
+    /// One of them goes to its page.
+    pub(crate) fn hand_over(&mut self) {
+        self.pages -= 1;
+    }
+}
+
+impl Drop for ChargedPages {
+    fn drop(&mut self) {
+        if self.pages > 0 {
+            self.group.uncharge(self.pages);
+        }
     }
 }
 
 impl<'a> ChargedFrame<'a> {
+    /// The frame for a page of a space, which has the charge from now on.
+    pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
+        self.charge.group.becomes_anonymous();
+        std::mem::forget(self.charge);
+        self.frame
+    }
+
     /// The frame, whose charge goes on to the page in it.
     pub(crate) fn into_frame(self) -> OwnedFrame<'a> {
         std::mem::forget(self.charge);

@@ -63,7 +63,7 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
-        let counters: [(&str, &str, GroupGet); 9] = [
+        let counters: [(&str, &str, GroupGet); 11] = [
             ("group_hits", "Page lookups that found the page in memory", |group| group.hits),
             ("group_misses", "Page lookups that loaded the page", |group| group.misses),
             ("group_waits", "Page lookups that waited for another thread's load", |group| group.waits),
@@ -73,6 +73,8 @@ impl Stats {
             ("group_refaults", "Pages loaded again after an eviction", |group| group.refaults),
             ("group_errors", "Loads that failed", |group| group.errors),
             ("group_direct_reclaims", "Times a thread had to reclaim for itself", |group| group.direct_reclaims),
+            ("group_read_ahead", "Pages read ahead of their use", |group| group.read_ahead),
+            ("group_read_ahead_wasted", "Pages read ahead and evicted unused", |group| group.read_ahead_wasted),
         ];
         for (name, help, get) in counters {
             let family = Family::<GroupLabel, Counter>::default();
@@ -84,7 +86,7 @@ impl Stats {
     }
 
     fn register_files(&self, registry: &mut Registry) {
-        let counters: [(&str, &str, FileGet); 8] = [
+        let counters: [(&str, &str, FileGet); 10] = [
             ("file_hits", "Page lookups that found the page in memory", |file| file.hits),
             ("file_misses", "Page lookups that loaded the page", |file| file.misses),
             ("file_read_bytes", "Bytes read from the file", |file| file.bytes_in),
@@ -93,6 +95,8 @@ impl Stats {
             ("file_write_errors", "Times that writing back failed", |file| file.write_errors),
             ("file_evictions", "Pages of the file evicted", |file| file.evictions),
             ("file_errors", "Loads that failed", |file| file.errors),
+            ("file_read_ahead", "Pages of the file read ahead of their use", |file| file.read_ahead),
+            ("file_read_ahead_wasted", "Pages read ahead and evicted unused", |file| file.read_ahead_wasted),
         ];
         for (name, help, get) in counters {
             let family = Family::<FileLabel, Counter>::default();

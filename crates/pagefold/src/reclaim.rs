@@ -1,25 +1,26 @@
 //! Reclaim: making room, from a group's own pages when its limit is short, from the fullest group's when the whole
 //! budget is.
 //!
-//! A *pass* cuts a batch off a group's lists, looks at each page without the lock, evicts those that have to go, and
+//! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those that have to go, and
 //! puts the others back where `group_lists` says. A page is looked at only by who has it isolated, so passes of
-//! several threads over one group run side by side.
+//! several threads over one group, or one stripe, run side by side.
 //!
 //! A page that its file doesn't have can't go. It goes round in cold, which so becomes as long as writing back takes, and
 //! main gives up a page in its place: if main kept all of its own while cold is full of such pages, nobody would get a
 //! frame before they are written.
 //!
+//! Nor is a page to go that was read ahead and whose use is still to come: it is passed over, once.
+//!
 //! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none.
-
-use sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused};
 
-use crate::group_lists::{BATCH_MAX, Batch, Cut, Orphans, Rank};
 use crate::group_state::GroupState;
 use crate::manager::Manager;
+use crate::rank::Rank;
 use crate::stats::Counters;
+use crate::stripe::{BATCH_MAX, Batch, Cut, Leftovers, Stripe};
 
 /// Pages of main that one page from cold may challenge.
 const TRIES: usize = 3;
@@ -41,6 +42,8 @@ pub(crate) struct Pass {
 struct Sorting {
     victims: ArrayVec<IsolatedFrame, VICTIMS_MAX>,
     stay: ArrayVec<IsolatedFrame, STAY_MAX>,
+    /// Pages that were passed over, because they were read ahead and their use is still to come.
+    spared: usize,
 }
 
 impl Sorting {
@@ -54,17 +57,21 @@ impl Sorting {
 impl Manager {
     /// Frees about `wanted` pages of one group. Says how many; 0 when none of its pages can be evicted now.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
-        let (mut freed, mut looked_at) = (0, 0);
-        let bound = 2 * group.lists.lock().len() + BATCH_MAX;
+        let (mut freed, mut looked_at, mut fruitless) = (0, 0, 0);
+        let bound = 2 * group.lists.len() + BATCH_MAX;
+        let start = group.lists.to_reclaim();
         while freed < wanted && looked_at < bound {
             // Pages that are used again and again while they are looked at have to go in the end.
             let insist = looked_at > bound / 2;
-            let pass = self.pass(group, wanted - freed, insist);
-            if pass.looked_at == 0 {
-                break;
-            }
+            let stripe = group.lists.stripe((start + fruitless) % group.lists.stripe_count());
+            let pass = self.pass(group, stripe, wanted - freed, insist);
             freed += pass.freed;
             looked_at += pass.looked_at;
+            // What can't go in one stripe leaves the others to be looked at.
+            fruitless += usize::from(pass.freed == 0);
+            if pass.looked_at == 0 && fruitless >= group.lists.stripe_count() {
+                break;
+            }
         }
         freed
     }
@@ -84,33 +91,37 @@ impl Manager {
         freed
     }
 
-    /// One pass over a group's lists that frees up to `wanted` pages; if it has to `insist`, it takes them as they come.
-    pub(crate) fn pass(&self, group: &GroupState, wanted: usize, insist: bool) -> Pass {
+    /// One pass over the lists of the stripe that this CPU should reclaim from.
+    pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
+        if group.lists.is_time_to_collect() {
+            self.drain_charges(Some(group.id));
+        }
+        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, false)
+    }
+
+    /// One pass over a stripe's lists that frees up to `wanted` pages; if it has to `insist`, it takes them as they come.
+    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, insist: bool) -> Pass {
         let frames = &*self.frames;
-        let mut orphans = Orphans::default();
+        let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        // Relaxed: a number of pages that may as well age a pass later.
-        let ageing = group.ageing_due.swap(0, Ordering::Relaxed) as usize;
-        let cut = group.lists.lock().cut(frames, wanted, ageing);
+        let cut = stripe.cut(frames, wanted, stripe.take_ageing_due(), &mut leftovers);
         let mut looked_at = cut.cold.len() + cut.surplus.len();
 
         let challengers = sort_cut(frames, cut, insist, &mut sorting);
         if !challengers.is_empty() {
-            duel(frames, group, challengers, &mut sorting, &mut orphans);
+            duel(frames, stripe, challengers, &mut sorting, &mut leftovers);
         }
         let (mut freed, unclean) = self.evict_victims(group, &mut sorting);
-        if unclean > 0 {
-            looked_at += cut_substitutes(frames, group, unclean, insist, &mut sorting);
+        let staying = (unclean + sorting.spared).min(BATCH_MAX);
+        if staying > 0 {
+            looked_at += cut_substitutes(frames, stripe, staying, insist, &mut sorting, &mut leftovers);
             freed += self.evict_victims(group, &mut sorting).0;
         }
 
-        let mut lists = group.lists.lock();
-        for frame in sorting.stay {
-            lists.put_back(frames, frame, &mut orphans);
-        }
-        drop(lists);
-        group.uncharge(orphans.count);
-        Pass { freed: freed + orphans.count as usize, looked_at }
+        stripe.put_back(frames, sorting.stay, &mut leftovers);
+        freed += leftovers.orphans as usize;
+        self.settle(group, leftovers);
+        Pass { freed, looked_at }
     }
 
     /// Evicts the victims; those that are pinned, or that their file doesn't have, stay. Says how many went, and how many
@@ -122,10 +133,10 @@ impl Manager {
             match self.evict(group, frame) {
                 Ok(frame) => evicted.push(frame),
                 Err(Refused { frame, unclean }) => {
-                    let level = Rank::of(&self.frames, frame.id()).level;
+                    let rank = Rank::of(&self.frames, frame.id());
                     unclean_victims += usize::from(unclean);
                     // What its file doesn't have yet goes round once more; pinned is in use.
-                    let rank = if unclean { Rank::cold(level) } else { Rank::main(level) };
+                    let rank = if unclean { rank.cold() } else { rank.main(rank.level()) };
                     sorting.stay(&self.frames, frame, rank);
                 }
             }
@@ -136,18 +147,30 @@ impl Manager {
 
     /// Evicts an isolated page, leaving its shadow.
     pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, Refused> {
-        let level = Rank::of(&self.frames, frame.id()).level;
+        let level = Rank::of(&self.frames, frame.id()).level();
         self.frames.evict(frame, group.shadow(level))
     }
 
     /// Counts evictions for the group and the files that the pages were of.
     pub(crate) fn count_evictions(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
         for run in evicted.chunk_by(|a, b| self.frames.owner(a.id()) == self.frames.owner(b.id())) {
-            if let Some(file) = run.first().and_then(|frame| self.files.counters(self.frames.owner(frame.id()))) {
-                Counters::add(&file.evictions, run.len() as u64);
-            }
+            self.files.count(self.frames.owner(run[0].id()), |file| {
+                file.evictions.add(run.len() as u64);
+                self.count_wasted(run, file, &group.counters);
+            });
         }
-        Counters::add(&group.counters.evictions, evicted.len() as u64);
+        group.evicted(evicted.len() as u64);
+    }
+}
+
+impl Manager {
+    /// Counts pages that were read ahead for nobody, of those that have just left memory.
+    pub(crate) fn count_wasted(&self, gone: &[OwnedFrame<'_>], file: &Counters, group: &Counters) {
+        let wasted = gone.iter().filter(|frame| self.frames.is_unused_ahead(frame.id())).count() as u64;
+        if wasted > 0 {
+            Counters::add(&file.read_ahead_wasted, wasted);
+            Counters::add(&group.read_ahead_wasted, wasted);
+        }
     }
 }
 
@@ -157,14 +180,14 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
         frames.prefetch_word(frame);
     }
     for frame in cut.ageing {
-        let level = Rank::of(frames, frame.id()).level;
-        let level = if frames.take_referenced(frame.id()) { level.up() } else { level.down() };
-        sorting.stay(frames, frame, Rank::main(level));
+        let rank = Rank::of(frames, frame.id());
+        let level = if frames.take_referenced(frame.id()) { rank.level().up() } else { rank.level().down() };
+        sorting.stay(frames, frame, rank.main(level));
     }
     for frame in cut.surplus {
-        let level = Rank::of(frames, frame.id()).level;
+        let rank = Rank::of(frames, frame.id());
         if frames.take_referenced(frame.id()) && !insist {
-            sorting.stay(frames, frame, Rank::main(level.up()));
+            sorting.stay(frames, frame, rank.main(rank.level().up()));
         } else {
             sorting.victims.push(frame);
         }
@@ -172,15 +195,18 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
     let mut main_room = cut.main_room;
     let mut challengers = Batch::new();
     for frame in cut.cold {
-        let level = Rank::of(frames, frame.id()).level;
-        let level = if frames.take_referenced(frame.id()) { level.up() } else { level };
-        if level.index() == 0 || insist {
+        let rank = Rank::of(frames, frame.id());
+        let level = if frames.take_referenced(frame.id()) { rank.level().up() } else { rank.level() };
+        if !insist && frames.spare_ahead(frame.id()) {
+            sorting.spared += 1;
+            sorting.stay(frames, frame, rank.cold());
+        } else if level.index() == 0 || insist {
             sorting.victims.push(frame);
         } else if main_room > 0 {
             main_room -= 1;
-            sorting.stay(frames, frame, Rank::main(level));
+            sorting.stay(frames, frame, rank.main(level));
         } else {
-            Rank::main(level).give(frames, &frame);
+            rank.main(level).give(frames, &frame);
             challengers.push(frame);
         }
     }
@@ -188,14 +214,21 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
 }
 
 /// Has main give up pages in the place of so many that can't go. Says how many were looked at.
-fn cut_substitutes(frames: &Frames, group: &GroupState, wanted: usize, insist: bool, sorting: &mut Sorting) -> usize {
+fn cut_substitutes(
+    frames: &Frames,
+    stripe: &Stripe,
+    wanted: usize,
+    insist: bool,
+    sorting: &mut Sorting,
+    leftovers: &mut Leftovers,
+) -> usize {
     let mut substitutes = Batch::<BATCH_MAX>::new();
-    group.lists.lock().cut_main(frames, wanted, &mut substitutes);
+    stripe.cut_main(frames, wanted, &mut substitutes, leftovers);
     let looked_at = substitutes.len();
     for substitute in substitutes {
-        let level = Rank::of(frames, substitute.id()).level;
+        let rank = Rank::of(frames, substitute.id());
         if frames.take_referenced(substitute.id()) && !insist {
-            sorting.stay(frames, substitute, Rank::main(level.up()));
+            sorting.stay(frames, substitute, rank.main(rank.level().up()));
         } else {
             sorting.victims.push(substitute);
         }
@@ -206,30 +239,30 @@ fn cut_substitutes(frames: &Frames, group: &GroupState, wanted: usize, insist: b
 /// Each challenger meets pages from the cold end of main, until one is unused: the lower level of the two is evicted.
 fn duel(
     frames: &Frames,
-    group: &GroupState,
+    stripe: &Stripe,
     challengers: Batch<BATCH_MAX>,
     sorting: &mut Sorting,
-    orphans: &mut Orphans,
+    leftovers: &mut Leftovers,
 ) {
     let mut opponents = Batch::<{ TRIES * BATCH_MAX }>::new();
-    group.lists.lock().cut_main(frames, TRIES * challengers.len(), &mut opponents);
+    stripe.cut_main(frames, TRIES * challengers.len(), &mut opponents, leftovers);
     for opponent in &opponents {
         frames.prefetch_word(opponent);
     }
     let mut opponents = opponents.into_iter();
     let mut lost = 0;
     for challenger in challengers {
-        let level = Rank::of(frames, challenger.id()).level;
+        let level = Rank::of(frames, challenger.id()).level();
         let mut unused = opponents.by_ref().take(TRIES).filter_map(|opponent| {
             let rank = Rank::of(frames, opponent.id());
             if frames.take_referenced(opponent.id()) {
-                sorting.stay(frames, opponent, Rank::main(rank.level.up()));
+                sorting.stay(frames, opponent, rank.main(rank.level().up()));
                 return None;
             }
             Some((opponent, rank))
         });
         match unused.next() {
-            Some((opponent, rank)) if rank.level < level => {
+            Some((opponent, rank)) if rank.level() < level => {
                 sorting.victims.push(opponent);
                 sorting.stay.push(challenger);
             }
@@ -241,9 +274,6 @@ fn duel(
             None => sorting.victims.push(challenger),
         }
     }
-    group.ageing_due.fetch_add(lost, Ordering::Relaxed);
-    let mut lists = group.lists.lock();
-    for opponent in opponents.rev() {
-        lists.return_main(frames, opponent, orphans);
-    }
+    stripe.add_ageing_due(lost);
+    stripe.return_main::<{ TRIES * BATCH_MAX }>(frames, opponents.collect(), leftovers);
 }

@@ -19,8 +19,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: ThreadCounter,
     pub(crate) refaults: ThreadCounter,
     pub(crate) waits: AtomicU64,
-    /// The group's clock, too: see `shadow`.
-    pub(crate) evictions: AtomicU64,
+    pub(crate) evictions: ThreadCounter,
     pub(crate) errors: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     /// Of a file.
@@ -28,6 +27,9 @@ pub(crate) struct Counters {
     /// Of a file.
     pub(crate) write_errors: AtomicU64,
     pub(crate) direct_reclaims: AtomicU64,
+    /// Pages that were read ahead, and those of them that left memory unused.
+    pub(crate) read_ahead: AtomicU64,
+    pub(crate) read_ahead_wasted: AtomicU64,
 }
 
 impl Counters {
@@ -43,18 +45,33 @@ impl Counters {
             bytes_in: by_thread()?,
             refaults: by_thread()?,
             waits: AtomicU64::new(0),
-            evictions: AtomicU64::new(0),
+            evictions: by_thread()?,
             errors: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             write_requests: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
             direct_reclaims: AtomicU64::new(0),
+            read_ahead: AtomicU64::new(0),
+            read_ahead_wasted: AtomicU64::new(0),
         })
     }
 
     /// Adds to one of the shared counters. Relaxed: a statistic.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts pages loaded from `bytes` bytes in one request. Those that come ahead of their use are nobody's misses.
+    pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, refaults: u64, ahead: bool) {
+        if ahead {
+            Self::add(&self.read_ahead, pages);
+        } else {
+            self.misses.add(pages);
+        }
+        self.bytes_in.add(bytes as u64);
+        if refaults > 0 {
+            self.refaults.add(refaults);
+        }
     }
 
     /// Counts a page loaded from `bytes` bytes.
@@ -128,6 +145,11 @@ pub struct GroupStats {
     pub errors: u64,
     /// Times that a thread had to reclaim for itself.
     pub direct_reclaims: u64,
+    /// Pages that were loaded before anybody asked for them, because a reader was on the way there. They are no misses;
+    /// who comes to them in time has a hit.
+    pub read_ahead: u64,
+    /// Those of them that left memory without having been used.
+    pub read_ahead_wasted: u64,
 }
 
 /// A file's numbers; see [`GroupStats`].
@@ -161,6 +183,10 @@ pub struct FileStats {
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
+    /// Pages that were loaded before anybody asked for them.
+    pub read_ahead: u64,
+    /// Those of them that left memory without having been used.
+    pub read_ahead_wasted: u64,
 }
 
 impl GroupStats {

@@ -7,22 +7,28 @@
 //! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the length again once they
 //!   have the page, or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is
 //!   before the cut, and cut off, or after it, and goes past the end.
+//! - L3. `set_len` may fail, and gives the old length back then. A page that isn't in the file as a whole is therefore changed
+//!   in place only by who has looked at the length in the turn; else its guard would be too short, and leave old bytes behind
+//!   new ones.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
 
 use std::time::Duration;
 
-use frames::{BeginLoad, BeginWrite, Detach, Labels, PageState, Writing};
+use arrayvec::ArrayVec;
+use frames::{BeginLoad, BeginWrite, Detach, Labels, OwnedFrame, PageState, Writing};
 use sync::atomic::Backoff;
 use sync::thread::sleep;
 
 use crate::error::Error;
 use crate::file::Handle;
 use crate::file_state::FileState;
-use crate::group_lists::Rank;
+use crate::load::{Call, ROOM_ATTEMPTS};
 use crate::page_mut::PageMut;
+use crate::rank::Rank;
 use crate::shadow::Level;
 use crate::stats::Counters;
+use crate::stripe::BATCH_MAX;
 
 /// How often a page is found pinned or being written to while that may be over in moments,
 pub(crate) const SPINS: u32 = 20;
@@ -78,6 +84,7 @@ impl Handle {
         let start = page << file.page_shift();
         let past_end = || within.is_some_and(|end| end > file.len());
         let mut patience = Patience::default();
+        let mut rooms_made = 0;
         loop {
             match file.map.begin_write(page) {
                 BeginWrite::Begun(mut writing) => {
@@ -95,9 +102,11 @@ impl Handle {
                 }
                 BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
                 BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
-                BeginWrite::Absent if self.needs_reading(piece, at) => self.bring_in(page)?,
+                BeginWrite::Absent if self.needs_reading(at, at + piece.len() as u64) => {
+                    self.bring_in(&mut Call::default(), page)?;
+                }
                 BeginWrite::Absent => {
-                    if let Some(written) = self.make_page(piece, at, within.is_none(), past_end)? {
+                    if let Some(written) = self.make_page(piece, at, within.is_none(), past_end, &mut rooms_made)? {
                         return Ok(written);
                     }
                 }
@@ -105,13 +114,14 @@ impl Handle {
         }
     }
 
-    /// Whether the file has bytes of the page, which isn't in memory, besides those that `piece` overwrites.
-    fn needs_reading(&self, piece: &[u8], at: u64) -> bool {
+    /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to `to` within it, which are
+    /// overwritten.
+    pub(crate) fn needs_reading(&self, at: u64, to: u64) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
         let len = file.len();
         let end = len.min(start + file.page_bytes());
-        start < file.disk_len().min(len) && (at > start || at + (piece.len() as u64) < end)
+        start < file.disk_len().min(len) && (at > start || to < end)
     }
 
     /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows` the file, that is as
@@ -122,6 +132,7 @@ impl Handle {
         at: u64,
         grows: bool,
         past_end: impl Fn() -> bool,
+        rooms_made: &mut u32,
     ) -> Result<Option<Written>, Error> {
         let (file, group) = (&*self.file, self.group.state());
         let page = at >> file.page_shift();
@@ -135,6 +146,10 @@ impl Handle {
             BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
             BeginLoad::NoRoom => {
                 drop(frame);
+                *rooms_made += 1;
+                if *rooms_made > ROOM_ATTEMPTS {
+                    return Err(file.manager.limit_reached(group));
+                }
                 file.manager.make_room(group)?;
                 return Ok(None);
             }
@@ -142,21 +157,24 @@ impl Handle {
         if past_end() {
             return Ok(Some(Written::PastEnd)); // L2; dropped, the load is none.
         }
-        if self.needs_reading(piece, at) {
+        if self.needs_reading(at, at + piece.len() as u64) {
             return Ok(None); // Meanwhile somebody wrote to the page, and it was written back and evicted.
         }
         let offset = (at - (page << file.page_shift())) as usize;
         frame.fill(|bytes| {
-            if piece.len() < bytes.len() {
+            if piece.len() == bytes.len() {
+                bytes.stream_from(piece); // The frame is in no cache.
+            } else {
                 bytes.zero_from(0);
+                bytes.copy_from(offset, piece);
             }
-            bytes.copy_from(offset, piece);
         });
         let (level, refault) = group.welcome(loading.shadow());
         let level = if self.is_sequential() { Level::default() } else { level };
         file.counters.made(refault);
         group.counters.made(refault);
-        let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits() };
+        let labels =
+            Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ..Labels::default() };
         if grows {
             file.grow_to(at + piece.len() as u64); // L1; readers wait for the page.
         }
@@ -171,21 +189,38 @@ impl Handle {
         let file = &*self.file;
         self.check_writable()?;
         file.manager.wait_for_clean(self)?;
-        let start = page.checked_mul(file.page_bytes()).ok_or_else(|| self.past_end(u64::MAX, 1))?;
+        let past_end = || self.past_end(u64::MAX, 1);
+        let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
+        // The length may be one that `set_len` tries and takes back. For a page that lies in the file as a whole that is no
+        // matter: `set_len` waits for it. For others the length is looked at while nobody changes it (L3).
+        if end <= file.len()
+            && let Some(guard) = self.begin_change(page, Some(end))?
+        {
+            return Ok(guard);
+        }
+        let _turn = file.extension.lock();
+        self.begin_change(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
+    }
+
+    /// As [`change_page`](Self::change_page), if the file reaches to `within`; if that is `None`, whether or not it does: then
+    /// the caller has the turn to change the length. `None` if the file has nothing of the page, or less than wanted.
+    fn begin_change(&self, page: u64, within: Option<u64>) -> Result<Option<PageMut<'_>>, Error> {
+        let file = &*self.file;
+        let start = page << file.page_shift();
         let mut patience = Patience::default();
         loop {
-            if start >= file.len() {
-                return Err(self.past_end(start, 1));
+            if file.len() <= start || within.is_some_and(|end| file.len() < end) {
+                return Ok(None);
             }
             match file.map.begin_write(page) {
                 BeginWrite::Begun(writing) => {
                     let len = file.len().saturating_sub(start).min(file.page_bytes());
-                    if len > 0 {
-                        return Ok(PageMut::new(self, writing, len as usize));
+                    if within.is_none_or(|end| file.len() >= end) && len > 0 {
+                        return Ok(Some(PageMut::new(self, writing, len as usize)));
                     }
                 }
                 BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
-                BeginWrite::Absent => self.bring_in(page)?,
+                BeginWrite::Absent => self.bring_in(&mut Call::default(), page)?,
             }
         }
     }
@@ -252,8 +287,26 @@ impl FileState {
 
     /// Takes a page out of memory. What its file doesn't have is thrown away if `discard` says so; else such a page stays.
     pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> Dropped {
-        let manager = &*self.manager;
-        let frames = &*manager.frames;
+        let mut gone = Gone::new();
+        let dropped = self.detach_page(page, discard, &mut gone);
+        self.manager.free_gone(gone);
+        dropped
+    }
+
+    /// Takes pages out of memory that their file has, and that aren't pinned or in use: many at a time off their lists.
+    pub(crate) fn drop_clean(&self, pages: std::ops::Range<u64>) {
+        let mut gone = Gone::new();
+        for page in self.map.pages_in_memory(pages) {
+            self.detach_page(page, false, &mut gone);
+            if gone.is_full() {
+                self.manager.free_gone(std::mem::take(&mut gone));
+            }
+        }
+        self.manager.free_gone(gone);
+    }
+
+    /// Takes a page out of memory; its frame, if it is on a list, is added to `gone`.
+    fn detach_page<'a>(&'a self, page: u64, discard: bool, gone: &mut Gone<'a>) -> Dropped {
         let mut backoff = Backoff::new();
         loop {
             match self.map.detach(page, 0, discard) {
@@ -263,12 +316,8 @@ impl FileState {
                     return Dropped::Gone;
                 }
                 Detach::Listed { frame, discarded } => {
-                    let number = frames.group(frame.id());
-                    self.discarded(number, discarded);
-                    if let Some(group) = manager.groups.get(number) {
-                        group.lists.lock().unlink(frames, frame.id());
-                        manager.release(&group, [frame]);
-                    }
+                    self.discarded(self.manager.frames.group(frame.id()), discarded);
+                    gone.push(frame);
                     return Dropped::Gone;
                 }
                 // Whoever has it frozen most often doesn't wait for anything; or it may be somebody who looks at the page
@@ -282,10 +331,13 @@ impl FileState {
 
     fn discarded(&self, group: u32, discarded: bool) {
         if discarded {
-            self.manager.became_clean(self, self.manager.groups.get(group).as_deref());
+            self.manager.became_clean(self, self.manager.groups.get(group).as_deref(), 1);
         }
     }
 }
+
+/// Frames whose pages are gone, and that are still on their lists.
+pub(crate) type Gone<'a> = ArrayVec<OwnedFrame<'a>, BATCH_MAX>;
 
 impl Counters {
     /// Counts a page made without reading.

@@ -1,78 +1,87 @@
 //! Write-back: getting one file's unclean pages to it, and making it keep them.
 //!
-//! A *cycle* goes through the pages in the order of the file, writes those that are dirty, neighbours together, has the
-//! file synced, and only then counts them as clean: until the sync went well, memory has the only copy that is sure to
-//! survive (`frames`' `write_state`). If something fails, what was written is dirty again.
+//! A *cycle* goes through the pages in the order of the file and writes those that are dirty, neighbours together
+//! (`cycle`). A page that was written counts as clean only when a sync of the file that began afterwards went well: until
+//! then memory has the only copy that is sure to survive (`frames`' `write_state`). A long cycle therefore has *stages*: now
+//! and then whoever leads it has the file synced, while others go on writing, and settles what had been written by then. If
+//! something fails, what was written is dirty again.
+//!
+//! There are two kinds. A *full* cycle is what a `sync` waits for: it goes through the whole file, or a range. A *sweep*
+//! is the flusher's: it goes on where the last one ended, as long as there is much to write, and makes way for whoever wants
+//! the turn.
 //!
 //! - B1. One cycle of a file at a time (`turn`). Several threads may work for it: each takes the next part of the file
 //!   that has something to write, under `work`'s lock, so no two have the same page.
-//! - B2. A cycle that began after a write returned writes it: the scan starts at the front, and a page once dirty is
+//! - B2. A full cycle that began after a write returned writes it: the scan starts at the front, and a page once dirty is
 //!   found by its word. So who wants to sync, and finds a cycle under way, waits for that one to end and for the next, which
 //!   serves all who wait.
 //! - B3. Nothing is allocated on the way: which pages, is in the page map, and a thread's run of them is on its stack.
+//! - B4. A stage settles what lies before the first part that is still being written, and after the last stage: all of it was
+//!   written before the stage's sync began, since each part is taken once in a cycle. If a sync fails, everything that was
+//!   written since the last good one is dirty again, and what was under way meanwhile too: the failure may be theirs, and the
+//!   next sync needn't tell again.
+//! - B5. A cycle ends. A sweep ends after a second. A full cycle settles in stages no more pages than were unclean when it
+//!   began; then none become clean before its end, so that writers are stopped by the mark (`dirty`).
 //!
 //! Lock order: `extension` → `turn` → `work`; under `turn` whoever writes waits for the device alone. Frames are never
 //! obtained here.
 
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
-use frames::{HeldPage, Hold, Unclean};
+use sync::Arc;
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicU64, Backoff};
 use sync::lock::{Condvar, Mutex, MutexGuard};
-use sync::time::Instant;
+use sync::time::{Duration, Instant};
 
+use frames::{HeldPage, Hold, Unclean};
+
+use crate::cycle::{Step, Work};
 use crate::file_state::FileState;
-use crate::io::{BackingFile, IoError, write_full};
+use crate::group_state::GroupState;
+use crate::io::{BackingFile, IoError};
 use crate::stats::Counters;
 
-/// Pages in one request, at most, and bytes.
-const RUN_PAGES: usize = 256;
-const RUN_BYTES: u64 = 1 << 20;
-
-/// Parts of a file that may fail before a cycle gives up.
-const FAILURES_MAX: u32 = 16;
+/// A sweep ends after so long: other files may have to be written as well.
+const SWEEP_MAX: Duration = Duration::from_secs(1);
+/// Pages written that say something about how fast that is.
+const MEASURED_MIN: u64 = 256;
 
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
     /// Who has it runs a cycle, or keeps others from it. What went wrong in the last one over the whole file.
     turn: Mutex<Option<IoError>>,
+    /// Who wants it, other than for a sweep.
+    waiting: AtomicU64,
     /// Cycles over the whole file that have begun, and the last one of those that has ended.
     begun: AtomicU64,
     ended: AtomicU64,
-    work: Mutex<Work>,
-    idle: Condvar,
+    /// The page that the next sweep starts at.
+    hand: AtomicU64,
+    pub(crate) work: Mutex<Work>,
+    pub(crate) idle: Condvar,
 }
 
-/// The cycle under way: what is left of it, and who is at it.
-#[derive(Debug, Default)]
-struct Work {
-    rest: Range<u64>,
-    workers: u32,
-    written: u64,
-    /// The first failure, and how many there were.
-    error: Option<IoError>,
-    failures: u32,
-}
-
-impl Work {
-    fn fail(&mut self, error: IoError) {
-        self.failures += 1;
-        self.error = self.error.or(Some(error));
-    }
-
-    /// Starts a cycle. A helper that came too late for the last one may still be about.
-    fn start(&mut self, pages: Range<u64>) {
-        *self = Self { rest: pages, workers: self.workers, ..Self::default() };
-    }
+/// Why a cycle is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Full,
+    Sweep,
 }
 
 impl Writeback {
     /// Keeps the file from being written back, from when what is under way has ended.
     pub(crate) fn pause(&self) -> MutexGuard<'_, Option<IoError>> {
-        self.turn.lock()
+        // Relaxed, here and in `is_wanted`: a hint to who sweeps.
+        self.waiting.fetch_add(1, Relaxed);
+        let turn = self.turn.lock();
+        self.waiting.fetch_sub(1, Relaxed);
+        turn
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
     }
 }
 
@@ -85,10 +94,13 @@ impl FileState {
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
         // Relaxed: who wrote is the caller, or was waited for by him (B2).
         let wanted = self.writeback.begun.load(Relaxed) + 1;
-        let mut turn = self.writeback.turn.lock();
+        let mut turn = self.writeback.pause();
         if self.writeback.ended.load(Relaxed) < wanted {
             let number = self.writeback.begun.fetch_add(1, Relaxed) + 1;
-            *turn = self.cycle(0..u64::MAX).err();
+            // What becomes unclean during the cycle may be as old as its beginning.
+            let started_ms = self.manager.now_ms();
+            *turn = self.cycle(0..u64::MAX, Kind::Full).err();
+            self.unclean_since_ms.store(started_ms, Relaxed);
             self.writeback.ended.store(number, Relaxed);
         }
         turn.map_or(Ok(()), Err)
@@ -99,101 +111,80 @@ impl FileState {
     /// # Errors
     /// As [`write_back_all`](Self::write_back_all).
     pub(crate) fn write_back(&self, pages: Range<u64>) -> Result<(), IoError> {
-        let _turn = self.writeback.turn.lock();
-        self.cycle(pages)
+        let _turn = self.writeback.pause();
+        self.cycle(pages, Kind::Full)
+    }
+
+    /// Writes for a while, from where the last sweep ended. Does nothing if somebody else is at it.
+    pub(crate) fn sweep(&self) {
+        let Some(_turn) = self.writeback.turn.try_lock() else { return };
+        let hand = self.writeback.hand.load(Relaxed); // Under `turn`.
+        for pages in [hand..u64::MAX, 0..hand].into_iter().filter(|pages| !pages.is_empty()) {
+            let end = pages.end;
+            // The file's latch knows of failures.
+            let stopped = self.cycle(pages, Kind::Sweep).is_err() || self.writeback.hand.load(Relaxed) < end;
+            if stopped {
+                break;
+            }
+        }
     }
 
     /// For whoever has the turn.
-    fn cycle(&self, pages: Range<u64>) -> Result<(), IoError> {
+    fn cycle(&self, pages: Range<u64>, kind: Kind) -> Result<(), IoError> {
         let Some(writer) = self.writer() else { return Ok(()) };
-        let start = Instant::now();
-        let started_ms = self.manager.now_ms();
-        self.writeback.work.lock().start(pages.clone());
+        let (start, unclean) = (Instant::now(), self.unclean.get());
+        self.writeback.work.lock().start(pages.clone(), unclean);
         let helped = self.manager.flushers.call_for_help(self);
-        self.work_for_cycle();
+        let mut stages = Stages { file: self, writer, next: pages.start, settled: 0, since: start };
+        let mut stage = Ok(());
+        while stage.is_ok() {
+            let may_settle = match kind {
+                Kind::Full => stages.settled < unclean, // B5
+                Kind::Sweep => true,
+            };
+            if kind == Kind::Sweep && self.sweep_is_over(start) {
+                self.stop_cycle();
+            }
+            match self.next_step(may_settle) {
+                Step::Write(part) => drop(self.write_and_take(writer, part, false)),
+                Step::Settle { before, written } => stage = stages.end(before, written),
+                Step::End => break,
+            }
+        }
+        self.stop_cycle();
         if helped {
             self.manager.flushers.need_no_help(self);
         }
-        let mut work = self.writeback.work.lock();
-        while work.workers > 0 {
-            self.writeback.idle.wait(&mut work);
+        let work = self.end_cycle();
+        // A full one also if nothing was written: a length may have been set, or an earlier sync have failed.
+        let needed = kind == Kind::Full || work.written_in_all > 0;
+        let synced = stage.and_then(|()| if needed { stages.end(pages.end, work.written) } else { Ok(()) });
+        if synced.is_err() {
+            self.settle(stages.next..pages.end, false);
         }
-        let (written, failure) = (work.written, work.error);
-        drop(work);
-        // Also if nothing was written: a length may have been set, or an earlier sync have failed.
-        let synced = writer.sync();
-        self.settle(pages, synced.is_ok());
-        let result = failure.map_or(synced, Err);
+        let result = work.error.map_or(synced, Err);
         match result {
-            Ok(()) => self.latch.heal(),
+            Ok(()) if kind == Kind::Full => self.latch.heal(),
+            Ok(()) => {}
             Err(error) => {
                 Counters::add(&self.counters.write_errors, 1);
                 self.latch.fail(error);
             }
         }
-        // What became unclean during the cycle may be as old as its beginning.
-        self.unclean_since_ms.store(started_ms, Relaxed);
-        if written >= RUN_PAGES as u64 {
-            self.manager.rate.measured(written, start.elapsed());
+        if kind == Kind::Sweep {
+            self.writeback.hand.store(work.next, Relaxed);
         }
         result
     }
 
-    /// Takes part in the cycle under way, if there is one and something left of it.
-    pub(crate) fn work_for_cycle(&self) {
-        let Some(writer) = self.writer() else { return };
-        self.writeback.work.lock().workers += 1;
-        let mut outcome = Ok(0);
-        loop {
-            let mut work = self.writeback.work.lock();
-            match outcome {
-                Ok(pages) => work.written += pages,
-                Err(error) => work.fail(error),
-            }
-            // A place that can't be written isn't to keep others from it; a device that is gone has nobody wait for long.
-            let next = if work.failures < FAILURES_MAX { self.map.next_written(work.rest.clone()) } else { None };
-            let Some(first) = next else {
-                work.rest = 0..0;
-                work.workers -= 1;
-                if work.workers == 0 {
-                    self.writeback.idle.notify_all();
-                }
-                return;
-            };
-            let part = first..work.rest.end.min(first + self.run_pages() as u64);
-            work.rest.start = part.end;
-            drop(work);
-            outcome = self.write_part(writer, part);
-        }
+    fn sweep_is_over(&self, start: Instant) -> bool {
+        self.writeback.is_wanted() || start.elapsed() > SWEEP_MAX || !self.manager.has_much_unclean()
     }
 
-    /// Pages that one request can have.
-    fn run_pages(&self) -> usize {
-        RUN_PAGES.min((RUN_BYTES >> self.page_shift()) as usize).max(1)
-    }
-
-    /// Writes the dirty pages of a part of the file that fits one request. Says how many, if all went well.
-    fn write_part(&self, writer: &dyn BackingFile, part: Range<u64>) -> Result<u64, IoError> {
-        let mut run = Run { file: self, writer, first: part.start, pages: ArrayVec::new() };
-        let mut result = Ok(0);
-        let mut add = |more: Result<u64, IoError>| result = result.and_then(|pages| more.map(|more| pages + more));
-        let mut next = part.start;
-        while let Some(page) = self.map.next_written(next..part.end) {
-            next = page + 1;
-            let Some(held) = self.hold(page, Unclean::Dirty) else { continue };
-            if page != run.first + run.pages.len() as u64 {
-                add(run.write());
-                run.first = page;
-            }
-            run.pages.push(held);
-        }
-        add(run.write());
-        result
-    }
-
-    /// After the sync: what was written is clean, or dirty again.
-    fn settle(&self, pages: Range<u64>, synced: bool) {
-        let mut group = None;
+    /// After a sync: what was written is clean, or dirty again. Says how much became clean.
+    fn settle(&self, pages: Range<u64>, synced: bool) -> u64 {
+        let mut cleaned = Cleaned { file: self, group: None, pages: 0 };
+        let mut total = 0;
         let mut next = pages.start;
         while let Some(page) = self.map.next_written(next..pages.end) {
             next = page + 1;
@@ -202,21 +193,17 @@ impl FileState {
                 held.end(Unclean::Dirty);
                 continue;
             }
-            let number = held.group();
+            let group = held.group();
             if held.settle() {
-                if group.as_ref().is_none_or(|(last, _)| *last != number) {
-                    group = Some((number, self.manager.groups.get(number)));
-                }
-                let group = group.as_ref().and_then(|(_, group)| group.as_deref());
-                if let Some(group) = group {
-                    Counters::add(&group.counters.bytes_out, self.page_bytes());
-                }
-                self.manager.became_clean(self, group);
+                cleaned.add(group);
+                total += 1;
             }
         }
+        total
     }
 
-    fn hold(&self, page: u64, state: Unclean) -> Option<HeldPage<'_>> {
+    /// Holds a page that is in this state.
+    pub(crate) fn hold(&self, page: u64, state: Unclean) -> Option<HeldPage<'_>> {
         let mut backoff = Backoff::new();
         loop {
             match self.map.hold(page, state) {
@@ -229,35 +216,66 @@ impl FileState {
     }
 }
 
-/// Neighbouring pages on their way to the file in one request.
-struct Run<'a> {
+/// The stages of a cycle (B4).
+struct Stages<'a> {
     file: &'a FileState,
     writer: &'a dyn BackingFile,
-    first: u64,
-    pages: ArrayVec<HeldPage<'a>, RUN_PAGES>,
+    /// The first page that isn't settled yet.
+    next: u64,
+    /// Pages that became clean.
+    settled: u64,
+    /// The end of the last stage.
+    since: Instant,
 }
 
-impl Run<'_> {
-    /// Writes the pages, and says how many. They are unstable then, or still dirty if that failed.
-    fn write(&mut self) -> Result<u64, IoError> {
-        if self.pages.is_empty() {
-            return Ok(0);
+impl Stages<'_> {
+    /// Syncs the file, and settles what lies before the page `before`; in this stage `written` pages were written.
+    fn end(&mut self, before: u64, written: u64) -> Result<(), IoError> {
+        self.writer.sync()?;
+        self.settled += self.file.settle(self.next..before, true);
+        self.next = before;
+        if written >= MEASURED_MIN {
+            self.file.manager.rate.measured(written, self.since.elapsed());
         }
-        let file = self.file;
-        let offset = self.first << file.page_shift();
-        let whole = (self.pages.len() as u64) << file.page_shift();
-        // Past the end there is nothing to write: such a page is one that `set_len` is about to drop.
-        let len = whole.min(file.len().saturating_sub(offset));
-        let bytes: ArrayVec<_, RUN_PAGES> = self.pages.iter().map(HeldPage::bytes).collect();
-        let result = if len == 0 { Ok(()) } else { write_full(self.writer, offset, &bytes, len as usize) };
-        let pages = self.pages.len() as u64;
-        let state = if result.is_ok() { Unclean::Unstable } else { Unclean::Dirty };
-        if result.is_ok() {
-            file.written_up_to(offset + len);
-            Counters::add(&file.counters.bytes_out, len);
-            Counters::add(&file.counters.write_requests, 1);
+        self.since = Instant::now();
+        Ok(())
+    }
+}
+
+/// Pages that have become clean, counted a few at a time.
+struct Cleaned<'a> {
+    file: &'a FileState,
+    group: Option<(u32, Option<Arc<GroupState>>)>,
+    pages: u64,
+}
+
+impl Cleaned<'_> {
+    /// Pages counted at once.
+    const BATCH: u64 = 64;
+
+    fn add(&mut self, group: u32) {
+        if self.pages >= Self::BATCH || self.group.as_ref().is_none_or(|(last, _)| *last != group) {
+            self.count();
+            self.group = Some((group, self.file.manager.groups.get(group)));
         }
-        self.pages.drain(..).for_each(|page| page.end(state));
-        result.map(|()| pages)
+        self.pages += 1;
+    }
+
+    fn count(&mut self) {
+        if self.pages == 0 {
+            return;
+        }
+        let group = self.group.as_ref().and_then(|(_, group)| group.as_deref());
+        if let Some(group) = group {
+            Counters::add(&group.counters.bytes_out, self.pages * self.file.page_bytes());
+        }
+        self.file.manager.became_clean(self.file, group, self.pages);
+        self.pages = 0;
+    }
+}
+
+impl Drop for Cleaned<'_> {
+    fn drop(&mut self) {
+        self.count();
     }
 }

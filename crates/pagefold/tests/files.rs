@@ -214,7 +214,7 @@ impl BackingFile for SlowFile {
         Ok(1 << 20)
     }
 
-    fn read(&self, _: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+    fn read(&self, _: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.meet.wait();
         // Time for the others to come and wait.
@@ -222,8 +222,8 @@ impl BackingFile for SlowFile {
         if self.fail {
             return Err(IoError::IO);
         }
-        into.zero_from(0);
-        Ok(into.len())
+        into[0].zero_from(0);
+        Ok(into[0].len())
     }
 }
 

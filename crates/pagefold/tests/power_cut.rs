@@ -64,7 +64,7 @@ impl BackingFile for DoomedFile {
         self.file.len()
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         self.file.read(offset, into)
     }
 

@@ -3,20 +3,52 @@
 
 mod support;
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::io::{Fault, FaultyBackend, Schedule};
-use pagefold::{Advice, Error, Pagefold};
+use pagefold::{Advice, Error, File, Pagefold, ReadRequest};
 use support::{check, disk, manager, read};
 use sync::random::Random;
 
 const LEN: u64 = 2 << 20;
 
+fn batch(file: &File, number: u64, random: &mut Random, reach: u64) -> Result<(), Error> {
+    let mut bytes = [[0; 64]; 40];
+    let mut batch: Vec<_> =
+        bytes.iter_mut().map(|into| ReadRequest::new(random.below(reach) & !63, &mut into[..])).collect();
+    file.read_batch(&mut batch);
+    let mut result = Ok(());
+    for request in batch {
+        match request.result {
+            Ok(n) => check(number, request.offset, &request.into[..n]),
+            Err(error) => result = Err(error),
+        }
+    }
+    result
+}
+
+/// Polls a future a few times, and drops it, done or not.
+fn ask(file: &File, number: u64, page: u64) -> Result<(), Error> {
+    let mut future = file.page_async(page);
+    for _ in 0..3 {
+        match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => return found.map(|pin| check(number, page * 4096, &pin)),
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn everything_at_once() {
     let faults = vec![Fault::Errno(5), Fault::Interrupted, Fault::Short(512)];
-    let mm = manager(150, FaultyBackend::new(disk(2, LEN), Schedule::OneIn { n: 500, seed: 1, faults }));
+    let disk = disk(2, LEN);
+    disk.reorder(1);
+    let mm = manager(150, FaultyBackend::new(disk, Schedule::OneIn { n: 500, seed: 1, faults }));
     let groups = [mm.group("a").max(100 * 4096).build().unwrap(), mm.group("b").max(90 * 4096).build().unwrap()];
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -33,6 +65,13 @@ fn everything_at_once() {
                         let result = match random.below(20) {
                             0 => file.page(offset / 4096).map(|pin| check(number, offset & !4095, &pin)),
                             1 => file.advise(Advice::DontNeed, offset..offset + 40_000),
+                            2 => {
+                                file.prefetch(offset..offset + random.below(100_000));
+                                Ok(())
+                            }
+                            3 => batch(&file, number, &mut random, reach),
+                            4 => ask(&file, number, offset / 4096),
+                            5 => (0..20).try_for_each(|at| read(&file, number, offset + at * 4096, 50).map(|_| ())),
                             _ => read(&file, number, offset, random.below(300) as usize).map(|_| ()),
                         };
                         match result {
@@ -80,7 +119,8 @@ fn check_stamps(page: u64, bytes: &[u8]) {
     };
     assert!(first >> 40 == page && first & 0xff == 0x5a, "page {page}: foreign bytes, {first:#x}");
     let end = words.iter().position(|&word| word != first).unwrap_or(words.len());
-    assert!(words[end..].iter().all(|&word| word == 0), "page {page} is a mixture");
+    let changes: Vec<_> = (1..words.len()).filter(|&at| words[at] != words[at - 1]).map(|at| (at, words[at])).collect();
+    assert!(words[end..].iter().all(|&word| word == 0), "page {page} is a mixture: {first:#x}, then {changes:#x?}");
 }
 
 /// Threads that read, write, change in place, pin, sync, cut off, grow, forget, and change limits, on a real file.

@@ -217,3 +217,16 @@ fn many_threads_write_while_others_read_and_sync() {
     let on_disk = fs::read(&path).unwrap();
     assert!((0..pages).all(|page| on_disk[page as usize * PAGE..][..PAGE] == stamp(page, 3)));
 }
+
+/// The flusher may be asleep for good when the only write there is comes.
+#[test]
+fn what_nobody_syncs_is_in_the_file_within_seconds() {
+    let (_dir, path, group) = set_up("16MiB");
+    let file = create(&group, &path);
+    file.write_at(b"by itself", 0).unwrap();
+    let start = std::time::Instant::now();
+    while fs::read(&path).unwrap() != b"by itself" {
+        assert!(start.elapsed().as_secs() < 12, "it is still in memory alone");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}

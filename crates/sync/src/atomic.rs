@@ -38,9 +38,10 @@ impl Backoff {
     /// Waits a little longer than the last time.
     #[inline]
     pub fn wait(&mut self) {
-        // A model's hint is a yield already, and a virtual CPU's waits for a store: more than one would say nothing new.
-        if self.turns < Self::SPIN_TURNS && cfg!(not(any(pagefold_loom, pagefold_manycore))) {
-            for _ in 0..1_u32 << self.turns {
+        // A model's hint is a yield already. A virtual CPU's waits for a store: more than one a turn would say nothing new.
+        if self.turns < Self::SPIN_TURNS && cfg!(not(pagefold_loom)) {
+            let hints = if cfg!(pagefold_manycore) { 1 } else { 1_u32 << self.turns };
+            for _ in 0..hints {
                 spin_hint();
             }
         } else {

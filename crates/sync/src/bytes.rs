@@ -6,7 +6,8 @@
 //!
 //! - B1. Rust code that runs while others may access the bytes uses `Relaxed` loads and stores of whole words. On
 //!   x86-64 runs of them are written in assembly, with wider or unaligned moves: each such move is a sequence of
-//!   relaxed word loads from which some bytes are taken, which is what the abstract machine is told.
+//!   relaxed word loads from which some bytes are taken, or of relaxed word stores with some bytes as the only writer
+//!   left them, which is what the abstract machine is told.
 //! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]; that is outside the abstract machine. It only
 //!   happens while the writer holds the frame exclusively, optimistic readers excepted.
 //! - B3. `&[u8]` over the bytes is made only by [`SharedBytes::as_slice`], whose caller excludes every writer for as
@@ -74,6 +75,14 @@ impl<'a> SharedBytes<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
+    }
+
+    /// Shows `look` the word that the byte at `offset` is in, for its address: to fetch it into the CPU's cache.
+    #[inline]
+    pub fn with_word(&self, offset: usize, look: impl FnOnce(&AtomicU64)) {
+        if let Some(word) = self.words.get(offset / WORD) {
+            look(word);
+        }
     }
 
     /// Bytes from `offset`, which must be a multiple of 8 within the run.
@@ -173,6 +182,17 @@ impl<'a> SharedBytes<'a> {
 
     #[inline]
     fn copy_part_from(&self, offset: usize, from: &[u8]) {
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        if from.len() >= wide::LIBRARY_STORE_MIN {
+            assert!(offset.checked_add(from.len()).is_some_and(|end| end <= self.len()), "range outside of the bytes");
+            // SAFETY: checked; the caller is the only writer, and B1 allows it.
+            unsafe { wide::store(from.as_ptr(), self.as_ptr().add(offset), from.len()) };
+            return;
+        }
+        self.copy_words_from(offset, from);
+    }
+
+    fn copy_words_from(&self, offset: usize, from: &[u8]) {
         let mut at = offset;
         let mut rest = from;
         while !rest.is_empty() {
@@ -293,12 +313,12 @@ mod tests {
     #[test]
     fn writes_touch_nothing_else() {
         for offset in 0..20 {
-            for len in 0..40 {
+            for len in (0..40).chain([63, 64, 65, 100, 999]) {
                 let words = run();
                 let shared = SharedBytes::new(&words);
                 let mut expected = vec![0; shared.len()];
                 shared.copy_to(0, &mut expected);
-                let from: Vec<u8> = (0..len).map(|i| 0x80 + i as u8).collect();
+                let from: Vec<u8> = (0..len).map(|i| 0x80 | i as u8).collect();
                 shared.copy_from(offset, &from);
                 expected[offset..offset + len].copy_from_slice(&from);
                 let mut actual = vec![0; shared.len()];

@@ -24,16 +24,21 @@ pub mod bytes;
 pub mod counter;
 pub mod cpu;
 pub mod device;
+mod fork;
 pub mod lock;
 pub mod per_cpu;
 pub mod random;
+mod stable;
 pub mod thread;
 pub mod time;
+pub mod zeroed;
 
 pub use bytes::SharedBytes;
 pub use counter::{CounterPlace, ThreadCounter};
 pub use crossbeam_utils::CachePadded;
+pub use fork::ForkMark;
 pub use per_cpu::PerCpu;
+pub use stable::StableBytes;
 pub use std::sync::{Arc, Weak};
 
 /// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions a thread.

@@ -32,3 +32,41 @@ pub fn spawn<T: Send + 'static>(
         Ok(loom::thread::spawn(body))
     };
 }
+
+/// A number that this thread has for as long as it lives: threads count from 0 in the order in which they ask. In a virtual
+/// machine a number of a thread that has ended is given out again.
+#[cfg(not(pagefold_loom))]
+#[must_use]
+pub fn number() -> usize {
+    #[cfg(pagefold_manycore)]
+    return manycore::thread::index();
+    #[cfg(not(pagefold_manycore))]
+    {
+        use core::cell::Cell;
+        use core::sync::atomic::{AtomicUsize, Ordering};
+
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static MINE: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        // Relaxed: only that numbers differ counts. A thread that is ending has no place to keep one.
+        let new = || NEXT.fetch_add(1, Ordering::Relaxed);
+        MINE.try_with(|mine| {
+            let number = mine.get().unwrap_or_else(new);
+            mine.set(Some(number));
+            number
+        })
+        .unwrap_or_else(|_| new())
+    }
+}
+
+/// Whether `handle` is that of the thread that asks.
+#[must_use]
+pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
+    #[cfg(pagefold_manycore)]
+    return handle.thread() == manycore::thread::current();
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    return handle.thread().id() == std::thread::current().id();
+    #[cfg(pagefold_loom)]
+    return handle.thread().id() == loom::thread::current().id();
+}

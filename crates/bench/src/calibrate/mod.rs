@@ -23,7 +23,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use manycore::{Costs, Description, Shape};
 
+pub(crate) use arena::Arena;
 use timing::Rounds;
+pub(crate) use timing::{median, on, pin};
 
 /// The command's name,
 pub(crate) const NAME: &str = "calibrate";
@@ -94,6 +96,7 @@ const PROBES: &[Probe] = &[
     ("operating system", system::calls),
     ("waking", system::waking),
     ("residual", residual::residual),
+    ("between CPUs again", pair::moved),
 ];
 
 /// Measures, prints and writes.

@@ -1,68 +1,81 @@
 //! What two CPUs do to each other.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::arena::Arena;
+use super::timing::Rounds;
 use super::{Bench, shape, timing};
-use crate::peers::PAGE;
-
-/// Lines handed over in a round.
-const LINES: u64 = 256;
+use crate::distance::{self, Distance, Placement};
 
 #[repr(align(128))]
-struct Turn(AtomicU64);
+struct Line(AtomicU64);
 
-impl Turn {
-    fn wait(&self, turn: u64) {
-        // Acquire pairs with the Release in `pass`.
-        while self.0.load(Ordering::Acquire) != turn {
-            spin_loop();
-        }
-    }
+/// What measuring again may take, if the host moves the CPUs meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn pass(&self, turn: u64) {
-        self.0.store(turn, Ordering::Release);
-    }
-}
-
-/// Lines that another core has written: one after the other, as each names the next.
+/// Lines that another core has written, and how long they stay with it.
 pub(crate) fn transfer(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
-    let mut measure = |cost, other: Option<usize>| -> Result<()> {
-        if let Some(other) = other {
-            let times = between(first, other, bench.rounds.count * 10)?;
-            let value = bench.add(cost, times);
-            bench
-                .notes
-                .push(format!("{cost}: CPUs {first} and {other}, {value:.1} ns for a line the other has written"));
-        }
-        Ok(())
-    };
-    measure("transfer_socket", shape::other_core(first))?;
-    measure("transfer_machine", shape::other_socket(first))?;
-    match shape::other_core(first).or_else(|| shape::other_socket(first)) {
-        Some(other) => overlap(bench, first, other),
-        None => Ok(()),
+    if let Some(other) = shape::other_socket(first) {
+        let times = Distance::new(first, other)?.rounds(bench.rounds.count * 10)?;
+        bench.add("transfer_machine", times);
     }
+    let Some(other) = shape::other_core(first).or_else(|| shape::other_socket(first)) else { return Ok(()) };
+    let placement = Placement::new(Distance::new(first, other)?, None, PATIENCE)?;
+    let ((takes, together), looks) = placement.keep(|| {
+        let takes = placement.distance().rounds(bench.rounds.count * 10)?;
+        Ok((takes, adding(bench.rounds, first, other)?))
+    })?;
+    bench.notes.push(format!("a line took {:.1} and {:.1} ns between CPUs {first} and {other}", looks[0], looks[1]));
+    if !distance::same(looks[0], looks[1]) {
+        bench.notes.push("the host moved the CPUs meanwhile: what two of them do to each other is wrong".to_owned());
+    }
+    let ns = timing::median(takes.clone());
+    if shape::other_core(first).is_some() {
+        bench.add("transfer_socket", takes);
+    }
+    overlap(bench, ns, together)
 }
 
-/// How much of a transfer the owner uses the line in, from two CPUs that add to one number.
+/// Notes if the CPUs are somewhere else by now.
+pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
+    let first = shape::first();
+    let Some(other) = shape::other_core(first) else { return Ok(()) };
+    let (before, now) = (bench.costs()?.transfer_socket, Distance::new(first, other)?.look()?);
+    if !distance::same(before, now) {
+        let what = "the host has moved the CPUs since: a line took";
+        bench.notes.push(format!("{what} {before:.1} ns between {first} and {other}, and takes {now:.1} ns now"));
+    }
+    Ok(())
+}
+
+/// The share of a transfer in which a line is with whoever it came to, from two CPUs that add to one number. Each asks for
+/// it as soon as it has lost it, so a request always waits; the way of one that needn't wait is taken to be as long.
 ///
-/// With an overlap `o` above a half, a transfer's time `t` apart, each has the line for `(2o - 1)t` and nobody for
-/// `(1 - o)t`; so it is in use for `(2o - 1)/o` of the time, which is the time of an addition alone over that of one of
-/// both CPUs' together. With less, each makes one addition and the line is on its way for `(1 - o)t`.
-fn overlap(bench: &mut Bench, first: usize, other: usize) -> Result<()> {
+/// The line changes hands once in a transfer's time, so so many additions are made in that; alone they would take the
+/// share that is looked for, and, as the last one is only begun in it, half of one more.
+fn overlap(bench: &mut Bench, takes: f64, together: Vec<f64>) -> Result<()> {
     let costs = bench.costs()?;
-    let (alone, takes) = (costs.rmw + costs.line_hit, costs.transfer_socket);
-    let number = Turn(AtomicU64::new(0));
+    let alone = costs.rmw + costs.line_hit;
+    let share = |ns: f64| ((takes / ns - 0.5) * alone / takes).clamp(0.0, 1.0);
+    let both = timing::median(together.clone());
+    let what = "two CPUs that add to one number take";
+    bench.notes.push(format!("{what} {both:.1} ns for each addition, one alone {alone:.1} ns"));
+    let shares: Vec<f64> = together.into_iter().map(share).collect();
+    bench.add("transfer_hold", shares.clone());
+    bench.add("transfer_overlap", shares);
+    Ok(())
+}
+
+/// Nanoseconds for an addition, while two CPUs add to one number.
+fn adding(rounds: Rounds, first: usize, other: usize) -> Result<Vec<f64>> {
+    let number = Line(AtomicU64::new(0));
     let stop = AtomicU64::new(0);
-    let rounds = bench.rounds;
     let add = |n: u64| (0..n).for_each(|_| _ = black_box(number.0.fetch_add(1, Ordering::AcqRel)));
-    let together = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let rival = scope.spawn(|| {
             let pinned = timing::pin(other);
             while stop.load(Ordering::Relaxed) == 0 {
@@ -84,51 +97,6 @@ fn overlap(bench: &mut Bench, first: usize, other: usize) -> Result<()> {
         });
         stop.store(1, Ordering::Relaxed);
         rival.join().expect("the thread doesn't panic")?;
-        times
-    })?;
-    let share = |ns: f64| {
-        let ns = ns.max(alone);
-        let one_each = 1.0 - (ns - alone) / takes;
-        if one_each < 0.5 { one_each.max(0.0) } else { 1.0 / (2.0 - alone / ns) }
-    };
-    bench.notes.push(format!(
-        "two CPUs that add to one number take {:.1} ns for each addition, one alone {alone:.1} ns",
-        timing::median(together.clone())
-    ));
-    bench.add("transfer_overlap", together.into_iter().map(share).collect());
-    Ok(())
-}
-
-fn between(reader: usize, writer: usize, rounds: usize) -> Result<Vec<f64>> {
-    let arena = Arena::new(LINES as usize * PAGE)?;
-    let order = arena.link_pages();
-    let turn = Turn(AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let (arena, order, turn) = (&arena, &order, &turn);
-        let writer = scope.spawn(move || {
-            let pinned = timing::pin(writer);
-            for round in 0..rounds as u64 {
-                turn.wait(2 * round);
-                for word in order.iter().map(|&at| &arena.words()[at]) {
-                    // A store of what is there takes the line as well.
-                    word.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-                turn.pass(2 * round + 1);
-            }
-            pinned
-        });
-        let times = timing::on(reader, || {
-            let times = (0..rounds as u64).map(|round| {
-                turn.wait(2 * round + 1);
-                let start = Instant::now();
-                black_box(arena.chase(order[0] as u64, LINES));
-                let time = start.elapsed();
-                turn.pass(2 * round + 2);
-                time.as_secs_f64() * 1e9 / LINES as f64
-            });
-            times.collect()
-        });
-        writer.join().expect("the thread doesn't panic")?;
         times
     })
 }

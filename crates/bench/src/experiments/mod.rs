@@ -3,8 +3,17 @@
 //! To add one: a folder with a constant of type [`Experiment`], and its name in [`ALL`]. Commands, tables, plots, the
 //! page and the gate follow from the constant.
 
+mod exit;
 mod locks;
 mod lookup;
+mod lru;
+mod map_churn;
+mod older;
+mod page_fault;
+mod range;
+mod readtwice;
+mod swap_slots;
+mod zeros;
 
 use anyhow::Result;
 
@@ -15,7 +24,17 @@ use crate::usage::Usage;
 pub(crate) const OURS: &str = "pagefold";
 
 /// All of them.
-pub(crate) const ALL: &[&Experiment] = &[&lookup::LOOKUP, &locks::LOCKS];
+pub(crate) const ALL: &[&Experiment] = &[
+    &lookup::LOOKUP,
+    &lru::LRU,
+    &readtwice::READTWICE,
+    &exit::EXIT,
+    &range::RANGE,
+    &page_fault::PAGE_FAULT,
+    &map_churn::MAP_CHURN,
+    &swap_slots::SWAP_SLOTS,
+    &locks::LOCKS,
+];
 
 /// The experiment of that name.
 ///

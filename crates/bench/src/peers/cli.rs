@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Command as ClapCommand, Subcommand, ValueEnum};
 
+use crate::peers::disk::Workload;
 use crate::peers::subject::Operation;
 use crate::peers::subjects::Kind;
-use crate::peers::{miss, write};
+use crate::peers::{disk, miss, write};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Peers {
@@ -22,6 +23,8 @@ pub(crate) enum Peers {
     Scan(ScanArgs),
     /// What writing reaches while the disk is written to, on a real disk
     Write(WriteArgs),
+    /// What reading from a real disk reaches, beside fio
+    Disk(DiskArgs),
     /// All of these, and the atomics of a hit
     All(AllArgs),
 }
@@ -35,6 +38,7 @@ impl Peers {
             Self::MissRate(args) => &args.common,
             Self::Scan(args) => &args.common,
             Self::Write(args) => &args.common,
+            Self::Disk(args) => &args.common,
             Self::All(args) => &args.common,
         }
     }
@@ -157,6 +161,27 @@ pub(crate) struct WriteArgs {
     /// Length of a round of overwriting [default: 4]
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) seconds: Option<f64>,
+    /// Only these parts: a list, as in overwrite,stall [default: all; without pagefold: overwrite]
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    pub(crate) parts: Vec<write::Part>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Only these workloads: a list, as in random-64,sequential
+    #[arg(long, value_delimiter = ',', value_name = "WORKLOADS")]
+    pub(crate) workloads: Vec<Workload>,
+    /// Pages of 4 KiB in the budget; the file has ten times as many [default: 65536]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1024..=1 << 22))]
+    pub(crate) pages: Option<u32>,
+    /// Where files without a name are made, on a disk [default: the current directory, else that for temporary files]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Length of a round [default: 1]
+    #[arg(long, value_parser = parse_seconds)]
+    pub(crate) seconds: Option<f64>,
 }
 
 #[derive(Debug, Args)]
@@ -186,6 +211,7 @@ pub(crate) fn command() -> ClapCommand {
         ("miss-rate", Kind::evicting(), names(&Kind::evicting())),
         ("scan", Kind::evicting(), names(&Kind::evicting())),
         ("write", write::possible(), names(&write::possible())),
+        ("disk", disk::possible(), names(&disk::possible())),
         ("all", Kind::value_variants().to_vec(), "all that have a place in each".to_owned()),
     ];
     let peers = ClapCommand::new("peers").about("Compare with raw arrays, mmap, other caches and textbook baselines");

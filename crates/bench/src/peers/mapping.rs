@@ -64,15 +64,15 @@ impl Mapping {
         Ok(Self::own(address.with_context(|| format!("cannot map {len} bytes of the file"))?.cast(), len))
     }
 
-    /// The first `pages` pages of `file`, to be read and written at random. Nothing is mapped in yet.
-    pub(crate) fn of_writable_file(file: &File, pages: u32) -> Result<Self> {
+    /// The first `pages` pages of `file`, to be read and written as `advice` says. Nothing is mapped in yet.
+    pub(crate) fn of_writable_file(file: &File, pages: u32, advice: Advice) -> Result<Self> {
         let len = pages as usize * PAGE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let address = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
         let mapping = Self::own(address.with_context(|| format!("cannot map {len} bytes of the file"))?.cast(), len);
         // SAFETY: the range is ours (M1), and the advice doesn't change what the bytes are.
-        unsafe { madvise(mapping.address.as_ptr().cast(), len, Advice::Random) }.context("cannot advise")?;
+        unsafe { madvise(mapping.address.as_ptr().cast(), len, advice) }.context("cannot advise")?;
         Ok(mapping)
     }
 

@@ -22,6 +22,8 @@ pub(crate) fn words(metric: &str) -> Words {
         "ratio_disk" => ("throughput, × 1 MiB writes past the kernel, 16 at once", HIGHER),
         "worst_ratio_disk" => ("longest write, × the disk's longest 1 MiB write", LOWER),
         "rate_ratio_quiet" => ("hits per second, × those without write-back", HIGHER),
+        "p99_ratio_alone" => ("p99, × that of the same tenant alone", LOWER),
+        "rate_ratio_fio" => ("throughput, × fio's in the same round", HIGHER),
         "atomic_rmw" => ("atomic read-modify-writes per hit", LOWER),
         other => (other, LOWER),
     };

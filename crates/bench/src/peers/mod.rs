@@ -8,6 +8,7 @@ mod atomics;
 pub(crate) mod cli;
 mod contents;
 mod data_file;
+pub(crate) mod disk;
 mod hit;
 mod instruction;
 mod interleave;
@@ -27,7 +28,7 @@ mod stepper;
 mod subject;
 mod subjects;
 mod table;
-mod write;
+pub(crate) mod write;
 mod zipf;
 
 pub(crate) use contents::PAGE;
@@ -78,6 +79,7 @@ fn measure(peers: &Peers) -> Result<Vec<Report>> {
         Peers::MissRate(args) => vec![miss_rate::run(&settings::miss_rate(args)?)?],
         Peers::Scan(args) => vec![scan::run(&settings::scan(args)?)?],
         Peers::Write(args) => write::run(&settings::write(args)?)?,
+        Peers::Disk(args) => vec![disk::run(&settings::disk(args)?)?],
         Peers::All(args) => all(&args.common)?,
     })
 }
@@ -99,6 +101,9 @@ fn all(common: &Common) -> Result<Vec<Report>> {
     }
     if let Some(args) = &all.write {
         reports.extend(write::run(&settings::write(args)?)?);
+    }
+    if let Some(args) = &all.disk {
+        reports.push(disk::run(&settings::disk(args)?)?);
     }
     Ok(reports)
 }

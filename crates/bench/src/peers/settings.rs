@@ -5,11 +5,13 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::peers::cli::{Common, HitArgs, MissArgs, MissRateArgs, ScanArgs, Size, Timed, WriteArgs};
+use crate::peers::cli::{Common, DiskArgs, HitArgs, MissArgs, MissRateArgs, ScanArgs, Size, Timed, WriteArgs};
+use crate::peers::disk::Workload;
 use crate::peers::measure::Effort;
 use crate::peers::subject::Operation;
 use crate::peers::subjects::Kind;
-use crate::peers::{atomics, hit, miss, miss_rate, scan, write};
+use crate::peers::table::distinct;
+use crate::peers::{atomics, disk, hit, miss, miss_rate, scan, write};
 use crate::usage::Usage;
 
 /// Long enough to leave the processor's caches between two passes.
@@ -80,6 +82,7 @@ pub(crate) fn write(args: &WriteArgs) -> Result<write::Settings> {
     let seconds = args.seconds.unwrap_or(if quick { 0.1 } else { 4.0 });
     Ok(write::Settings {
         kinds: kinds(&args.common, write::possible(), write::possible(), "write")?,
+        parts: if args.parts.is_empty() { write::Part::value_variants().to_vec() } else { args.parts.clone() },
         directory: args.dir.clone(),
         budget_pages: args.pages.unwrap_or(if quick { 2048 } else { 1 << 16 }),
         synced_pages: if quick { 4096 } else { 1 << 18 },
@@ -87,6 +90,21 @@ pub(crate) fn write(args: &WriteArgs) -> Result<write::Settings> {
         overwriting: Duration::from_secs_f64(seconds),
         reading: Duration::from_secs_f64(if quick { 0.02 } else { 0.5 }),
         sync_period: Duration::from_secs_f64(if quick { 0.05 } else { 1.0 }),
+    })
+}
+
+pub(crate) fn disk(args: &DiskArgs) -> Result<disk::Settings> {
+    let quick = args.common.quick;
+    let workloads = if args.workloads.is_empty() { Workload::value_variants() } else { &args.workloads };
+    let seconds = args.seconds.unwrap_or(if quick { 0.05 } else { 1.0 });
+    Ok(disk::Settings {
+        kinds: kinds(&args.common, disk::possible(), disk::possible(), "disk")?,
+        workloads: distinct(workloads.iter().copied()),
+        directory: args.dir.clone(),
+        budget_pages: args.pages.unwrap_or(if quick { 2048 } else { 1 << 16 }),
+        rounds: rounds(&args.common, 3),
+        time: Duration::from_secs_f64(seconds),
+        idle: Duration::from_secs_f64(if quick { 0.05 } else { 10.0 }),
     })
 }
 
@@ -102,13 +120,7 @@ fn kinds(common: &Common, usual: Vec<Kind>, possible: Vec<Kind>, experiment: &st
             return Err(Usage::error(message));
         }
     }
-    let mut kinds = Vec::new();
-    for &kind in &common.subjects {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    Ok(kinds)
+    Ok(distinct(common.subjects.iter().copied()))
 }
 
 fn pages(size: &Size, quick: bool, usual: u32, small: u32) -> u32 {
@@ -134,6 +146,7 @@ pub(crate) struct All {
     pub(crate) miss_rate: Option<MissRateArgs>,
     pub(crate) scan: Option<ScanArgs>,
     pub(crate) write: Option<WriteArgs>,
+    pub(crate) disk: Option<DiskArgs>,
 }
 
 impl All {
@@ -157,7 +170,20 @@ impl All {
             miss: only(miss::possible()).map(|common| MissArgs { common, size: size(), timed: timed() }),
             miss_rate: evicting.clone().map(|common| MissRateArgs { common, size: size(), ops: None }),
             scan: evicting.map(|common| ScanArgs { common, size: size() }),
-            write: only(write::possible()).map(|common| WriteArgs { common, pages: None, dir: None, seconds: None }),
+            disk: only(disk::possible()).map(|common| DiskArgs {
+                common,
+                workloads: vec![],
+                pages: None,
+                dir: None,
+                seconds: None,
+            }),
+            write: only(write::possible()).map(|common| WriteArgs {
+                common,
+                pages: None,
+                dir: None,
+                seconds: None,
+                parts: vec![],
+            }),
         }
     }
 }

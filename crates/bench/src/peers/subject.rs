@@ -126,7 +126,7 @@ fn read_all<P: Pages, const N: usize, const WHERE: u8>(pages: &P, accesses: &[u3
 
 /// A multiple of 8 at which `N` bytes fit into a page, scattered over `number`.
 #[inline(always)]
-fn place<const N: usize>(number: usize) -> usize {
+pub(crate) fn place<const N: usize>(number: usize) -> usize {
     let places = (PAGE - N) / 8 + 1;
     let scattered = (number as u32).wrapping_mul(0x9E37_79B9) >> 16;
     (((scattered as usize) * places) >> 16) * 8

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::experiment::Experiment;
-use super::records::{SCALING, THROUGHPUT};
+use super::records::{LINE, SCALING, THROUGHPUT};
 use super::results::Results;
 use super::table::{Table, number};
 use crate::record::Record;
@@ -15,12 +15,16 @@ use crate::usage::Usage;
 
 /// A virtual figure that is further from the real one is marked.
 const CLOSE_PERCENT: f64 = 20.0;
+/// If a line took so much longer or shorter between the real CPUs than between the virtual ones, nothing is compared.
+const FAR_PERCENT: f64 = 25.0;
 
 /// Each scheme on each workload, real and virtual.
 #[derive(Clone, Debug)]
 pub(crate) struct Beside {
     real_machine: String,
     virtual_machine: String,
+    /// What a line takes from one virtual CPU to the next, in nanoseconds.
+    line_ns: f64,
     pairs: Vec<Pair>,
 }
 
@@ -29,15 +33,28 @@ struct Pair {
     workload: String,
     scheme: String,
     cpus: usize,
-    real: f64,
+    /// The median over rounds, the least and the most.
+    real: [f64; 3],
     simulated: f64,
+    /// What a line took between the real CPUs: the least and the most. Older records don't say.
+    line_ns: Option<[f64; 2]>,
     /// Time of an operation on one CPU, real and virtual.
     alone_ns: [f64; 2],
 }
 
 impl Pair {
     fn difference_percent(&self) -> f64 {
-        100.0 * (self.simulated / self.real - 1.0)
+        100.0 * (self.simulated / self.real[0] - 1.0)
+    }
+
+    fn is_close(&self) -> bool {
+        self.difference_percent().abs() <= CLOSE_PERCENT
+    }
+
+    /// Whether the real CPUs were as far from each other as virtual ones are, all the time.
+    fn is_alike(&self, line_ns: f64) -> bool {
+        let alike = |ns: f64| ns.max(line_ns) <= (1.0 + FAR_PERCENT / 100.0) * ns.min(line_ns);
+        self.line_ns.is_none_or(|[least, most]| alike(least) && alike(most))
     }
 }
 
@@ -64,32 +81,35 @@ pub(crate) fn cpus(records: &[Record], experiment: &Experiment) -> Vec<usize> {
 }
 
 impl Beside {
-    /// What both have.
-    pub(crate) fn new(results: &Results, real: &[Record]) -> Self {
+    /// What both have. A line takes `line_ns` from one virtual CPU to the next.
+    pub(crate) fn new(results: &Results, real: &[Record], line_ns: f64) -> Self {
         let find = |workload: &str, scheme: &str, cpus: usize, metric: &str| {
             let matches = |record: &&Record| {
                 record.experiment == results.experiment.name
                     && (record.workload.as_str(), record.subject.as_str()) == (workload, scheme)
                     && (record.cpus as usize, record.metric.as_str()) == (cpus, metric)
             };
-            real.iter().find(matches).map(|record| record.value)
+            real.iter().find(matches)
         };
         let pairs = results.rows.iter().filter(|row| row.cpus != 1).filter_map(|row| {
             let simulated = results.scaling(row, 1)?.median;
             let alone = results.row(row.workload, row.scheme, 1)?.throughput().median;
-            let real_alone = find(row.workload, row.scheme, 1, THROUGHPUT)?;
+            let real_alone = find(row.workload, row.scheme, 1, THROUGHPUT)?.value;
+            let scaling = find(row.workload, row.scheme, row.cpus, SCALING)?;
+            let line = find(row.workload, row.scheme, row.cpus, LINE);
             Some(Pair {
                 workload: row.workload.to_owned(),
                 scheme: row.scheme.to_owned(),
                 cpus: row.cpus,
-                real: find(row.workload, row.scheme, row.cpus, SCALING)?,
+                real: [scaling.value, scaling.min, scaling.max],
+                line_ns: line.map(|line| [line.min, line.max]),
                 simulated,
                 alone_ns: [1e9 / real_alone, 1e9 / alone],
             })
         });
         let of = |record: &&Record| record.experiment == results.experiment.name;
         let real_machine = real.iter().find(of).map_or_else(|| "nothing".to_owned(), |record| record.machine.clone());
-        Self { real_machine, virtual_machine: results.host.name.clone(), pairs: pairs.collect() }
+        Self { real_machine, virtual_machine: results.host.name.clone(), line_ns, pairs: pairs.collect() }
     }
 
     /// How it ends: how many are close.
@@ -98,8 +118,20 @@ impl Beside {
             return "no run is in both: measure 1 and more CPUs on both, with the same schemes and workloads"
                 .to_owned();
         }
-        let close = self.pairs.iter().filter(|pair| pair.difference_percent().abs() <= CLOSE_PERCENT).count();
-        format!("{close} of {} are within {CLOSE_PERCENT} %", self.pairs.len())
+        let (alike, others): (Vec<&Pair>, Vec<&Pair>) = self.pairs.iter().partition(|pair| pair.is_alike(self.line_ns));
+        let close = alike.iter().filter(|pair| pair.is_close()).count();
+        let mut text = format!("{close} of {} are within {CLOSE_PERCENT} %", alike.len());
+        if !others.is_empty() {
+            let (count, ns) = (others.len(), self.line_ns);
+            text += &format!(
+                "; {count} aren't compared, as a line took more than {FAR_PERCENT} % more or less than {ns:.0} ns"
+            );
+            text += &format!(" between the CPUs: `bench-real --transfer {ns:.0}` waits until it does");
+        }
+        if self.pairs.iter().any(|pair| pair.line_ns.is_none()) {
+            text += "; how far the real CPUs were from each other isn't known";
+        }
+        text
     }
 
     /// What stands above it.
@@ -114,25 +146,46 @@ impl Beside {
             "scheme",
             "CPUs",
             "real ×",
+            "rounds",
             "virtual ×",
             "difference %",
             "beyond 20 %",
             "real ns",
             "virtual ns",
+            "line ns",
         ];
         let row = |pair: &Pair| {
             let difference = pair.difference_percent();
-            let mark = if difference.abs() > CLOSE_PERCENT { "*" } else { "" };
+            let mark = match (pair.is_alike(self.line_ns), pair.is_close()) {
+                (false, _) => "other CPUs",
+                (true, false) => "*",
+                (true, true) => "",
+            };
             let [real_ns, virtual_ns] = pair.alone_ns.map(number);
-            let (cpus, difference) = (pair.cpus.to_string(), format!("{difference:+.0}"));
-            let (real, simulated) = (number(pair.real), number(pair.simulated));
-            let (workload, scheme) = (pair.workload.clone(), pair.scheme.clone());
-            vec![workload, scheme, cpus, real, simulated, difference, mark.to_owned(), real_ns, virtual_ns]
+            let [real, least, most] = pair.real.map(number);
+            let line = pair.line_ns.map_or(String::new(), |[least, most]| range(&number(least), &number(most)));
+            vec![
+                pair.workload.clone(),
+                pair.scheme.clone(),
+                pair.cpus.to_string(),
+                real,
+                range(&least, &most),
+                number(pair.simulated),
+                format!("{difference:+.0}"),
+                mark.to_owned(),
+                real_ns,
+                virtual_ns,
+                line,
+            ]
         };
         let rows: Vec<Vec<String>> = self.pairs.iter().map(row).collect();
         let breaks = (1..rows.len()).filter(|&at| rows[at][0] != rows[at - 1][0]).collect();
         Table { head: head.map(str::to_owned).to_vec(), rows, breaks }
     }
+}
+
+fn range(least: &str, most: &str) -> String {
+    format!("{least} to {most}")
 }
 
 impl fmt::Display for Beside {

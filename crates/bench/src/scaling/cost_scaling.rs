@@ -71,7 +71,7 @@ impl CostScaling {
                 Changes { workload: workload.name, order, runs: machines.len(), winner: vec![], others: vec![] };
             for &(cost, factor, ref machine) in &machines {
                 bar.set_message(format!("{}, {cost} × {factor}", workload.name));
-                let stage = Stage { machine: machine.clone(), time: plan.time, efficiency: false };
+                let stage = Stage::new(plan, machine.clone(), false);
                 let job = Job::new(workload, cpus, plan.bytes, &stage);
                 let measure = |scheme: &&'static super::experiment::Scheme| {
                     Ok((scheme.name, (scheme.measure)(&job)?.operations_per_s))

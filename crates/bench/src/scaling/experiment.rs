@@ -1,5 +1,7 @@
 //! What an experiment is: a question, workloads, and schemes that are measured on each of them.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::job::{Job, Sample};
@@ -21,6 +23,12 @@ pub(crate) struct Experiment {
     pub(crate) schemes: &'static [Scheme],
     /// Bytes that an operation copies, if that can be chosen.
     pub(crate) bytes: Option<usize>,
+    /// Virtual time of a run, if the usual is too short for what a task does in turn.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "real runs are long enough"))]
+    pub(crate) time: Option<Duration>,
+    /// On virtual CPUs, tasks are on all sockets alike; otherwise the first socket is filled first.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "where real threads go is for the system to say"))]
+    pub(crate) spread: bool,
     /// What others measured.
     pub(crate) published: &'static [Published],
     /// What has to come out.
@@ -107,6 +115,8 @@ pub(crate) enum Measure {
     Efficiency,
     /// Shared writes for each operation.
     SharedWrites,
+    /// Throughput over that of another scheme on as many CPUs.
+    Over(&'static str),
 }
 
 /// What a figure has to be.

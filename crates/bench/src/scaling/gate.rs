@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::args::Common;
-use super::experiment::{Claim, Experiment};
+use super::experiment::{Claim, Experiment, Measure};
 use super::verdict::{self, Outcome};
 use super::virtual_run::Run;
 use crate::experiments::{self, OURS};
@@ -44,19 +44,23 @@ fn named(experiment: &Experiment, scheme: &str) -> &'static str {
 
 /// Says whether the claim holds, and if it doesn't, where the time goes.
 fn check(experiment: &'static Experiment, claim: &Claim) -> Result<bool> {
-    let common = Common {
-        cpus: vec![claim.cpus],
-        schemes: vec![claim.scheme.to_owned()],
-        workloads: vec![claim.workload.to_owned()],
-        ..Common::default()
-    };
+    let mut cpus = vec![claim.cpus];
+    let mut schemes = vec![claim.scheme.to_owned()];
+    match claim.measure {
+        Measure::Scaling => cpus.push(1),
+        Measure::Over(other) => schemes.push(other.to_owned()),
+        Measure::Efficiency | Measure::SharedWrites => {}
+    }
+    let common = Common { cpus, schemes, workloads: vec![claim.workload.to_owned()], ..Common::default() };
     let results = Run::new(experiment, &common, claim.machine, Some(1))?.results()?;
     let Some(verdict) = verdict::judge(&results, claim) else {
         bail!("nothing was measured for the claim on {}", claim.scheme);
     };
     say(&format!("{verdict}\n"))?;
     let holds = verdict.outcome == Outcome::Agrees;
-    if !holds && let Some(line) = results.rows[0].report().and_then(manycore::Report::hottest_line) {
+    let row = results.row(claim.workload, claim.scheme, claim.cpus);
+    let hottest = row.and_then(|row| row.report()).and_then(manycore::Report::hottest_line);
+    if !holds && let Some(line) = hottest {
         say(&format!("  {:.1} % of all CPU time is lost at {}\n", line.shares.lost(), line.line))?;
     }
     Ok(holds)

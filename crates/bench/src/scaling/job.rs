@@ -26,6 +26,8 @@ pub(crate) struct Sample {
     pub(crate) operations_per_s: f64,
     /// CPU time of an operation, waiting without sleep included.
     pub(crate) cpu_ns_per_operation: f64,
+    /// What a line took between two real CPUs before and after, in nanoseconds.
+    pub(crate) line_ns: Option<[f64; 2]>,
     /// What only a virtual machine knows.
     pub(crate) inside: Option<Inside>,
 }

@@ -20,6 +20,9 @@ pub(crate) struct MachineChoice {
     pub(crate) shape: Shape,
 }
 
+/// Where figures mean nothing, no more than this.
+const QUICK_CPUS: usize = 16;
+
 impl MachineChoice {
     /// The preset of that name, or the machine in the file of that name.
     ///
@@ -54,7 +57,7 @@ impl MachineChoice {
     pub(crate) fn usual_cpus(&self, quick: bool) -> Vec<usize> {
         let all = self.shape.cpus();
         if quick {
-            return vec![1, all];
+            return vec![1, all.min(QUICK_CPUS)];
         }
         let powers = (0..9).map(|power| 1 << power).filter(|&cpus| cpus < all);
         powers.chain([self.shape.cores_per_socket, self.shape.cores(), all]).collect()

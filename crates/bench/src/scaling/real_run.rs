@@ -1,5 +1,6 @@
 //! `bench real`: the same experiments on the CPUs that there are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use super::results::{Host, Results};
 use super::stage::{Stage, allowed_cpus};
 use super::{curves, records, sweep, table};
 use crate::calibrate::{self, CalibrateArgs};
+use crate::distance::{Distance, Placement};
 use crate::experiments;
 use crate::machine::Machine;
 use crate::output::{self, QUICK, say};
@@ -24,6 +26,24 @@ struct RealArgs {
     /// Repetitions, all runs in turn [default: 7; 2 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where a virtual machine's host has its CPUs.
+#[derive(Clone, Copy, Debug, Default, Args)]
+struct Place {
+    /// Count only runs in which a line takes about so long from the first CPU to the second, as `calibrate` measured it;
+    /// wait for that, and make others again, for two minutes in all [default: as long as at the beginning]
+    #[arg(long, value_name = "NS", value_parser = parse_ns)]
+    transfer: Option<f64>,
+}
+
+fn parse_ns(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(ns) if (1.0..=10_000.0).contains(&ns) => Ok(ns),
+        _ => Err("a line takes between 1 and 10000 ns".to_owned()),
+    }
 }
 
 /// `bench real all`.
@@ -35,6 +55,8 @@ struct RealAllArgs {
     /// Short: shows that everything works; the figures mean nothing
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// The command.
@@ -59,7 +81,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 const TIME: Duration = Duration::from_millis(300);
 const TIME_QUICK: Duration = Duration::from_millis(5);
 
-fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>) -> Result<Results> {
+/// What waiting for CPUs in the right places may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>, place: Place) -> Result<Results> {
     let machine = Machine::here();
     let have = allowed_cpus().len();
     let mut usual: Vec<usize> = (0..9).map(|power| 1 << power).filter(|&cpus| cpus < have).collect();
@@ -71,8 +96,20 @@ fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>
         how += &format!("; more tasks than the {have} CPUs here take turns");
         eprintln!("bench: there are {have} CPUs here: more tasks take turns, which says little about more CPUs");
     }
+    let placement = match allowed_cpus()[..] {
+        [first, second, ..] => {
+            let patience = if common.quick { Duration::ZERO } else { PATIENCE };
+            Some(Arc::new(Placement::new(Distance::new(first, second)?, place.transfer, patience)?))
+        }
+        _ => None,
+    };
     let host = Host { name: machine.description, cpus: have };
-    sweep::run(&plan, host, how, |_| Stage { time: plan.time })
+    let stage = |_| Stage { time: plan.time, placement: placement.clone() };
+    let mut results = sweep::run(&plan, host, how, stage)?;
+    if let Some(placement) = placement {
+        results.how += &format!(", {}", placement.report());
+    }
+    Ok(results)
 }
 
 fn one(experiment: &'static Experiment, args: &RealArgs) -> Result<()> {
@@ -80,7 +117,7 @@ fn one(experiment: &'static Experiment, args: &RealArgs) -> Result<()> {
     if let Some(path) = &common.plot {
         output::prepare_plot(path)?;
     }
-    let results = results(experiment, common, args.rounds)?;
+    let results = results(experiment, common, args.rounds, args.place)?;
     if let Some(path) = &common.plot {
         curves::write(&results, path)?;
     }
@@ -90,7 +127,7 @@ fn one(experiment: &'static Experiment, args: &RealArgs) -> Result<()> {
 fn all(args: &RealAllArgs) -> Result<()> {
     let common = Common { quick: args.quick, ..Common::default() };
     let all: Result<Vec<Results>> =
-        experiments::ALL.iter().map(|experiment| results(experiment, &common, None)).collect();
+        experiments::ALL.iter().map(|experiment| results(experiment, &common, None, args.place)).collect();
     print(&all?, args.json, args.quick)
 }
 

@@ -1,6 +1,6 @@
 //! Real CPUs to run on: one pinned thread for each task.
 
-use std::sync::{Barrier, OnceLock};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::job::Sample;
+use crate::distance::Placement;
 
-/// How long a run is.
-#[derive(Debug)]
+/// How long a run is, and between which CPUs.
 pub(crate) struct Stage {
     /// Time in which operations are counted.
     pub(crate) time: Duration,
+    /// Where the first two CPUs are to be; none if there is one.
+    pub(crate) placement: Option<Arc<Placement>>,
 }
 
 /// Operations between two looks at the clock.
@@ -42,10 +44,25 @@ pub(crate) fn own_work(ns: u64) {
     chain((ns as f64 * steps_per_ns) as u64);
 }
 
+/// Zeroing so many bytes of a task's own: the time that it takes, past the caches, about 20 bytes a nanosecond.
+pub(crate) fn zero_work(bytes: usize) {
+    own_work(bytes as u64 / 20);
+}
+
 fn chain(steps: u64) {
     let mut value = steps;
     for _ in 0..steps {
         value = std::hint::black_box(value.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    }
+}
+
+/// A copy of so many bytes between memory and a device that is memory too. Both stay in the CPU's caches here.
+pub(crate) fn device_copy(bytes: usize) {
+    let from = [1_u8; 4096];
+    for at in (0..bytes).step_by(from.len()) {
+        let mut into = [0; 4096];
+        into[..(bytes - at).min(4096)].copy_from_slice(&from[..(bytes - at).min(4096)]);
+        std::hint::black_box(&into);
     }
 }
 
@@ -58,33 +75,51 @@ impl Stage {
         begin: impl Fn(&S, usize) -> T + Send + Sync,
         operation: impl Fn(&S, &mut T) + Send + Sync,
     ) -> Result<Sample> {
-        let subject = set_up();
-        let gate = Barrier::new(tasks);
-        let cpus = allowed_cpus();
-        let shares: Vec<Share> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..tasks)
-                .map(|task| {
-                    let (subject, gate, begin, operation) = (&subject, &gate, &begin, &operation);
-                    let cpu = cpus.get(task % cpus.len().max(1)).copied();
-                    scope.spawn(move || {
-                        pin(cpu);
-                        let mut state = begin(subject, task);
-                        gate.wait();
-                        repeat(self.time, || operation(subject, &mut state))
-                    })
-                })
-                .collect();
-            let shares = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a task panicked")));
-            shares.collect::<Result<_>>()
-        })?;
-        let operations: u64 = shares.iter().map(|share| share.operations).sum();
-        let cpu: Duration = shares.iter().map(|share| share.cpu).sum();
-        Ok(Sample {
-            operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
-            cpu_ns_per_operation: cpu.as_secs_f64() * 1e9 / operations as f64,
-            inside: None,
-        })
+        let run = || once(self.time, tasks, &set_up, &begin, &operation);
+        match &self.placement {
+            Some(placement) if tasks > 1 => {
+                let (sample, line_ns) = placement.keep(run)?;
+                Ok(Sample { line_ns: Some(line_ns), ..sample })
+            }
+            _ => run(),
+        }
     }
+}
+
+fn once<S: Sync, T: Send>(
+    time: Duration,
+    tasks: usize,
+    set_up: &(impl Fn() -> S + Send + Sync),
+    begin: &(impl Fn(&S, usize) -> T + Send + Sync),
+    operation: &(impl Fn(&S, &mut T) + Send + Sync),
+) -> Result<Sample> {
+    let subject = set_up();
+    let gate = Barrier::new(tasks);
+    let cpus = allowed_cpus();
+    let shares: Vec<Share> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..tasks)
+            .map(|task| {
+                let (subject, gate) = (&subject, &gate);
+                let cpu = cpus.get(task % cpus.len().max(1)).copied();
+                scope.spawn(move || {
+                    pin(cpu);
+                    let mut state = begin(subject, task);
+                    gate.wait();
+                    repeat(time, || operation(subject, &mut state))
+                })
+            })
+            .collect();
+        let shares = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a task panicked")));
+        shares.collect::<Result<_>>()
+    })?;
+    let operations: u64 = shares.iter().map(|share| share.operations).sum();
+    let cpu: Duration = shares.iter().map(|share| share.cpu).sum();
+    Ok(Sample {
+        operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
+        cpu_ns_per_operation: cpu.as_secs_f64() * 1e9 / operations as f64,
+        line_ns: None,
+        inside: None,
+    })
 }
 
 fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {

@@ -8,6 +8,8 @@ use crate::summary::Summary;
 pub(crate) const THROUGHPUT: &str = "throughput";
 /// Throughput over that of the fewest CPUs.
 pub(crate) const SCALING: &str = "scaling";
+/// What a line took from one real CPU to another, before and after the runs.
+pub(crate) const LINE: &str = "line";
 
 /// All figures of `results`. The subject is the scheme; `cpus` are those that the tasks ran on.
 pub(crate) fn of(results: &Results) -> Vec<Record> {
@@ -21,6 +23,7 @@ fn of_row(results: &Results, row: &Row) -> Vec<Record> {
         ("cpu_per_op", "ns", Some(row.summary(|sample| sample.cpu_ns_per_operation))),
         ("speed_up", "x", results.speed_up(row)),
         (SCALING, "x", results.scaling(row, results.fewest())),
+        (LINE, "ns", row.line_ns()),
         ("efficiency", "x", row.efficiency()),
         ("shared_writes", "count", row.shared_writes()),
         ("transfers", "count", row.transfers()),

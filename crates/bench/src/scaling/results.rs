@@ -64,6 +64,12 @@ impl Row {
         if mean == 0.0 { 0.0 } else { 100.0 * variance.sqrt() / mean }
     }
 
+    /// What a line took between two real CPUs, in nanoseconds.
+    pub(crate) fn line_ns(&self) -> Option<Summary> {
+        let looks: Vec<f64> = self.samples.iter().filter_map(|sample| sample.line_ns).flatten().collect();
+        (!looks.is_empty()).then(|| Summary::of(looks))
+    }
+
     /// A figure that only a virtual machine has.
     pub(crate) fn inside(&self, figure: impl Fn(&Inside) -> Option<f64>) -> Option<Summary> {
         let values: Option<Vec<f64>> = self.samples.iter().map(|sample| figure(sample.inside.as_ref()?)).collect();
@@ -133,6 +139,7 @@ impl Results {
             Measure::Scaling => self.scaling(row, 1),
             Measure::Efficiency => row.efficiency(),
             Measure::SharedWrites => row.shared_writes(),
+            Measure::Over(scheme) => ratio(row, self.row(row.workload, scheme, row.cpus)?),
         };
         summary.map(|summary| summary.median)
     }

@@ -96,6 +96,7 @@ pub(crate) fn judge(results: &Results, claim: &Claim) -> Option<Verdict> {
         Measure::Scaling => format!("{} × the throughput of 1 CPU", number(value)),
         Measure::Efficiency => format!("contention efficiency {value:.4}"),
         Measure::SharedWrites => format!("{value:.4} shared writes for each operation"),
+        Measure::Over(scheme) => format!("{} × the throughput of {scheme}", number(value)),
     };
     let bound = match claim.bound {
         Bound::AtLeast(least) => format!("at least {least}"),

@@ -88,6 +88,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 
 /// Virtual time of a run if nobody says otherwise.
 const TIME: Duration = Duration::from_micros(200);
+/// So much shorter where figures mean nothing.
+const QUICK_SHARE: u32 = 50;
+/// But no shorter than this.
 const TIME_QUICK: Duration = Duration::from_micros(20);
 
 /// What is to be run on which machine.
@@ -111,8 +114,14 @@ impl Run {
         let machine = MachineChoice::find(machine)?;
         let cpus = machine.usual_cpus(common.quick);
         let seeds = seeds.unwrap_or(if common.quick { 1 } else { 3 });
-        let time = if common.quick { TIME_QUICK } else { TIME };
+        let usual = experiment.time.unwrap_or(TIME);
+        let time = if common.quick { (usual / QUICK_SHARE).max(TIME_QUICK) } else { usual };
         Ok(Self { plan: Plan::new(experiment, common, cpus, time, seeds)?, machine, quick: common.quick })
+    }
+
+    /// What a line takes from one CPU to the next.
+    fn line_ns(&self) -> f64 {
+        self.machine.machine.cost_table().transfer_socket
     }
 
     /// Makes all runs.
@@ -125,7 +134,7 @@ impl Run {
 
     fn stage(&self, repeat: u32) -> Stage {
         let machine = self.machine.machine.clone().seed(u64::from(repeat) + 1);
-        Stage { machine, time: self.plan.time, efficiency: true }
+        Stage::new(&self.plan, machine, true)
     }
 }
 
@@ -151,7 +160,7 @@ fn one(experiment: &'static Experiment, args: &VirtualArgs) -> Result<()> {
     }
     let mut text = table::render(&results);
     if let Some(real) = &real {
-        text += &format!("\n{}", Beside::new(&results, real));
+        text += &format!("\n{}", Beside::new(&results, real, run.line_ns()));
     }
     if args.profile {
         text += &profile::text(&results);
@@ -181,8 +190,9 @@ fn report(args: &ReportArgs) -> Result<()> {
             let machine = args.beside_machine.as_deref().unwrap_or(experiment.machine);
             let cpus = beside::cpus(real, experiment);
             let common = Common { cpus, ..common };
-            let results = Run::new(experiment, &common, machine, None)?.results()?;
-            chapter.beside = Some(Beside::new(&results, real));
+            let run = Run::new(experiment, &common, machine, None)?;
+            let results = run.results()?;
+            chapter.beside = Some(Beside::new(&results, real, run.line_ns()));
         }
         chapters.push(chapter);
     }

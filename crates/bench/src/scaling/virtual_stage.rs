@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow};
 use manycore::Machine;
 
 use super::job::{Inside, Sample};
+use super::plan::Plan;
 
 /// A machine, and how long it runs.
 #[derive(Debug)]
@@ -24,7 +25,23 @@ pub(crate) fn own_work(ns: u64) {
     manycore::work::named("own work", ns);
 }
 
+/// A copy of so many bytes between memory and a device that is memory too.
+pub(crate) fn device_copy(bytes: usize) {
+    manycore::work::copy(bytes);
+}
+
+/// Zeroing so many bytes of a task's own.
+pub(crate) fn zero_work(bytes: usize) {
+    manycore::work::zero(bytes);
+}
+
 impl Stage {
+    /// Runs of `plan` on `machine`; with or without the same run without contention.
+    pub(super) fn new(plan: &Plan, machine: Machine, efficiency: bool) -> Self {
+        let machine = if plan.experiment.spread { machine.spread() } else { machine };
+        Self { machine, time: plan.time, efficiency }
+    }
+
     /// See [`Job::measure`](super::job::Job::measure).
     pub(super) fn measure<S: Sync, T: Send>(
         &self,
@@ -55,6 +72,7 @@ impl Stage {
         Ok(Sample {
             operations_per_s: report.operations_per_s,
             cpu_ns_per_operation: report.cpu_ns / report.operations.max(1) as f64,
+            line_ns: None,
             inside: Some(Inside { efficiency, report }),
         })
     }

@@ -47,19 +47,24 @@ fn arguments_that_make_no_sense() {
         ("--groups -1", "`-1` is neither"),
         ("--verify --no-verify", "cannot be used with"),
         ("--memory 1MiB,2MiB --plot x.png", "plots are SVG: name the file x.svg"),
+        ("--plot-latency x.png", "plots are SVG: name the file x.svg"),
+        ("--plot-latency no/such/dir.svg", "no such directory"),
         ("--groups 0", "must be from 1 to"),
         ("--groups a=64MiB,a=1MiB", "named twice"),
         ("--groups a=lots", "limit of `a`"),
         ("--generate zipf:x", "exponent"),
         ("--generate random", "expected zipf"),
         ("--generate seq,zipf", "more patterns than there are groups"),
-        ("--backend floppy", "expected posix"),
-        ("--backend pool:0", "number of threads"),
+        ("--backend floppy", "expected auto"),
+        ("--backend threads:0", "number of threads"),
         ("--plot curve.svg", "two budgets or more"),
         ("--prometheus no/such/dir", "no such directory"),
         ("--trace t --generate seq", "cannot be used with"),
         ("--trace t --loop", "--loop needs --time or --ops"),
         ("--skip-writes", "--trace"),
+        ("--map a=0", "--trace"),
+        ("--trace t --map a", "as in a.dat=0"),
+        ("--trace t --map a=b", "offset of `a`"),
         ("--reads 101", "`101` isn't a whole number from 0 to 100"),
         ("--reads -1", "`-1` isn't a whole number from 0 to 100"),
         ("--reads 50.5", "isn't a whole number"),
@@ -125,7 +130,15 @@ fn trace_lines_that_do_not_parse() {
         ("huge.lis", "9223372036854775807 1\n", "huge.lis:1: block"),
         ("prose.txt", "It was a dark\n", "prose.txt:1: neither CSV, op,offset"),
         ("packed.gz", "\u{1f}", "packed.gz:1: not text"),
-        ("empty.csv", "", "no requests"),
+        ("empty.csv", "", "nothing to replay"),
+        ("four.log", "fio version 4 iolog\n", "four.log:1: `fio version 4 iolog`: versions 2 and 3"),
+        ("erase.log", "fio version 2 iolog\na add\na erase 0 1\n", "erase.log:3: action `erase` with offset"),
+        ("late.log", "fio version 3 iolog\na read 0 1\n", "late.log:2: `a` isn't a timestamp"),
+        (
+            "trims.log",
+            "fio version 2 iolog\na trim 0 1\n",
+            "trims.log: the trace has nothing to replay; left out: 1 trim",
+        ),
     ] {
         let trace = place.file(name, text);
         assert_fails(&place.run("replay --quiet --trace", &[&trace]), FAILURE, message);
@@ -143,6 +156,9 @@ fn a_trace_with_a_group_that_has_no_limit() {
     let trace = place.file("t.csv", "r,0,1,a\nr,0,1,b\n");
     assert_fails(&place.run("replay --groups a=1MiB --trace", &[&trace]), FAILURE, "t.csv:2: group `b` has no limit");
     assert_fails(&place.run("replay --groups 3 --trace", &[&trace]), USAGE, "the trace names 2 groups");
+    let log = place.file("t.log", "fio version 2 iolog\na read 0 1\nb read 0 1\n");
+    assert_fails(&place.run("replay --map c=0 --trace", &[&log]), USAGE, "--map c=0: the trace names a, b");
+    assert_fails(&place.run("replay --map c=0 --trace", &[&trace]), USAGE, "the trace names no files");
     let trace = place.file("threads.csv", "r,0,1,a,x\n");
     assert_fails(&place.run("replay --threads 3 --trace", &[&trace]), USAGE, "(`x` at ");
 }

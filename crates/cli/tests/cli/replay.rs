@@ -67,7 +67,7 @@ fn a_users_file_is_compared_with_what_the_kernel_reads() {
 #[test]
 fn every_backend_brings_the_right_bytes() {
     let place = Place::new();
-    for backend in ["posix", "pool", "pool:2", "buffered", "simulated"] {
+    for backend in ["auto", "uring", "threads", "threads:2", "posix", "buffered", "simulated"] {
         let line = "replay --size 4MiB --memory 1MiB --ops 2k --generate uniform --json --backend";
         let report = place.run(line, &[backend]).json();
         assert_eq!(report["workload"]["verified"], true);
@@ -131,7 +131,7 @@ fn what_lies_past_the_end_is_counted_and_not_read() {
     let done = place.run("replay --memory 1MiB --verify --skip-writes --trace", &[&trace, &data]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("Past end: 2 operations began past the end"), "{}", done.out);
-    assert!(done.out.contains("1 reached past it") && done.out.contains("Skipped: 1 write "), "{}", done.out);
+    assert!(done.out.contains("1 reached past it") && done.out.contains("left out  1 write of"), "{}", done.out);
 }
 
 #[test]
@@ -180,6 +180,24 @@ fn a_list_of_budgets_gives_a_curve() {
     let report = place.run("replay --size 8MiB --memory 1MiB,4MiB --ops 5k --groups 1 --json", &[]).json();
     let rates: Vec<f64> = (0..2).map(|run| report["runs"][run]["total"]["hit_rate"].as_f64().unwrap()).collect();
     assert!(rates[0] < rates[1], "{rates:?}");
+}
+
+#[test]
+fn latencies_are_drawn_and_listed() {
+    let place = Place::new();
+    let line = "replay --size 8MiB --memory 1MiB,2MiB --ops 5k --groups 2 --reads 60 --plot-latency l.svg --json";
+    let report = place.run(line, &[]).json();
+    let picture = std::fs::read_to_string(place.path("l.svg")).unwrap();
+    for text in ["zipf:0.99, 2 MiB: reads", "zipf:0.99, 2 MiB: writes", "g1", "g2", "total", "99.9"] {
+        assert!(picture.contains(text), "{text} in {picture}");
+    }
+    for row in report["runs"][1]["groups"].as_array().unwrap() {
+        for latency in [&row["latency"], &row["write_latency"]] {
+            let points = latency["percentiles"].as_array().unwrap();
+            assert_eq!(points.last().unwrap()["ns"], latency["max_ns"]);
+            assert!(points.is_sorted_by_key(|point| point["ns"].as_u64()), "{points:?}");
+        }
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn begin(map: &PageMap, page: u64) -> Loading<'_> {
 fn load(map: &PageMap, page: u64, byte: u8) -> IsolatedFrame {
     let frame = map.frames().allocate().expect("a frame is free");
     frame.fill(|bytes| bytes.copy_from(0, &[byte; PAGE]));
-    begin(map, page).publish(frame, Labels { group: 7, owner: 8, rank: 9 }, false).0
+    begin(map, page).publish(frame, Labels { group: 7, owner: 8, rank: 9, ..Labels::default() }, false).0
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! `PAGEFOLD_SEEDS` says how many seeds to try.
 #![cfg(not(pagefold_loom))]
 
+mod batches;
 mod sometimes;
 #[path = "../support/mod.rs"]
 mod support;

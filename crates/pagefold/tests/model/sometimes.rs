@@ -27,6 +27,12 @@ macro_rules! sometimes {
 sometimes! {
     evictions,
     refaults,
+    batched_reads,
+    batched_reads_failed,
+    futures,
+    futures_dropped,
+    read_ahead,
+    read_ahead_wasted,
     errors,
     short_transfers,
     interrupts,

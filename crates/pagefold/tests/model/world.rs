@@ -44,6 +44,9 @@ impl World {
         let disk = disk(FILES - 1, FILE_LEN);
         let files = (0..FILES).map(|number| (number + 1 < FILES).then(|| bytes_on(&disk, format!("f{number}"))));
         let files = files.collect();
+        if random.one_in(2) {
+            disk.reorder(seed);
+        }
         let faulty = FaultyBackend::new(disk.clone(), faults(rate, seed));
         let mm = manager(64 + random.below(400), faulty.clone());
         let groups = (0..1 + random.below(3))
@@ -70,6 +73,11 @@ impl World {
             55..60 => self.set_len(),
             60..64 => self.sync(),
             64..67 => self.sync_range(),
+            67..71 => self.read_batch(),
+            71..74 => self.write_batch(),
+            74..76 => self.prefetch(),
+            76..79 => self.page_async(),
+            79..81 => self.scan(),
             _ => self.read(),
         }
         for group in &self.groups {
@@ -223,6 +231,8 @@ impl World {
             self.seen.refaults += stats.refaults;
             self.seen.errors += stats.errors;
             self.seen.direct_reclaims += stats.direct_reclaims;
+            self.seen.read_ahead += stats.read_ahead;
+            self.seen.read_ahead_wasted += stats.read_ahead_wasted;
         }
         self.seen.short_transfers += self.faulty.fired(FaultKind::Short);
         self.seen.interrupts += self.faulty.fired(FaultKind::Interrupted);

@@ -1,6 +1,6 @@
 //! What a child gets that inherited a Pagefold over `fork`: refusals, and no lock that it could hang on.
 
-use pagefold::{Error, File, Group, Pagefold};
+use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
 
 use crate::hooked::PATIENCE;
@@ -31,6 +31,7 @@ fn used() -> (Pagefold, Group, File) {
     let mm = manager(64, disk(1, 1 << 20));
     let group = mm.group("tenant").build().unwrap();
     let file = group.open("f0").unwrap();
+    file.advise(Advice::Random, 0..0).unwrap(); // These pages and no others.
     for page in 0..60 {
         file.read_at(&mut [0; 4096], page * 4096).unwrap();
     }

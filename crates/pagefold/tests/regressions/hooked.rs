@@ -52,8 +52,8 @@ impl BackingFile for Hooked {
         (self.len)()
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-        (self.read)(offset, into)
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        (self.read)(offset, into[0])
     }
 }
 

@@ -9,6 +9,7 @@ use sync::Arc;
 use sync::lock::OnceCell;
 use sync::random::Random;
 
+use crate::bad_sector::BadSector;
 use crate::hooked::{Answer, Gate, MOMENT};
 use crate::support::{assert_same, bytes_on, disk, manager, version};
 use crate::watched::Watched;
@@ -164,9 +165,13 @@ fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let mm = manager(
         64,
         Watched::new(&disk, move |call| {
-            // The first look is at the opening.
-            if call == Call::Len && looks.fetch_add(1, Ordering::SeqCst) == 2 {
-                cut.truncate("f0", 5 * 4096)?;
+            // The first look is at the opening. A file that turns out to be shorter is looked at again.
+            if call == Call::Len {
+                match looks.fetch_add(1, Ordering::SeqCst) {
+                    1 => cut.truncate("f0", 8 * 4096)?,
+                    2 => cut.truncate("f0", 5 * 4096)?,
+                    _ => {}
+                }
             }
             Ok(())
         }),
@@ -236,4 +241,109 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     for page in pages {
         assert_same(&bytes_on(&disk, "f0")[page as usize * 4096..][..4096], &version(1, page, 4096), "written");
     }
+}
+
+/// A file was being cut off in a page, which somebody else was about to change in place; then the cut was refused, because
+/// another page was pinned. The guard had the length that was never to be: what was written through it was half of the page.
+#[test]
+fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
+    let mm = manager(64, disk(1, 10 * 4096));
+    let file = open(&mm);
+    let _pin = file.page(5).unwrap();
+    for _ in 0..20 {
+        let in_the_way = file.page_mut(1).unwrap();
+        std::thread::scope(|scope| {
+            let cut = scope.spawn(|| file.set_len(4096 + 1000));
+            let change = scope.spawn(|| file.page_mut(1).unwrap().len());
+            std::thread::sleep(Duration::from_millis(5));
+            drop(in_the_way);
+            assert_eq!(change.join().unwrap(), 4096);
+            assert!(matches!(cut.join().unwrap(), Err(Error::PageBusy { page: 5, .. })));
+        });
+    }
+}
+
+/// A read past the end of a file that is open for writing asked for its length twice.
+#[test]
+fn a_read_past_the_end_asks_once_how_long_the_file_is() {
+    let disk = disk(1, 4096);
+    let looks = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&looks);
+    let mm = manager(
+        64,
+        Watched::new(&disk, move |call| {
+            seen.fetch_add(u64::from(call == Call::Len), Ordering::SeqCst);
+            Ok(())
+        }),
+    );
+    let file = open(&mm);
+    let before = looks.load(Ordering::SeqCst);
+    assert_eq!(file.read_at(&mut [0; 10], 4096).unwrap(), 0);
+    assert_eq!(looks.load(Ordering::SeqCst) - before, 1);
+}
+
+/// Another process cut the file off; pages past its end stayed in memory. They had to be forgotten before the file grew over
+/// them: the disk has zeros there.
+#[test]
+fn pages_past_the_end_do_not_come_back_when_the_file_grows() {
+    for grow in [(|file: &File| file.write_at(&[1; 10], 9 * 4096)) as fn(&File) -> _, |file| file.set_len(10 * 4096)] {
+        let disk = disk(1, 10 * 4096);
+        let file = open(&manager(64, disk.clone()));
+        file.read_exact_at(&mut [0; 4096], 7 * 4096).unwrap();
+        disk.truncate("f0", 5 * 4096).unwrap();
+        assert_eq!(file.read_at(&mut [0; 10], 10 * 4096).unwrap(), 0);
+        assert_eq!(file.len(), 5 * 4096);
+        grow(&file).unwrap();
+        let mut bytes = [9; 4096];
+        file.read_exact_at(&mut bytes, 7 * 4096).unwrap();
+        assert_same(&bytes, &[0; 4096], "between the old end and the new one");
+    }
+}
+
+/// One bad sector kept all that was written in the same request dirty, and from the disk.
+#[test]
+fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
+    let disk = disk(0, 0);
+    let backend = BadSector::new(&disk, 37 * 4096 + 512);
+    let file = open(&manager(2_000, backend.clone()));
+    let (before, after) = (version(1, 0, 200 * 4096), version(2, 0, 200 * 4096));
+    backend.mend();
+    file.write_at(&before, 0).unwrap();
+    file.sync().unwrap();
+    backend.spoil();
+    file.write_at(&after, 0).unwrap();
+    file.sync().unwrap_err();
+    assert_eq!(file.stats().unclean_bytes, 4096, "one page can't be written");
+    let on_disk = bytes_on(&disk, "f0");
+    assert_same(&on_disk[..37 * 4096], &after[..37 * 4096], "before the bad sector");
+    assert_same(&on_disk[38 * 4096..], &after[38 * 4096..], "behind it");
+    backend.mend();
+    file.sync().unwrap();
+    assert_same(&bytes_on(&disk, "f0"), &after, "after all");
+}
+
+/// While the file was synced for some pages, others were being written. That sync failed, and only what it was meant for was
+/// written again: the disk had lost more.
+#[test]
+fn what_was_written_while_a_sync_failed_is_written_again() {
+    let disk = disk(0, 0);
+    let pages = 3_000;
+    let (syncs, armed) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
+    let (fails, on) = (disk.clone(), Arc::clone(&armed));
+    let watched = Watched::new(&disk, move |call| {
+        // The second sync of the cycle is that of its second stage.
+        if call == Call::Sync && on.load(Ordering::SeqCst) && syncs.fetch_add(1, Ordering::SeqCst) == 1 {
+            fails.fail_syncs(1, 3);
+        }
+        Ok(())
+    });
+    let file = open(&manager(8_000, watched));
+    let written = version(1, 0, pages * 4096);
+    file.write_at(&vec![7; pages * 4096], 0).unwrap();
+    file.sync().unwrap();
+    armed.store(true, Ordering::SeqCst);
+    file.write_at(&written, 0).unwrap();
+    file.sync().unwrap_err();
+    file.sync().unwrap();
+    assert_same(&bytes_on(&disk, "f0"), &written, "after a failed stage");
 }

@@ -1,6 +1,7 @@
 //! Bugs that were found, each with its story, so that they stay away.
 #![cfg(not(pagefold_loom))]
 
+mod bad_sector;
 mod changing_limits;
 mod forked_children;
 mod hooked;

@@ -39,7 +39,16 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
         let (ours, theirs) = (a.open("f0").unwrap(), b.open("f0").unwrap());
         touch(&ours, 64);
         let pins: Vec<_> = (0..64).map(|page| theirs.page(page).unwrap()).collect();
-        assert!(matches!(ours.page(100), Err(Error::LimitReached { .. })));
+        // CPUs may have a few of the group's charges, and pages for them.
+        let mut more = Vec::new();
+        let refused = loop {
+            match ours.page(100 + more.len() as u64) {
+                Ok(pin) if more.len() < 64 => more.push(pin),
+                other => break other.map(drop),
+            }
+        };
+        assert!(matches!(refused, Err(Error::LimitReached { .. })));
+        drop(more);
         meanwhile(
             4,
             |_| touch(&theirs, 64),

@@ -49,7 +49,7 @@ impl BackingFile for WatchedFile {
         self.file.len()
     }
 
-    fn read(&self, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         (self.look)(Call::Read)?;
         self.file.read(offset, into)
     }

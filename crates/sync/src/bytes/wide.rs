@@ -7,6 +7,9 @@ use core::arch::x86_64::__m128i;
 /// `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
+/// As well for stores, where the loop has no wide moves.
+pub(super) const LIBRARY_STORE_MIN: usize = 64;
+
 /// Copies `len` bytes from `offset` bytes behind `from`: apart, because an address is added up for nothing in a load.
 ///
 /// Up to 128 bytes are two runs of moves, from the front and to the back, that overlap unless they just meet.
@@ -142,12 +145,22 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies `len` bytes to shared ones.
+///
+/// # Safety
+/// `len` bytes at both; those at `to` lie in one run of shared bytes, of which the caller is the only writer.
+#[inline]
+pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { library(from, to, len) }
+}
+
 /// # Safety
 /// `len` bytes at both.
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's. Called from here, it is no Rust code that accesses the bytes, but machine code that moves
-    // them, each word of the result from one load (B1).
+    // them, each word of the result from one load or to one store (B1).
     unsafe {
         asm!(
             "call {memcpy}",

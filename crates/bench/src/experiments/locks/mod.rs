@@ -23,6 +23,8 @@ pub(crate) const LOCKS: Experiment = Experiment {
     workloads: &[BUSY, RELAXED],
     schemes: &[ticket::SCHEME, mutex::SCHEME, seqlock::SCHEME],
     bytes: None,
+    time: None,
+    spread: false,
     published: &[],
     claims: &[],
 };

@@ -54,6 +54,8 @@ pub(crate) const LOOKUP: Experiment = Experiment {
     workloads: &[OWN_PARTS, HOT_PAGE, FAULTS],
     schemes: &[spinlock::SCHEME, rwlock::SCHEME, counted::SCHEME, pagefold::SCHEME, planted::SCHEME],
     bytes: Some(PAGE),
+    time: None,
+    spread: false,
     published: &[Published {
         machine: "altix-64",
         workload: FAULTS.name,

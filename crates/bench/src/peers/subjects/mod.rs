@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Mmap,
     /// One pread for each access
     Pread,
+    /// One pread past the kernel's page cache for each access
+    PreadDirect,
     /// One pwrite for each access
     Pwrite,
     /// vmcache-style, optimistic readers
@@ -53,10 +55,22 @@ pub(crate) enum Kind {
     Moka,
     /// One mutex around an LRU map
     MutexLru,
+    /// io_uring and an LRU map behind a mutex
+    UringLru,
+    /// The fio program, past the kernel's page cache
+    Fio,
     /// Pagefold's read_at
     Pagefold,
     /// Pagefold's page(n), a pinned guard
     PagefoldPage,
+    /// Pagefold's page_async(n), many futures in one thread
+    PagefoldAsync,
+    /// Pagefold's read_at in many threads
+    PagefoldThreads,
+    /// Pagefold where io_uring is refused
+    PagefoldNoUring,
+    /// Pagefold's read_batch, 64 reads at a time
+    PagefoldBatch,
 }
 
 /// What a subject is built for.
@@ -82,10 +96,21 @@ impl Plan<'_> {
 }
 
 impl Kind {
-    /// All that are read, in the order of the tables.
+    /// All that are read from memory, in the order of the tables.
     pub(crate) fn all() -> Vec<Self> {
-        Self::value_variants().iter().copied().filter(|&kind| kind != Self::Pwrite).collect()
+        Self::value_variants().iter().copied().filter(|kind| !Self::ON_DISK.contains(kind)).collect()
     }
+
+    /// Those of the experiments on a disk alone.
+    const ON_DISK: [Self; 7] = [
+        Self::Pwrite,
+        Self::PreadDirect,
+        Self::UringLru,
+        Self::Fio,
+        Self::PagefoldAsync,
+        Self::PagefoldThreads,
+        Self::PagefoldNoUring,
+    ];
 
     /// Those that keep to a budget.
     pub(crate) fn evicting() -> Vec<Self> {
@@ -97,27 +122,24 @@ impl Kind {
         self.to_possible_value().expect("no kind is skipped").get_name().to_owned()
     }
 
-    /// Whose row it is: two ways to use Pagefold are one subject.
+    /// Whose row it is: three ways to use Pagefold are one subject.
     pub(crate) fn subject(self) -> String {
-        if self.pins() { "pagefold".to_owned() } else { self.name() }
+        if self.way().is_empty() { self.name() } else { "pagefold".to_owned() }
     }
 
     /// What to put before the workload: how the subject is used, if not in the usual way.
     pub(crate) fn way(self) -> &'static str {
-        if self.pins() { "page(n), " } else { "" }
-    }
-
-    fn pins(self) -> bool {
-        self == Self::PagefoldPage
+        match self {
+            Self::PagefoldPage => "page(n), ",
+            Self::PagefoldBatch => "read_batch, ",
+            _ => "",
+        }
     }
 
     /// One of each kind: readers of a resident page evict like the others.
     fn evicts(self) -> bool {
-        match self {
-            Self::Vmcache | Self::QuickCache | Self::Foyer | Self::Moka | Self::MutexLru | Self::Pagefold => true,
-            Self::Array | Self::ArrayHuge | Self::Mmap | Self::Pread | Self::Pwrite | Self::Dashmap => false,
-            Self::VmcacheShared | Self::PagefoldPage => false,
-        }
+        use Kind::{Foyer, Moka, MutexLru, Pagefold, QuickCache, Vmcache};
+        matches!(self, Vmcache | QuickCache | Foyer | Moka | MutexLru | Pagefold)
     }
 
     /// The subject, empty unless it has no notion of that.
@@ -127,7 +149,6 @@ impl Kind {
             Self::ArrayHuge => Box::new(array::Array::new(plan, Backing::Huge)?),
             Self::Mmap => Box::new(mmap::Mmap::new(plan)?),
             Self::Pread => Box::new(pread::Pread::new(plan)?),
-            Self::Pwrite => bail!("pwrite only writes"),
             Self::Vmcache => Box::new(vmcache::VmCache::<false>::new(plan)?),
             Self::VmcacheShared => Box::new(vmcache::VmCache::<true>::new(plan)?),
             Self::Dashmap => Box::new(dashmap::Dashmap::new(plan)?),
@@ -138,6 +159,9 @@ impl Kind {
             Self::Pagefold if plan.scanned.is_some() => Box::new(pagefold::Pagefold::<true>::new(plan)?),
             Self::Pagefold => Box::new(pagefold::Pagefold::<false>::new(plan)?),
             Self::PagefoldPage => Box::new(pagefold::PinnedPages::new(plan)?),
+            Self::PagefoldBatch => Box::new(pagefold::Batches::new(plan)?),
+            // Those of `ON_DISK`.
+            other => bail!("{} needs a disk", other.name()),
         })
     }
 }

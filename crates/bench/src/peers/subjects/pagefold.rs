@@ -1,12 +1,14 @@
 //! Pagefold: one group with all of the budget.
 
+use std::hint::black_box;
+
 use anyhow::{Context, Result, ensure};
-use pagefold::{File, Group};
+use pagefold::{File, Group, ReadRequest};
 
 use super::Plan;
 use crate::peers::contents::{PAGE, offset_of};
 use crate::peers::data_file::DataFile;
-use crate::peers::subject::{Misses, Pages};
+use crate::peers::subject::{Misses, Operation, Pages, Subject, place};
 
 /// Pages by `read_at`. With one file (`TWO` is false) there is nothing to find out before.
 pub(super) struct Pagefold<const TWO: bool> {
@@ -92,5 +94,66 @@ impl Pages for PinnedPages {
 
     fn misses(&self) -> Misses {
         self.files.misses()
+    }
+}
+
+/// Pages of one file by `read_batch`, so many at a time.
+pub(super) struct Batches(PinnedPages);
+
+const BATCH: usize = 64;
+
+impl Batches {
+    /// Over the plan's files.
+    pub(super) fn new(plan: &Plan<'_>) -> Result<Self> {
+        PinnedPages::new(plan).map(Self)
+    }
+
+    #[inline(never)]
+    fn read_all<const N: usize>(&self, accesses: &[u32], offset: impl Fn(usize) -> usize) -> Result<u64> {
+        let file = &self.0.files.main;
+        let mut sum = 0_u64;
+        let mut bytes = vec![0_u8; N * BATCH];
+        let mut number = 0;
+        for part in accesses.chunks(BATCH) {
+            let mut requests: arrayvec::ArrayVec<_, BATCH> = part
+                .iter()
+                .zip(bytes.chunks_mut(N))
+                .zip(number..)
+                .map(|((&page, into), number)| ReadRequest::new(offset_of(page) + offset(number) as u64, into))
+                .collect();
+            file.read_batch(&mut requests);
+            for request in requests {
+                ensure!(request.result? == N, "the data file is shorter than it was");
+                let (words, _) = request.into.as_chunks::<8>();
+                sum = sum.wrapping_add(u64::from_le_bytes(words[0]));
+            }
+            number += part.len();
+        }
+        Ok(black_box(sum))
+    }
+}
+
+impl Subject for Batches {
+    fn run(&self, operation: Operation, accesses: &[u32]) -> Result<u64> {
+        match operation {
+            Operation::First8 => self.read_all::<8>(accesses, |_| 0),
+            Operation::Read8 => self.read_all::<8>(accesses, place::<8>),
+            // Each needs the bytes before: there are no batches of those.
+            Operation::Chained8 => self.0.run(operation, accesses),
+            Operation::Read100 => self.read_all::<100>(accesses, place::<100>),
+            Operation::Read4096 => self.read_all::<PAGE>(accesses, |_| 0),
+        }
+    }
+
+    fn read_once(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        let mut requests = [ReadRequest::new(offset_of(page) + offset as u64, into)];
+        self.0.files.main.read_batch(&mut requests);
+        let [request] = requests;
+        ensure!(request.result? == request.into.len(), "the data file is shorter than it was");
+        Ok(())
+    }
+
+    fn misses(&self) -> Misses {
+        self.0.files.misses()
     }
 }

@@ -1,12 +1,14 @@
 //! What write-back of some pages does to the hits of others in the same group.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::output::progress;
@@ -14,6 +16,7 @@ use crate::peers::contents::{PAGE, offset_of};
 use crate::peers::random::Random;
 use crate::peers::report::Report;
 use crate::peers::write::Settings;
+use crate::peers::write::disk::{self, Aligned};
 use crate::peers::write::scratch::Scratch;
 use crate::peers::write::stores::{PagefoldStore, Store};
 use crate::summary::Summary;
@@ -30,6 +33,11 @@ struct Rate {
     cpu: f64,
 }
 
+/// What goes on beside the reads.
+const ROWS: [&str; 3] = [QUIET, "beside write-back", CONTROL];
+const QUIET: &str = "quiet";
+const CONTROL: &str = "beside O_DIRECT writes";
+
 /// Runs it.
 pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     let mut report = Report::new("write-hits", "rate_ratio_quiet", about(settings));
@@ -37,59 +45,101 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     let bar = progress("hits", 2 * settings.rounds as usize);
     let pages = settings.budget_pages / SHARE;
     let file = Scratch::filled(directory, 2 * pages)?;
+    let other = Scratch::filled(directory, pages)?;
     let store = PagefoldStore::new(&file, settings.budget_pages)?;
     // All in memory; the first half is read from now on, the second one written.
     (0..2 * pages).try_for_each(|page| store.write(page, &[page as u8; PAGE]))?;
     store.sync()?;
-    let mut written = 0;
+    let mut written = Vec::new();
     for (label, read) in [("8 B, uniform", read::<8> as fn(&_, _, _) -> _), ("4 KiB, uniform", read::<PAGE>)] {
         let mut rounds = Vec::new();
         for _ in 0..settings.rounds {
-            let quiet = read(&store, pages, settings.reading)?;
-            let before = store.file.stats().bytes_out;
-            let beside = while_writing_back(&store, pages..2 * pages, || read(&store, pages, settings.reading))?;
-            written += store.file.stats().bytes_out - before;
-            rounds.push((quiet, beside));
+            let reads = || read(&store, pages, settings.reading);
+            let quiet = reads()?;
+            let (before, start) = (store.file.stats().bytes_out, Instant::now());
+            let beside = beside(|| write_back(&store, pages..2 * pages), reads)?;
+            let rate = (store.file.stats().bytes_out - before) as f64 / start.elapsed().as_secs_f64();
+            let mut plain = Plain::new(&other, rate)?;
+            let control = self::beside(|| plain.write(), reads)?;
+            rounds.push([quiet, beside, control]);
+            written.push(rate);
             bar.inc(1);
         }
-        for (subject, pick) in [("quiet", 0), ("beside write-back", 1)] {
-            let of = |pair: &(Rate, Rate)| if pick == 0 { pair.0 } else { pair.1 };
-            report.add(subject, label, "ns_per_hit", "ns", Summary::of(rounds.iter().map(|pair| 1e9 / of(pair).wall)));
-            report.add(subject, label, "cpu_per_hit", "ns", Summary::of(rounds.iter().map(|pair| 1e9 / of(pair).cpu)));
-            let wall = rounds.iter().map(|pair| of(pair).wall / pair.0.wall);
-            report.add(subject, label, "rate_ratio_quiet", "x", Summary::of(wall));
-            let cpu = rounds.iter().map(|pair| of(pair).cpu / pair.0.cpu);
-            report.add(subject, label, "cpu_rate_ratio_quiet", "x", Summary::of(cpu));
+        for (row, subject) in ROWS.into_iter().enumerate() {
+            let mut add = |metric: &str, unit: &str, value: &dyn Fn(&[Rate; 3]) -> f64| {
+                report.add(subject, label, metric, unit, Summary::of(rounds.iter().map(value)));
+            };
+            add("ns_per_hit", "ns", &|round| 1e9 / round[row].wall);
+            add("cpu_per_hit", "ns", &|round| 1e9 / round[row].cpu);
+            add("rate_ratio_quiet", "x", &|round| round[row].wall / round[0].wall);
+            add("cpu_rate_ratio_quiet", "x", &|round| round[row].cpu / round[0].cpu);
+            if subject != QUIET {
+                add("rate_ratio_control", "x", &|round| round[row].wall / round[2].wall);
+                add("cpu_rate_ratio_control", "x", &|round| round[row].cpu / round[2].cpu);
+            }
         }
     }
     bar.finish_and_clear();
-    report.legend = "cpu_*: by the CPU time of the thread that reads, so without waiting for a CPU.".to_owned();
-    let seconds = settings.reading.as_secs_f64() * f64::from(2 * settings.rounds);
-    report.notes.push(format!("{:.0} MB/s were written back meanwhile", written as f64 / 1e6 / seconds));
+    report.legend = format!(
+        "cpu_*: by the CPU time of the thread that reads, so without waiting for a CPU. *_control: to the row {CONTROL}, in \
+         which an unrelated thread writes as many bytes a second past the kernel's cache, 1 MiB at a time, of memory that it \
+         doesn't change: what the disk itself takes from the reader."
+    );
+    let rate = Summary::of(written).median / 1e6;
+    report.notes.push(format!("{rate:.0} MB/s were written back meanwhile, and by the other thread"));
     Ok(report)
 }
 
-/// Calls `measure` while a thread makes pages dirty and syncs them, again and again.
-fn while_writing_back(
-    store: &PagefoldStore,
-    pages: std::ops::Range<u32>,
-    measure: impl FnOnce() -> Result<Rate>,
-) -> Result<Rate> {
+/// Calls `measure` while a thread works, again and again.
+fn beside(mut work: impl FnMut() -> Result<()> + Send, measure: impl FnOnce() -> Result<Rate>) -> Result<Rate> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let writing = scope.spawn(|| {
+        let working = scope.spawn(|| {
             // Relaxed: it only ends the loop.
             while !done.load(Ordering::Relaxed) {
-                pages.clone().try_for_each(|page| store.write(page, &[page as u8; PAGE]))?;
-                store.sync()?;
+                work()?;
             }
             anyhow::Ok(())
         });
         let rate = measure();
         done.store(true, Ordering::Relaxed);
-        writing.join().map_err(|_| anyhow!("the thread that writes panicked"))??;
+        working.join().map_err(|_| anyhow!("the thread that writes panicked"))??;
         rate
     })
+}
+
+/// Makes pages dirty and syncs them.
+fn write_back(store: &PagefoldStore, mut pages: Range<u32>) -> Result<()> {
+    pages.try_for_each(|page| store.write(page, &[page as u8; PAGE]))?;
+    store.sync()
+}
+
+/// Writes past the kernel's cache, so many bytes a second.
+struct Plain {
+    file: File,
+    len: u64,
+    bytes: Box<Aligned<{ disk::LARGE }>>,
+    bytes_per_second: f64,
+    start: Instant,
+    written: u64,
+}
+
+impl Plain {
+    fn new(file: &Scratch, bytes_per_second: f64) -> Result<Self> {
+        let (bytes, len) = (Aligned::zeroed(), offset_of(file.pages()));
+        let start = Instant::now();
+        Ok(Self { file: file.open_direct()?, len, bytes, bytes_per_second, start, written: 0 })
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let due = self.written as f64 / self.bytes_per_second - self.start.elapsed().as_secs_f64();
+        thread::sleep(Duration::from_secs_f64(due.clamp(0.0, 1.0)));
+        let at = self.written % self.len;
+        let len = (disk::LARGE as u64).min(self.len - at);
+        let written = rustix::io::pwrite(&self.file, &self.bytes.0[..len as usize], at).context("cannot write")?;
+        self.written += written as u64;
+        Ok(())
+    }
 }
 
 /// Reads `N` bytes of random ones of the first `pages` pages for a time.
@@ -117,7 +167,8 @@ fn thread_cpu() -> Duration {
 fn about(settings: &Settings) -> String {
     format!(
         "One thread reads from random ones of {} resident pages, for {} s, while another one overwrites and syncs as many \
-         others of the same group, again and again, and as long without that. {} rounds in turn. Median (min-max).",
+         others of the same group, again and again, as long without that, and as long beside plain writes to another file. {} \
+         rounds in turn. Median (min-max).",
         settings.budget_pages / SHARE,
         settings.reading.as_secs_f64(),
         settings.rounds

@@ -24,6 +24,18 @@ impl<const N: usize> Aligned<N> {
         // SAFETY: an array of bytes may hold zeros.
         unsafe { Box::new_zeroed().assume_init() }
     }
+
+    pub(crate) fn zeroed_slice(len: usize) -> Box<[Self]> {
+        // SAFETY: as above.
+        unsafe { Box::new_zeroed_slice(len).assume_init() }
+    }
+
+    /// All bytes of a slice of whole pages, which have nothing between them.
+    pub(crate) fn bytes_of(slice: &mut [Self]) -> &mut [u8] {
+        const { assert!(size_of::<Self>() == N) };
+        // SAFETY: these are as many bytes as the slice has (the assertion above), and the result borrows it.
+        unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), size_of_val(slice)) }
+    }
 }
 
 /// Writes `range` of `file` once, in requests of 1 MiB (the last one less), so many of them at once; says how long each

@@ -1,6 +1,6 @@
 //! How long operations took: each one's time, kept to within 1 %.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -21,9 +21,14 @@ impl Latencies {
     pub(crate) fn time<T>(&mut self, operation: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = operation();
-        let ns = start.elapsed().as_nanos();
-        self.0 += u64::try_from(ns).unwrap_or(u64::MAX);
+        self.note(start.elapsed());
         result
+    }
+
+    /// Notes how long an operation took.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, time: Duration) {
+        self.0 += u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {

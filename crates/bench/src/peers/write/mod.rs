@@ -1,22 +1,32 @@
 //! `write`: random and sequential writing while what was written goes to the disk, and what that does to others.
 //!
-//! Everything is on a real disk, in files without a name ([`scratch`]), so that nothing is left whatever happens. Four
-//! experiments: [`overwrite`], [`sequential`], [`stall`], [`beside`].
+//! Everything is on a real disk, in files without a name ([`scratch`]), so that nothing is left whatever happens. The
+//! experiments: [`overwrite`], [`sequential`], [`stall`], [`beside`], [`neighbour`].
 
 mod beside;
+mod cgroup;
+mod confined;
 mod disk;
 mod latency;
-mod memory;
+mod neighbour;
 mod overwrite;
+mod round;
 mod scratch;
 mod sequential;
 mod stall;
 mod stores;
 
+pub(crate) use confined::{Confinement, KEEPER_COMMAND, join as join_cgroup, keep};
+pub(crate) use disk::{Aligned, LARGE};
+pub(crate) use latency::Latencies;
+pub(crate) use round::{COMMAND as ROUND_COMMAND, RoundArgs, child as round};
+pub(crate) use scratch::{Scratch, directory as scratch_directory};
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::peers::report::Report;
 use crate::peers::subjects::Kind;
@@ -25,6 +35,7 @@ use crate::peers::subjects::Kind;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) kinds: Vec<Kind>,
+    pub(crate) parts: Vec<Part>,
     /// The directory for the files, if not the usual one.
     pub(crate) directory: Option<PathBuf>,
     /// Pages of the budget.
@@ -45,14 +56,31 @@ pub(crate) fn possible() -> Vec<Kind> {
     vec![Kind::Mmap, Kind::Pwrite, Kind::MutexLru, Kind::Pagefold]
 }
 
-/// Runs all four.
+/// An experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Random overwrites, beside other ways to write
+    Overwrite,
+    /// Writing a file from end to end, beside the disk
+    Sequential,
+    /// The longest wait of a writer while much is synced
+    Stall,
+    /// Hits while pages are written back
+    Hits,
+    /// A quiet tenant beside one that writes or scans
+    Neighbour,
+}
+
+/// Runs those parts that are wanted and have a subject.
 pub(crate) fn run(settings: &Settings) -> Result<Vec<Report>> {
     let directory = scratch::directory(settings.directory.as_deref())?;
-    let mut reports = vec![overwrite::run(settings, &directory)?];
-    if settings.kinds.contains(&Kind::Pagefold) {
-        reports.push(sequential::run(settings, &directory)?);
-        reports.push(stall::run(settings, &directory)?);
-        reports.push(beside::run(settings, &directory)?);
-    }
-    Ok(reports)
+    let has_subject = |part: &&Part| **part == Part::Overwrite || settings.kinds.contains(&Kind::Pagefold);
+    let run = |part: &Part| match part {
+        Part::Overwrite => overwrite::run(settings, &directory),
+        Part::Sequential => sequential::run(settings, &directory),
+        Part::Stall => stall::run(settings, &directory),
+        Part::Hits => beside::run(settings, &directory),
+        Part::Neighbour => neighbour::run(settings, &directory),
+    };
+    settings.parts.iter().filter(has_subject).map(run).collect()
 }

@@ -67,9 +67,20 @@ impl Scratch {
         Ok(scratch)
     }
 
+    /// A file of `pages` pages that another process has made, by its [`path`](Self::path).
+    pub(crate) fn open(path: &Path, pages: u32) -> Result<Self> {
+        let file = File::options().read(true).write(true).open(path);
+        Ok(Self { file: file.with_context(|| format!("cannot open {}", path.display()))?, pages })
+    }
+
     /// It, open for reading and writing through the kernel's page cache.
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// It, and no scratch file any more.
+    pub(crate) fn into_file(self) -> File {
+        self.file
     }
 
     pub(crate) fn pages(&self) -> u32 {

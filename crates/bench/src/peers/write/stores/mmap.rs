@@ -3,6 +3,7 @@
 use std::ptr;
 
 use anyhow::Result;
+use rustix::mm::Advice;
 
 use super::Store;
 use crate::peers::contents::{PAGE, Page};
@@ -16,7 +17,7 @@ pub(super) struct MmapStore {
 
 impl MmapStore {
     pub(super) fn new(file: &Scratch) -> Result<Self> {
-        Ok(Self { memory: Mapping::of_writable_file(file.file(), file.pages())? })
+        Ok(Self { memory: Mapping::of_writable_file(file.file(), file.pages(), Advice::Random)? })
     }
 }
 

@@ -18,63 +18,72 @@ use crate::peers::write::scratch::Scratch;
 const BATCH: usize = 64;
 
 struct Cached {
-    bytes: Box<Aligned<PAGE>>,
+    /// Where its bytes are.
+    slot: usize,
     dirty: bool,
 }
 
 /// Pages in an LRU map, written under its mutex.
 pub(super) struct MutexLruStore {
-    map: Mutex<LruCache<u32, Cached>>,
+    cache: Mutex<Cache>,
     file: File,
+}
+
+struct Cache {
+    map: LruCache<u32, Cached>,
+    /// The bytes of all pages, in one piece: pages that are allocated one by one, aligned, would take twice the memory.
+    bytes: Box<[Aligned<PAGE>]>,
 }
 
 impl MutexLruStore {
     /// As many pages as the budget holds.
     pub(super) fn new(file: &Scratch, budget_pages: u32) -> Result<Self> {
         let pages = NonZeroUsize::new(budget_pages as usize).context("a budget of no pages")?;
-        Ok(Self { map: Mutex::new(LruCache::new(pages)), file: file.open_direct()? })
+        let cache = Cache { map: LruCache::new(pages), bytes: Aligned::zeroed_slice(pages.get()) };
+        Ok(Self { cache: Mutex::new(cache), file: file.open_direct()? })
     }
 
-    fn write_back(&self, page: u32, cached: &mut Cached) -> Result<()> {
-        let len = rustix::io::pwrite(&self.file, &cached.bytes.0, offset_of(page)).context("cannot write")?;
+    fn write_back(&self, page: u32, bytes: &Page) -> Result<()> {
+        let len = rustix::io::pwrite(&self.file, bytes, offset_of(page)).context("cannot write")?;
         ensure!(len == PAGE, "{len} bytes of a page were written");
-        cached.dirty = false;
         Ok(())
     }
 }
 
 impl Store for MutexLruStore {
     fn write(&self, page: u32, bytes: &Page) -> Result<()> {
-        let mut map = self.map.lock();
+        let Cache { map, bytes: all } = &mut *self.cache.lock();
         if let Some(cached) = map.get_mut(&page) {
-            cached.bytes.0 = *bytes;
+            all[cached.slot].0 = *bytes;
             cached.dirty = true;
             return Ok(());
         }
-        let full = map.len() == map.cap().get();
-        let mut buffer = match if full { map.pop_lru() } else { None } {
-            Some((victim, mut cached)) => {
+        let victim = if map.len() == map.cap().get() { map.pop_lru() } else { None };
+        let slot = match victim {
+            Some((victim, cached)) => {
                 if cached.dirty {
-                    self.write_back(victim, &mut cached)?;
+                    self.write_back(victim, &all[cached.slot].0)?;
                 }
-                cached.bytes
+                cached.slot
             }
-            None => Aligned::zeroed(),
+            None => map.len(),
         };
-        buffer.0 = *bytes;
-        map.put(page, Cached { bytes: buffer, dirty: true });
+        all[slot].0 = *bytes;
+        map.put(page, Cached { slot, dirty: true });
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         let mut dirty: Vec<u32> = Vec::new();
-        dirty.extend(self.map.lock().iter().filter(|(_, cached)| cached.dirty).map(|(page, _)| *page));
+        let is_dirty = |(page, cached): (&u32, &Cached)| cached.dirty.then_some(*page);
+        dirty.extend(self.cache.lock().map.iter().filter_map(is_dirty));
         dirty.sort_unstable();
         for batch in dirty.chunks(BATCH) {
-            let mut map = self.map.lock();
+            let Cache { map, bytes } = &mut *self.cache.lock();
             for page in batch {
                 if let Some(cached) = map.peek_mut(page).filter(|cached| cached.dirty) {
-                    self.write_back(*page, cached)?;
+                    self.write_back(*page, &bytes[cached.slot].0)?;
+                    cached.dirty = false;
                 }
             }
         }

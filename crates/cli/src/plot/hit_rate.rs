@@ -4,39 +4,23 @@ use std::error::Error;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::anyhow;
+use plotters::chart::SeriesLabelPosition;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;
 
+use super::{Curve, PIXELS, draw_curves, save};
 use crate::report::{Row, RunReport};
 use crate::units;
 
-/// Size of the picture.
-const PIXELS: (u32, u32) = (800, 500);
-
 /// The part of the axis that a label of it takes.
 const LABEL_SHARE: f64 = 0.08;
-
-/// Colours that people with any kind of sight tell apart (Okabe and Ito, 2008). With more groups than this only the
-/// total is drawn.
-const COLORS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-];
 
 /// The hit rate of each run over its budget, for each group and in total, as SVG.
 ///
 /// # Errors
 /// The system's, for the file.
 pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> anyhow::Result<()> {
-    let mut svg = String::new();
-    draw(&mut svg, title, runs).map_err(|error| anyhow!("can't draw {}: {error}", path.display()))?;
-    std::fs::write(path, svg).map_err(|error| anyhow!("can't write {}: {error}", path.display()))
+    save(path, |svg| draw(svg, title, runs))
 }
 
 fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn Error>> {
@@ -64,33 +48,16 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points
     };
-    let mut line = |name: &str, color: RGBColor, width: u32, points: Vec<(f64, f64)>| {
-        let style = color.stroke_width(width);
-        chart
-            .draw_series(LineSeries::new(points, style).point_size(3))
-            .map(|series| {
-                series.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-            })
-            .map_err(|error| error.to_string())
-    };
     let names: Vec<&str> =
         runs.first().map_or(&[][..], |run| &run.groups).iter().map(|row| row.name.as_str()).collect();
-    if (2..=COLORS.len()).contains(&names.len()) {
-        for (number, (name, color)) in names.iter().zip(COLORS).enumerate() {
-            let rate = |run: &RunReport| run.groups.get(number).and_then(|row: &Row| row.hit_rate);
-            line(name, color, 1, points(&rate))?;
-        }
-    }
-    line("total", BLACK, 2, points(&|run| run.total.hit_rate))?;
+    let curves = Curve::all(&names, |group| match group {
+        Some(number) => points(&|run| run.groups.get(number).and_then(|row: &Row| row.hit_rate)),
+        None => points(&|run| run.total.hit_rate),
+    });
     // Curves rise to the right: one of these corners is empty.
     let best = runs.iter().filter_map(|run| run.total.hit_rate).fold(0.0, f64::max);
     let corner = if best < 0.6 { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::LowerRight };
-    chart
-        .configure_series_labels()
-        .position(corner)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
+    draw_curves(&mut chart, curves, 3, corner)?;
     drop(chart);
     area.present()?;
     Ok(())

@@ -1,0 +1,60 @@
+//! The product: the shared pages are a file's, and handing on is a read of it, which sets the page's referenced bit if it
+//! isn't set; private pages are another file's.
+
+use pagefold::{Advice, File, Group, Pagefold};
+
+use super::{Memory, PRIVATE, SHARED, measure};
+use crate::experiments::OURS;
+use crate::experiments::zeros::Zeros;
+use crate::scaling::experiment::Scheme;
+
+/// The scheme.
+pub(super) const SCHEME: Scheme = Scheme {
+    name: OURS,
+    about: "Pagefold: a bit in the page's word, set if it isn't; pages are moved when reclaim looks at them",
+    hidden: false,
+    measure: measure::<Product>,
+};
+
+const PAGE: u64 = 4096;
+
+struct Product {
+    group: Group,
+    shared: File,
+    _manager: Pagefold,
+}
+
+struct Owner {
+    private: File,
+    shared: File,
+}
+
+impl Memory for Product {
+    type Owner = Owner;
+
+    fn new(owners: usize) -> Self {
+        let budget = (owners as u64 * 4 * PRIVATE + SHARED) * PAGE + (256 << 20);
+        let manager = Pagefold::builder().memory(budget).backend(Zeros).build().expect("a budget that is large enough");
+        let group = manager.group("owners").build().expect("room for a group");
+        let shared = group.open("/0").expect("the file is there");
+        shared.advise(Advice::WillNeed, 0..SHARED * PAGE).expect("zeros");
+        Self { group, shared, _manager: manager }
+    }
+
+    fn begin(&self, owner: usize) -> Owner {
+        let private = self.group.open(format!("/{}", owner + 1)).expect("the file is there");
+        Owner { private, shared: self.shared.clone() }
+    }
+
+    fn take(&self, owner: &mut Owner, page: u64) {
+        owner.private.read_at(&mut [0; 8], page * PAGE).expect("zeros");
+    }
+
+    fn hand_on(&self, owner: &mut Owner, page: u64) {
+        owner.shared.read_at(&mut [0; 8], page * PAGE).expect("zeros");
+    }
+
+    fn end(&self, owner: &mut Owner) {
+        owner.private.advise(Advice::DontNeed, 0..PRIVATE * PAGE).expect("the range is in the file");
+    }
+}

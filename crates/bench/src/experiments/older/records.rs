@@ -1,0 +1,90 @@
+//! Pages: a record of a line, and 4 KiB of bytes.
+
+use smp_list::{Links, Nodes};
+use sync::SharedBytes;
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::NODES;
+
+const WORDS: usize = 4096 / 8;
+
+/// What is known of a page, as in Linux's `struct page`. All in one line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Record {
+    /// Under a lock: neighbours on a [`Ring`](super::ring::Ring).
+    pub(crate) next: AtomicU32,
+    /// As `next`.
+    pub(crate) prev: AtomicU32,
+    /// Neighbours on a concurrent list.
+    links: Links,
+    /// Whether it is on an LRU list: the claim.
+    pub(crate) listed: AtomicU32,
+    /// Which list that is, referenced or not, free or not: as the scheme likes.
+    pub(crate) flags: AtomicU32,
+    /// Whose page it is.
+    pub(crate) owner: AtomicU32,
+    /// The first page of the batch below, for the first of a batch.
+    pub(crate) below: AtomicU32,
+}
+
+/// A page's bytes.
+#[repr(align(4096))]
+struct Bytes([AtomicU64; WORDS]);
+
+/// All pages; the first half is on node 0, the second on node 1.
+pub(crate) struct Pages {
+    pub(crate) records: Box<[Record]>,
+    bytes: Box<[Bytes]>,
+}
+
+impl Pages {
+    /// So many on each node.
+    pub(crate) fn new(each: usize) -> Self {
+        let count = NODES * each;
+        let zeros = |_| Bytes(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { records: (0..count).map(|_| Record::default()).collect(), bytes: (0..count).map(zeros).collect() }
+    }
+
+    /// The node of a page.
+    pub(crate) fn node_of(&self, page: u32) -> usize {
+        page as usize / (self.records.len() / NODES)
+    }
+
+    /// A node's pages.
+    pub(crate) fn of_node(&self, node: usize) -> std::ops::Range<u32> {
+        let each = (self.records.len() / NODES) as u32;
+        node as u32 * each..(node as u32 + 1) * each
+    }
+
+    pub(crate) fn record(&self, page: u32) -> &Record {
+        &self.records[page as usize]
+    }
+
+    /// Writes zeros, as for a page that a task touches for the first time, or that a disk is read into.
+    pub(crate) fn zero(&self, page: u32) {
+        SharedBytes::new(&self.bytes[page as usize].0).zero_from(0);
+    }
+
+    /// Copies a page's beginning.
+    pub(crate) fn copy(&self, page: u32, into: &mut [u8]) {
+        SharedBytes::new(&self.bytes[page as usize].0).copy_to(0, into);
+    }
+
+    /// Takes the page's LRU bit. Whoever wins may take the page off its list.
+    pub(crate) fn claim(&self, page: u32) -> bool {
+        // Acquire pairs with the Release in `publish`.
+        self.record(page).listed.swap(0, Ordering::Acquire) == 1
+    }
+
+    /// Sets it.
+    pub(crate) fn publish(&self, page: u32) {
+        self.record(page).listed.store(1, Ordering::Release);
+    }
+}
+
+impl Nodes for Pages {
+    fn links(&self, number: u32) -> &Links {
+        &self.record(number).links
+    }
+}

@@ -1,0 +1,67 @@
+//! A doubly linked list under somebody's lock, as in Linux. Its words are atomics all the same: shared memory isn't free.
+
+use sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::records::{Pages, Record};
+
+/// The head, which pages' links call by [`HEAD`].
+#[repr(align(64))]
+pub(crate) struct Ring {
+    next: AtomicU32,
+    prev: AtomicU32,
+    len: AtomicU32,
+}
+
+const HEAD: u32 = u32::MAX;
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self { next: AtomicU32::new(HEAD), prev: AtomicU32::new(HEAD), len: AtomicU32::new(0) }
+    }
+}
+
+// Relaxed throughout: the lock orders it.
+impl Ring {
+    fn next_of<'a>(&'a self, pages: &'a Pages, page: u32) -> &'a AtomicU32 {
+        if page == HEAD { &self.next } else { &pages.record(page).next }
+    }
+
+    fn prev_of<'a>(&'a self, pages: &'a Pages, page: u32) -> &'a AtomicU32 {
+        if page == HEAD { &self.prev } else { &pages.record(page).prev }
+    }
+
+    /// Adds a page at the head.
+    pub(crate) fn push(&self, pages: &Pages, page: u32) {
+        let first = self.next.load(Relaxed);
+        let Record { next, prev, .. } = pages.record(page);
+        next.store(first, Relaxed);
+        prev.store(HEAD, Relaxed);
+        self.prev_of(pages, first).store(page, Relaxed);
+        self.next.store(page, Relaxed);
+        self.len.store(self.len() + 1, Relaxed);
+    }
+
+    /// Takes a page of this list off it.
+    pub(crate) fn unlink(&self, pages: &Pages, page: u32) {
+        let record = pages.record(page);
+        let (next, prev) = (record.next.load(Relaxed), record.prev.load(Relaxed));
+        self.next_of(pages, prev).store(next, Relaxed);
+        self.prev_of(pages, next).store(prev, Relaxed);
+        self.len.store(self.len() - 1, Relaxed);
+    }
+
+    /// The first page.
+    pub(crate) fn first(&self) -> Option<u32> {
+        Some(self.next.load(Relaxed)).filter(|&page| page != HEAD)
+    }
+
+    /// The last page.
+    pub(crate) fn last(&self) -> Option<u32> {
+        Some(self.prev.load(Relaxed)).filter(|&page| page != HEAD)
+    }
+
+    /// Its pages.
+    pub(crate) fn len(&self) -> u32 {
+        self.len.load(Relaxed)
+    }
+}

@@ -1,0 +1,58 @@
+//! The kernel that this runs on: mmap, touch, munmap. All tasks are threads of one process, whatever the workload.
+
+use std::ptr::null_mut;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::{AREA, Memory, measure};
+use crate::scaling::experiment::Scheme;
+
+/// The scheme with pages of 4 KiB.
+pub(super) const PLAIN: Scheme = Scheme {
+    name: "kernel",
+    about: "this machine's kernel, without huge pages; the tasks are threads of one process",
+    hidden: false,
+    measure: |job| measure::<Mapped<false>>(job),
+};
+
+/// The scheme with huge pages.
+pub(super) const HUGE: Scheme = Scheme {
+    name: "kernel-huge",
+    about: "the same with huge pages, as far as the kernel gives them",
+    hidden: false,
+    measure: |job| measure::<Mapped<true>>(job),
+};
+
+struct Mapped<const HUGE_PAGES: bool>;
+
+impl<const HUGE_PAGES: bool> Memory for Mapped<HUGE_PAGES> {
+    fn new(_: usize, _: bool) -> Self {
+        Self
+    }
+
+    fn map(&self, _: usize) -> u64 {
+        let advice = if HUGE_PAGES { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: a new mapping of its own, which nobody else knows of.
+        unsafe {
+            let area = mmap_anonymous(null_mut(), AREA as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+                .expect("the system has memory");
+            let _ = madvise(area, AREA as usize, advice);
+            area.expose_provenance() as u64
+        }
+    }
+
+    fn unmap(&self, _: usize, area: u64) {
+        // SAFETY: the task's own mapping, of which no reference is left.
+        unsafe { munmap(std::ptr::with_exposed_provenance_mut(area as usize), AREA as usize).expect("it is mapped") }
+    }
+
+    fn touch(&self, _: usize, address: u64) {
+        // SAFETY: within the task's own mapping, and aligned.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u64>(address as usize).write_volatile(1) }
+    }
+
+    fn read(&self, _: usize, address: u64) {
+        // SAFETY: as above.
+        std::hint::black_box(unsafe { std::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() });
+    }
+}

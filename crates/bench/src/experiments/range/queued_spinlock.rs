@@ -1,0 +1,62 @@
+//! Linux's spinlock since 4.2, without the short cut for a second waiter: who waits spins on a line of its own (Mellor-
+//! Crummey and Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", TOCS 1991).
+
+use sync::atomic::{AtomicU32, Ordering, spin_hint};
+
+/// Nobody. Tasks are numbered from 1 here.
+const NOBODY: u32 = 0;
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Place {
+    next: AtomicU32,
+    waits: AtomicU32,
+}
+
+/// The lock. Its last waiter is on a line of its own.
+pub(in crate::experiments) struct QueuedSpinlock {
+    last: Last,
+    places: Box<[Place]>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Last(AtomicU32);
+
+impl QueuedSpinlock {
+    pub(in crate::experiments) fn new(tasks: usize) -> Self {
+        Self { last: Last::default(), places: (0..=tasks).map(|_| Place::default()).collect() }
+    }
+
+    /// Has `inside` run by one task at a time.
+    pub(in crate::experiments) fn with<R>(&self, task: usize, inside: impl FnOnce() -> R) -> R {
+        let me = task + 1;
+        let mine = &self.places[me];
+        // Relaxed: nobody knows the place yet.
+        mine.next.store(NOBODY, Ordering::Relaxed);
+        mine.waits.store(1, Ordering::Relaxed);
+        // AcqRel: the place is ready; pairs with the Release of who leaves the lock free.
+        let before = self.last.0.swap(me as u32, Ordering::AcqRel);
+        if before != NOBODY {
+            self.places[before as usize].next.store(me as u32, Ordering::Release);
+            // Acquire pairs with the Release below.
+            while mine.waits.load(Ordering::Acquire) != 0 {
+                spin_hint();
+            }
+        }
+        let result = inside();
+        if mine.next.load(Ordering::Acquire) == NOBODY {
+            // Release pairs with the swap above.
+            let free = self.last.0.compare_exchange(me as u32, NOBODY, Ordering::Release, Ordering::Relaxed);
+            if free.is_ok() {
+                return result;
+            }
+            while mine.next.load(Ordering::Acquire) == NOBODY {
+                spin_hint();
+            }
+        }
+        let next = mine.next.load(Ordering::Acquire);
+        self.places[next as usize].waits.store(0, Ordering::Release);
+        result
+    }
+}

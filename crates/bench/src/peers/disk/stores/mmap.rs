@@ -1,0 +1,51 @@
+//! The file mapped into memory.
+
+use std::ptr;
+
+use anyhow::{Context, Result};
+use rustix::mm::Advice;
+
+use super::Blocking;
+use crate::peers::contents::{PAGE, Page};
+use crate::peers::disk::workload::Workload;
+use crate::peers::mapping::Mapping;
+use crate::peers::write::Scratch;
+
+/// Copies from and to shared mappings, one for each who reads, and `msync`.
+pub(super) struct Mmap {
+    maps: Vec<Mapping>,
+}
+
+impl Mmap {
+    /// The kernel is told if the order is random, as who knows that does.
+    pub(super) fn new(file: &Scratch, workload: Workload) -> Result<Self> {
+        let advice = if workload.is_random() { Advice::Random } else { Advice::Normal };
+        let map = |_| {
+            // The kernel's read-ahead goes by the open file.
+            let file = Scratch::open(&file.path(), file.pages())?;
+            Mapping::of_writable_file(file.file(), file.pages(), advice)
+        };
+        let maps = (0..workload.handles()).map(map).collect::<Result<_>>().context("cannot map the file")?;
+        Ok(Self { maps })
+    }
+}
+
+impl Blocking for Mmap {
+    fn read(&self, handle: usize, first: u32, into: &mut [u8]) -> Result<()> {
+        let from = self.maps[handle].page(first);
+        // SAFETY: the caller stays within the file, all of which is mapped; pages are asked for once, so nobody writes to
+        // these meanwhile; `into` isn't part of the mapping.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    fn write(&self, page: u32, bytes: &Page) -> Result<()> {
+        // SAFETY: as above, and nobody reads this page meanwhile.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.maps[0].page(page), PAGE) };
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.maps[0].sync()
+    }
+}

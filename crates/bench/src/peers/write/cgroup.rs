@@ -1,0 +1,141 @@
+//! Memory cgroups: processes that may use so much memory together, what the kernel caches for them included.
+//!
+//! Version 1 has a tree for memory alone: a group is made below that of this process. In version 2 a group that has
+//! processes hands no controllers on, so it is made below the nearest group above this process that does.
+//! (Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.)
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Every group's name starts with this, and goes on with the number of the process that made it.
+const NAME: &str = "pagefold-bench-";
+/// How long killed processes may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A group that this process has made. Dropped, it is removed, and what is left in it killed.
+#[derive(Debug)]
+pub(super) struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes one whose processes may use `bytes`.
+    pub(super) fn limited_to(bytes: u64) -> Result<Self> {
+        let place = Place::of_this_process()?;
+        let path = place.directory.join(format!("{NAME}{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make the memory cgroup {}", path.display()))?;
+        let group = Self(path);
+        let limit = group.0.join(place.limit);
+        fs::write(&limit, bytes.to_string()).with_context(|| format!("cannot set {}", limit.display()))?;
+        // What may be swapped out would not be limited. A kernel without swap has no such file.
+        let _ = fs::write(group.0.join(place.swap_limit.0), place.swap_limit.1(bytes).to_string());
+        Ok(group)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let start = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && self.0.exists() && start.elapsed() < PATIENCE {
+            let processes = fs::read_to_string(self.0.join(PROCESSES)).unwrap_or_default();
+            for pid in processes.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)) {
+                let _ = kill_process(pid, Signal::KILL); // It may be gone already.
+            }
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+const PROCESSES: &str = "cgroup.procs";
+
+/// Puts this process, which has one thread yet, into a group.
+pub(super) fn join(group: &Path) -> Result<()> {
+    let processes = group.join(PROCESSES);
+    fs::write(&processes, "0").with_context(|| format!("cannot write to {}", processes.display()))
+}
+
+/// The most that the processes of a group have used so far; none if the kernel doesn't say (version 2 before Linux 5.19).
+pub(super) fn peak(group: &Path) -> Option<u64> {
+    let read = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok();
+    read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"))
+}
+
+/// Where groups can be made, and what their files are called.
+struct Place {
+    directory: PathBuf,
+    limit: &'static str,
+    swap_limit: (&'static str, fn(u64) -> u64),
+}
+
+impl Place {
+    fn of_this_process() -> Result<Self> {
+        let read = |file: &str| fs::read_to_string(file).with_context(|| format!("cannot read {file}"));
+        let (groups, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?);
+        Self::first(&groups, &mounts).or_else(|| Self::second(&groups, &mounts)).ok_or_else(|| {
+            anyhow!("no cgroup that this process is in has the memory controller, or hands it on to groups below")
+        })
+    }
+
+    fn first(groups: &str, mounts: &str) -> Option<Self> {
+        let directory = own_directory(groups, mounts, "cgroup", "memory")?;
+        let swap_limit = ("memory.memsw.limit_in_bytes", (|bytes| bytes) as fn(u64) -> u64);
+        Some(Self { directory, limit: "memory.limit_in_bytes", swap_limit })
+    }
+
+    fn second(groups: &str, mounts: &str) -> Option<Self> {
+        let own = own_directory(groups, mounts, "cgroup2", "")?;
+        let hands_on = |directory: &&Path| {
+            let controllers = fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
+            controllers.split_whitespace().any(|controller| controller == "memory")
+        };
+        let directory = own.ancestors().find(hands_on)?.to_owned();
+        Some(Self { directory, limit: "memory.max", swap_limit: ("memory.swap.max", |_| 0) })
+    }
+}
+
+/// The directory of the group that this process is in: of the tree with `controller`, or of version 2 if that is empty.
+/// `groups` and `mounts` are /proc/self/cgroup and /proc/self/mountinfo (see proc(5)).
+fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str) -> Option<PathBuf> {
+    let own = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    })?;
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let mut kind = kind.split(' ');
+        let is_it = kind.next()? == file_system
+            && (controller.is_empty() || kind.nth(1)?.split(',').any(|option| option == controller));
+        // In a container the root that is mounted may be the container's own group.
+        let below = Path::new(own).strip_prefix(root).or_else(|_| Path::new(own).strip_prefix("/")).ok()?;
+        is_it.then(|| Path::new(point).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_group_is_found_in_both_versions_and_in_containers() {
+        let mounts = "24 1 0:21 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      25 1 0:22 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let groups = "4:memory:/a/b\n3:cpu,cpuacct:/c\n0::/d\n";
+        let own = |file_system, controller| own_directory(groups, mounts, file_system, controller);
+        assert_eq!(own("cgroup", "memory"), Some("/sys/fs/cgroup/memory/a/b".into()));
+        assert_eq!(own("cgroup2", ""), Some("/sys/fs/cgroup/unified/d".into()));
+        assert_eq!(own("cgroup", "cpu"), None, "it isn't mounted");
+        let container = "24 1 0:21 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let found = own_directory("4:memory:/docker/x/y\n", container, "cgroup", "memory");
+        assert_eq!(found, Some("/sys/fs/cgroup/memory/y".into()));
+    }
+}

@@ -1,0 +1,158 @@
+//! One subject in a process of its own, confined to a memory cgroup of its own.
+//!
+//! The *subject's* process is this program again with a hidden command; it joins the cgroup before it does anything else,
+//! and prints what it measured. The cgroup belongs to a second hidden process, the *keeper*, which waits for the end of its
+//! standard input: so the cgroup is removed, and what is left in it killed, whatever ends this program. The keeper is in a
+//! process group of its own, where Ctrl-C doesn't reach it.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::output::say;
+use crate::peers::contents::offset_of;
+use crate::peers::write::cgroup::{self, Cgroup};
+
+/// The keeper's hidden command.
+pub(crate) const KEEPER_COMMAND: &str = "write-keeper";
+
+/// What a subject may use besides a budget of so many bytes: the program, its tables and buffers, what the kernel has for
+/// it.
+fn allowance(budget: u64) -> u64 {
+    (8 << 20) + budget / 32
+}
+
+/// How subjects are confined, for the heading and the notes.
+#[derive(Debug)]
+pub(crate) enum Confinement {
+    /// To a budget and an allowance, in bytes.
+    Cgroup { budget: u64, allowance: u64 },
+    /// Not at all, and why.
+    Refused(String),
+}
+
+impl Confinement {
+    /// Finds out what is permitted here.
+    pub(crate) fn possible(budget_pages: u32) -> Result<Self> {
+        let budget = offset_of(budget_pages);
+        let allowance = allowance(budget);
+        Ok(match Cell::new(budget + allowance)? {
+            Ok(_) => Self::Cgroup { budget, allowance },
+            Err(reason) => Self::Refused(reason),
+        })
+    }
+
+    /// In a few words.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Self::Cgroup { budget, allowance } => format!("{} MiB for each", (budget + allowance) >> 20),
+            Self::Refused(_) => "unconfined".to_owned(),
+        }
+    }
+
+    /// In a sentence.
+    pub(crate) fn note(&self) -> String {
+        match self {
+            Self::Cgroup { budget, allowance } => format!(
+                "each subject ran in a process and a memory cgroup of its own, of {} MiB: the budget and {} MiB for the program, \
+                 its tables and buffers. What the kernel caches for it is included",
+                (budget + allowance) >> 20,
+                allowance >> 20
+            ),
+            Self::Refused(reason) => format!(
+                "nothing was confined to the budget, so mmap and pwrite may have the whole file in memory: no memory cgroup \
+                 could be made ({reason})"
+            ),
+        }
+    }
+
+    /// Runs `command` in a process of its own, confined if that is possible, and says what it found, and the most memory
+    /// that was in use, if that is known.
+    pub(crate) fn run<T: DeserializeOwned>(&self, command: &[String]) -> Result<(T, Option<u64>)> {
+        let cell = match self {
+            Self::Cgroup { budget, allowance } => Some(Cell::new(budget + allowance)?.map_err(anyhow::Error::msg)?),
+            Self::Refused(_) => None,
+        };
+        let mut process = this_program()?;
+        process.args(command).stdout(Stdio::piped()).stdin(Stdio::null());
+        if let Some(cell) = &cell {
+            process.arg("--cgroup").arg(&cell.path);
+        }
+        let output = process.spawn().and_then(Child::wait_with_output).context("cannot start a process")?;
+        if let Some(signal) = output.status.signal() {
+            bail!("the process was killed by signal {signal}; memory: {}", self.label());
+        }
+        if !output.status.success() {
+            bail!("the process ended with {}", output.status);
+        }
+        let found = serde_json::from_slice(&output.stdout).context("the process printed something else")?;
+        Ok((found, cell.and_then(|cell| cgroup::peak(&cell.path))))
+    }
+}
+
+fn this_program() -> Result<Command> {
+    Ok(Command::new(env::current_exe().context("cannot find this program")?))
+}
+
+/// A cgroup, by its keeper. Dropped, it has been removed.
+struct Cell {
+    keeper: Child,
+    path: PathBuf,
+}
+
+/// What the keeper says.
+#[derive(Deserialize, Serialize)]
+enum Answer {
+    Made(PathBuf),
+    Refused(String),
+}
+
+impl Cell {
+    /// One of `bytes`, or why there is none.
+    fn new(bytes: u64) -> Result<Result<Self, String>> {
+        let mut command = this_program()?;
+        command.args([KEEPER_COMMAND, &bytes.to_string()]).process_group(0);
+        let mut keeper =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a process")?;
+        let mut answer = String::new();
+        if let Some(output) = keeper.stdout.take() {
+            BufReader::new(output).read_line(&mut answer).context("cannot read from a process")?;
+        }
+        let mut cell = Self { keeper, path: PathBuf::new() };
+        match serde_json::from_str(&answer).context("the cgroup's keeper ended")? {
+            Answer::Made(path) => cell.path = path,
+            Answer::Refused(reason) => return Ok(Err(reason)),
+        }
+        Ok(Ok(cell))
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait(); // It has been started, so it can be waited for.
+    }
+}
+
+/// What the keeper does: makes a cgroup of `bytes`, says where, and removes it when its standard input ends.
+pub(crate) fn keep(bytes: u64) -> Result<()> {
+    let group = Cgroup::limited_to(bytes);
+    let answer = match &group {
+        Ok(group) => Answer::Made(group.path().to_owned()),
+        Err(error) => Answer::Refused(format!("{error:#}")),
+    };
+    say(&(serde_json::to_string(&answer)? + "\n"))?;
+    io::stdin().read_to_end(&mut Vec::new()).context("cannot read from standard input")?;
+    Ok(())
+}
+
+/// What a subject's process does first.
+pub(crate) fn join(group: Option<&Path>) -> Result<()> {
+    group.map_or(Ok(()), cgroup::join)
+}

@@ -1,0 +1,80 @@
+//! Reports as pictures.
+
+mod hit_rate;
+mod latency;
+
+use std::error::Error;
+use std::path::Path;
+
+use anyhow::anyhow;
+use plotters::chart::SeriesLabelPosition;
+use plotters::prelude::*;
+
+pub(crate) use hit_rate::write as write_hit_rate;
+pub(crate) use latency::write as write_latency;
+
+/// Size of a picture.
+const PIXELS: (u32, u32) = (800, 500);
+
+/// Colours that people with any kind of sight tell apart (Okabe and Ito, 2008). With more groups than this only the
+/// total is drawn.
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 120, 120),
+];
+
+/// A curve with its name.
+struct Curve<'a> {
+    name: &'a str,
+    style: ShapeStyle,
+    points: Vec<(f64, f64)>,
+}
+
+impl<'a> Curve<'a> {
+    /// One for each group, if there are several and colours for them, and one for the total.
+    fn all(groups: &[&'a str], points: impl Fn(Option<usize>) -> Vec<(f64, f64)>) -> Vec<Self> {
+        let groups = if (2..=COLORS.len()).contains(&groups.len()) { groups } else { &[] };
+        let group = |(number, (name, color)): (usize, (&&'a str, RGBColor))| Self {
+            name,
+            style: color.stroke_width(1),
+            points: points(Some(number)),
+        };
+        let total = Self { name: "total", style: BLACK.stroke_width(2), points: points(None) };
+        groups.iter().zip(COLORS).enumerate().map(group).chain([total]).collect()
+    }
+}
+
+/// Draws the curves, and what they are called.
+fn draw_curves<'a, X, Y>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    curves: Vec<Curve<'_>>,
+    point_size: u32,
+    corner: SeriesLabelPosition,
+) -> Result<(), Box<dyn Error>>
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    for Curve { name, style, points } in curves {
+        let series = chart.draw_series(LineSeries::new(points, style).point_size(point_size));
+        series
+            .map_err(|error| error.to_string())?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    }
+    let labels = &mut chart.configure_series_labels();
+    labels.position(corner).background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    Ok(())
+}
+
+/// Writes what `draw` draws to `path`.
+fn save(path: &Path, draw: impl FnOnce(&mut String) -> Result<(), Box<dyn Error>>) -> anyhow::Result<()> {
+    let mut svg = String::new();
+    draw(&mut svg).map_err(|error| anyhow!("can't draw {}: {error}", path.display()))?;
+    std::fs::write(path, svg).map_err(|error| anyhow!("can't write {}: {error}", path.display()))
+}

@@ -1,0 +1,156 @@
+//! Where the files that a trace names lie in the one file that is used: one after the other, or where the user wants them.
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::units;
+
+/// So many files are named where the user chose another.
+const NAMES_MAX: usize = 5;
+
+/// A value of `--map`: a file of the trace, and where it begins in the file that is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    pub(crate) name: String,
+    pub(crate) offset: u64,
+}
+
+/// A file of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct TraceFile {
+    pub(crate) name: String,
+    /// Where it begins in the file that is used.
+    pub(crate) offset: u64,
+    /// Up to the end of the furthest operation.
+    pub(crate) bytes: u64,
+}
+
+/// What the operations on one file reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reach {
+    /// The first byte; none if there are no reads and writes.
+    pub(crate) first: Option<u64>,
+    /// The first byte past all of them.
+    pub(crate) end: u64,
+}
+
+impl Reach {
+    /// One more operation.
+    pub(crate) fn add(&mut self, offset: u64, end: u64) {
+        self.first = Some(self.first.map_or(offset, |first| first.min(offset)));
+        self.end = self.end.max(end);
+    }
+}
+
+/// Parts of a trace that were understood and not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Skipped {
+    /// The user wanted no writes.
+    pub(crate) writes: u64,
+    /// Parts of a file given back: there is no such operation here.
+    pub(crate) trims: u64,
+    /// Pauses: a replay goes as fast as it can.
+    pub(crate) waits: u64,
+    /// Operations on files that `--map` doesn't name.
+    pub(crate) elsewhere: u64,
+}
+
+impl Skipped {
+    /// `3 writes, 1 trim`; none if there is nothing.
+    pub(crate) fn to_text(self) -> Option<String> {
+        let counts =
+            [(self.writes, "write"), (self.trims, "trim"), (self.waits, "wait"), (self.elsewhere, "operation")];
+        let parts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, noun)| units::plural(*count, noun));
+        let text = parts.collect::<Vec<_>>().join(", ");
+        let text = if self.elsewhere > 0 { text + " on files not in --map" } else { text };
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+impl std::str::FromStr for Mapped {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, offset)) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(
+                "expected the name of a file in the trace and where it begins in FILE, as in a.dat=0".to_owned()
+            );
+        };
+        let offset = units::parse_size(offset).map_err(|error| format!("offset of `{name}`: {error}"))?;
+        Ok(Self { name: name.to_owned(), offset })
+    }
+}
+
+/// Gives each of the files its place: as `map` says, or each after the one before, at whole pages.
+///
+/// # Errors
+/// Usage: files in `map` that the trace doesn't have. Files that reach beyond 2^64.
+pub(crate) fn lay_out(
+    names: &[String],
+    reach: &[Reach],
+    map: &[Mapped],
+    page_bytes: u64,
+) -> Result<Vec<TraceFile>, Failure> {
+    if let Some(mapped) = map.iter().find(|mapped| !names.contains(&mapped.name)) {
+        let files = if names.is_empty() {
+            "the trace names no files: fio's iolog does".to_owned()
+        } else {
+            let first = names.iter().take(NAMES_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = names.len().saturating_sub(NAMES_MAX);
+            format!("the trace names {first}{}", if more > 0 { format!(" and {more} more") } else { String::new() })
+        };
+        return Err(Failure::usage(format!("--map {}={}: {files}", mapped.name, mapped.offset)));
+    }
+    let mut next = 0_u64;
+    let place = |(number, name): (usize, &String)| {
+        let bytes = reach.get(number).map_or(0, |reach| reach.end);
+        let offset = map.iter().find(|mapped| mapped.name == *name).map_or(next, |mapped| mapped.offset);
+        let end = offset.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(page_bytes));
+        next = end.with_context(|| format!("`{name}` at {offset} with {bytes} bytes reaches beyond 2^64"))?;
+        Ok(TraceFile { name: name.clone(), offset, bytes })
+    };
+    names.iter().enumerate().map(place).collect::<Result<_, _>>().map_err(|error: anyhow::Error| anyhow!(error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(end: u64) -> Reach {
+        Reach { first: Some(0), end }
+    }
+
+    #[test]
+    fn files_lie_one_after_the_other_or_where_the_user_wants() {
+        let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let reaches = [reach(5000), reach(0), reach(1)];
+        let offsets = |map: &[Mapped]| {
+            lay_out(&names, &reaches, map, 4096).unwrap().iter().map(|file| file.offset).collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(&[]), [0, 8192, 8192]);
+        assert_eq!(offsets(&["b=1MiB".parse().unwrap()])[1], 1 << 20);
+        assert!(
+            lay_out(&names, &reaches, &["d=0".parse().unwrap()], 4096).unwrap_err().to_string().contains("a, b, c")
+        );
+        let far = Reach { first: Some(0), end: u64::MAX };
+        assert!(lay_out(&names, &[far, far], &[], 4096).unwrap_err().to_string().contains("beyond 2^64"));
+    }
+
+    #[test]
+    fn mapped_files_parse() {
+        assert_eq!("a=b=64k".parse(), Ok(Mapped { name: "a=b".to_owned(), offset: 65_536 }));
+        for bad in ["", "a", "=1", "a=", "a=x"] {
+            assert!(bad.parse::<Mapped>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_said() {
+        assert_eq!(Skipped::default().to_text(), None);
+        let skipped = Skipped { writes: 1, trims: 2, ..Skipped::default() };
+        assert_eq!(skipped.to_text().unwrap(), "1 write, 2 trims");
+        let skipped = Skipped { elsewhere: 3, ..Skipped::default() };
+        assert_eq!(skipped.to_text().unwrap(), "3 operations on files not in --map");
+    }
+}

@@ -1,0 +1,218 @@
+//! fio's `iolog`, versions 2 and 3: what `fio --write_iolog` wrote down.
+//!
+//! After a first line with the version each line is an action on a file, `name action [offset length]`, in version 3 with a
+//! timestamp before it. Where several jobs wrote to one log, the first line comes again. fio puts names in as they are,
+//! white space included, so lines are read from the right.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, bail};
+
+use crate::trace_files::Skipped;
+use crate::trace_line::{Line, Op};
+
+/// How the first line begins, and ends.
+const HEADER: (&str, &str) = ("fio version ", " iolog");
+
+/// What a line looks like, for messages.
+const SHAPE: &str = "[timestamp] file action [offset length]";
+
+/// A log while it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Iolog {
+    /// 2 or 3; 0 before the first line.
+    version: u32,
+    /// Names of the files, in the order of their first lines.
+    files: Vec<String>,
+    numbers: HashMap<String, usize>,
+    /// The only files that matter; all if there are none.
+    wanted: Vec<String>,
+    skipped: Skipped,
+}
+
+/// Whether a trace that begins with `line` is a log of fio's.
+pub(crate) fn is_header(line: &str) -> bool {
+    line.starts_with(HEADER.0) && line.ends_with(HEADER.1)
+}
+
+impl Iolog {
+    /// A log of which only the files `wanted` matter, or all of them.
+    pub(crate) fn new(wanted: Vec<String>) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    /// What was left out so far.
+    pub(crate) fn skipped(&self) -> Skipped {
+        self.skipped
+    }
+
+    /// The names of all files so far, those that don't matter among them.
+    pub(crate) fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// The request of a line; `None` if it doesn't read, write or sync.
+    ///
+    /// # Errors
+    /// What is wrong with the line; the caller knows where it is.
+    pub(crate) fn parse<'a>(&mut self, line: &'a str) -> anyhow::Result<Option<Line<'a>>> {
+        if is_header(line) {
+            self.version = match line {
+                "fio version 2 iolog" => 2,
+                "fio version 3 iolog" => 3,
+                _ => bail!("`{line}`: versions 2 and 3 of fio's iolog are known"),
+            };
+            return Ok(None);
+        }
+        let rest = match self.version {
+            0 => bail!("no iolog of fio: its first line would be `fio version 2 iolog` or `fio version 3 iolog`"),
+            2 => line,
+            _ => without_timestamp(line)?,
+        };
+        let Action { file: name, action, range } = split(rest)?;
+        let op = match (action, range.is_some()) {
+            ("add" | "open" | "close", false) => None,
+            ("read", true) => Some(Op::Read),
+            ("write", true) => Some(Op::Write),
+            // fio's syncs are of the whole file; their offset is that of the write before.
+            ("sync" | "datasync" | "sync_file_range" | "syncfs", true) => Some(Op::Sync),
+            ("trim" | "wait", true) => None,
+            _ => bail!(
+                "action `{action}`{}: expected add, open or close, or with offset and length read, write, sync, \
+                 datasync, sync_file_range, syncfs, trim or wait",
+                if range.is_some() { " with offset and length" } else { "" }
+            ),
+        };
+        let file = self.number(name);
+        if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| wanted == name) {
+            self.skipped.elsewhere += u64::from(range.is_some());
+            return Ok(None);
+        }
+        match action {
+            "trim" => self.skipped.trims += 1,
+            "wait" => self.skipped.waits += 1,
+            _ => {}
+        }
+        let (offset, len) = range.filter(|_| op != Some(Op::Sync)).unwrap_or((0, 0));
+        Ok(op.map(|op| Line { op, offset, len, group: None, thread: None, file }))
+    }
+
+    fn number(&mut self, name: &str) -> usize {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        self.files.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), self.files.len() - 1);
+        self.files.len() - 1
+    }
+}
+
+fn without_timestamp(line: &str) -> anyhow::Result<&str> {
+    let (timestamp, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    if timestamp.parse::<u64>().is_err() {
+        bail!("`{timestamp}` isn't a timestamp: expected {}", SHAPE.replace(['[', ']'], ""));
+    }
+    Ok(rest.trim_start())
+}
+
+/// A line in its parts.
+struct Action<'a> {
+    file: &'a str,
+    action: &'a str,
+    /// Offset and length, if the line ends with numbers.
+    range: Option<(u64, u64)>,
+}
+
+fn split(line: &str) -> anyhow::Result<Action<'_>> {
+    let (rest, last) = last_field(line)?;
+    if !last.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+        return Ok(Action { file: rest, action: last, range: None });
+    }
+    let (rest, offset) = last_field(rest)?;
+    let (file, action) = last_field(rest)?;
+    let bytes = |what, text: &str| {
+        text.parse::<u64>().with_context(|| format!("{what} `{text}` isn't a number of bytes: expected {SHAPE}"))
+    };
+    Ok(Action { file, action, range: Some((bytes("offset", offset)?, bytes("length", last)?)) })
+}
+
+fn last_field(text: &str) -> anyhow::Result<(&str, &str)> {
+    let Some((rest, field)) = text.rsplit_once(char::is_whitespace) else { bail!("too short: expected {SHAPE}") };
+    Ok((rest.trim_end(), field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operation, offset, length, number of the file.
+    type Found = (Op, u64, u64, usize);
+
+    fn parse(text: &str) -> Result<(Vec<Found>, Iolog), String> {
+        let mut log = Iolog::new(vec![]);
+        let mut found = Vec::new();
+        for line in text.lines() {
+            let line = log.parse(line).map_err(|error| format!("{error:#}"))?;
+            found.extend(line.map(|line| (line.op, line.offset, line.len, line.file)));
+        }
+        Ok((found, log))
+    }
+
+    #[test]
+    fn what_fio_wrote_is_read() {
+        let (found, log) = parse(
+            "fio version 3 iolog\n34 one.dat add\n39 two.dat add\n170 one.dat open\n175 one.dat read 1536 1674\n\
+             574 two.dat write 15360 2067\n833 one.dat datasync 11264 0\n8216 two.dat sync_file_range 20480 0\n\
+             9000 one.dat trim 0 4096\n11922 one.dat close",
+        )
+        .unwrap();
+        let expected =
+            [(Op::Read, 1536, 1674, 0), (Op::Write, 15_360, 2067, 1), (Op::Sync, 0, 0, 0), (Op::Sync, 0, 0, 1)];
+        assert_eq!(found, expected);
+        assert_eq!((log.files(), log.skipped().trims), (&["one.dat".to_owned(), "two.dat".to_owned()][..], 1));
+    }
+
+    #[test]
+    fn version_2_has_waits_and_no_timestamps() {
+        let (found, log) =
+            parse("fio version 2 iolog\n/a add\n/a open\n/a read 0 4096\n/a wait 100 0\n/a sync 0 0").unwrap();
+        assert_eq!(found, [(Op::Read, 0, 4096, 0), (Op::Sync, 0, 0, 0)]);
+        assert_eq!(log.skipped().waits, 1);
+    }
+
+    #[test]
+    fn names_have_blanks_and_logs_are_put_together() {
+        let (found, log) = parse("fio version 3 iolog\n1 my file read 0 1\nfio version 2 iolog\nb read 7 1").unwrap();
+        assert_eq!(found, [(Op::Read, 0, 1, 0), (Op::Read, 7, 1, 1)]);
+        assert_eq!(log.files(), ["my file", "b"]);
+    }
+
+    #[test]
+    fn files_that_nobody_wants_are_left_out() {
+        let mut log = Iolog::new(vec!["b".to_owned()]);
+        let lines = ["fio version 2 iolog", "a add", "b add", "a read 0 1", "b read 7 1", "a trim 0 1"];
+        let found: Vec<_> = lines.into_iter().filter_map(|line| log.parse(line).unwrap()).collect();
+        assert_eq!(found.iter().map(|line| (line.offset, line.file)).collect::<Vec<_>>(), [(7, 1)]);
+        assert_eq!(log.skipped(), Skipped { elsewhere: 2, ..Skipped::default() });
+    }
+
+    #[test]
+    fn lines_that_do_not_parse() {
+        for (bad, message) in [
+            ("a read 0 1", "`a` isn't a timestamp: expected timestamp file action"),
+            ("1 a read 0", "too short"),
+            ("1", "too short: expected [timestamp] file"),
+            ("1 a read zero 1", "offset `zero`"),
+            ("1 a read 0 -1", "length `-1`"),
+            ("1 a write 99999999999999999999 1", "offset `9999"),
+            ("1 a erase 0 1", "action `erase` with offset and length: expected add"),
+            ("1 a read", "action `read`: expected"),
+            ("1 a open 0 1", "action `open` with offset"),
+            ("fio version 4 iolog", "versions 2 and 3"),
+        ] {
+            let error = parse(&format!("fio version 3 iolog\n{bad}")).unwrap_err();
+            assert!(error.contains(message), "{bad}: {error}");
+        }
+        assert!(parse("1 a read 0 1").unwrap_err().contains("first line would be"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Loads that leave the thread that began them.
+//!
+//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which costs a miss nothing. But where a device is at work
+//! while its caller goes on, or is dropped, somebody has to own the page words in *loading*, the frames, and the map
+//! behind both: a run does, for neighbouring pages. Whoever ends it, on whatever thread, gets the pages back one by one
+//! in the form in which they were given, and there is one way to publish a page.
+//!
+//! - R1. A page is the run's from [`push`](LoadingRun::push) to [`next`](LoadingRun::next), and neither its word nor its
+//!   frame is anybody else's meanwhile; a run that is dropped abandons its loads and frees its frames.
+//! - R2. The device's bytes are all in the frames before a page is taken out of the run, and none comes afterwards: whoever
+//!   has the run as [`StableBytes`] keeps it until the device is done.
+
+use std::fmt;
+
+use sync::atomic::{Ordering, fence};
+use sync::{Arc, SharedBytes, StableBytes};
+
+use crate::frame_table::FrameId;
+use crate::frames::{Frames, OwnedFrame, PinnedFrame};
+use crate::page_map::{Loading, PageMap};
+
+/// Neighbouring pages of one object that are being loaded, with the frames that they are loaded into.
+pub struct LoadingRun {
+    map: PageMap,
+    /// Page of `pages[0]`.
+    first: u64,
+    pages: Vec<RunPage>,
+    /// So many of `pages` are somebody else's again.
+    ended: usize,
+}
+
+#[derive(Clone, Copy)]
+struct RunPage {
+    frame: FrameId,
+    shadow: u64,
+}
+
+impl LoadingRun {
+    /// An empty run of pages of `map`.
+    #[must_use]
+    pub fn new(map: &PageMap) -> Self {
+        Self { map: map.clone(), first: 0, pages: Vec::new(), ended: 0 }
+    }
+
+    /// Adds the page that follows the last one, and the frame that it is to be read into.
+    ///
+    /// # Panics
+    /// If the page is another one, or either is another map's; if the frame has held a page since it was allocated.
+    pub fn push(&mut self, loading: Loading<'_>, frame: OwnedFrame<'_>) {
+        assert!(Arc::ptr_eq(&loading.map.shared, &self.map.shared), "the page is another map's");
+        let page = self.map.page_of(loading.index);
+        if self.pages.is_empty() {
+            self.first = page;
+        }
+        assert_eq!(page, self.first + self.pages.len() as u64, "the page isn't the next");
+        let shadow = loading.shadow;
+        let frame = frame.give_up(&self.map.shared.frames);
+        loading.give_up();
+        self.pages.push(RunPage { frame, shadow });
+    }
+
+    /// The pages that are still the run's.
+    #[must_use]
+    pub fn pages(&self) -> std::ops::Range<u64> {
+        self.first + self.ended as u64..self.first + self.pages.len() as u64
+    }
+
+    /// How many those are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pages.len() - self.ended
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes the first page out of the run. Nobody waits longer than until the two are dropped or published.
+    #[expect(clippy::should_implement_trait, reason = "what it lends borrows from the run")]
+    pub fn next(&mut self) -> Option<(Loading<'_>, OwnedFrame<'_>)> {
+        let page = *self.pages.get(self.ended)?;
+        let index = self.map.shared.first + (self.first as usize + self.ended);
+        self.ended += 1;
+        let loading = Loading { map: &self.map, index, shadow: page.shadow, ended: false };
+        Some((loading, OwnedFrame::unused(&self.map.shared.frames, page.frame)))
+    }
+}
+
+// SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive. Each is the run's own (R1), so
+// nobody else writes its bytes, and which ones there are changes by `&mut self` alone.
+unsafe impl StableBytes for LoadingRun {
+    fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
+        // As in `OwnedFrame::fill`: whoever copies one of the bytes to come sees that the frame's last stay is over.
+        fence(Ordering::Release);
+        for page in &self.pages[self.ended..] {
+            f(self.map.shared.frames.bytes(page.frame));
+        }
+    }
+}
+
+impl Drop for LoadingRun {
+    fn drop(&mut self) {
+        while self.next().is_some() {}
+    }
+}
+
+impl fmt::Debug for LoadingRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadingRun").field("pages", &self.pages()).finish_non_exhaustive()
+    }
+}
+
+/// A pin that isn't bound to a borrow: for a page that was loaded for somebody who may not be there any more.
+#[derive(Debug)]
+pub struct KeptPin {
+    frames: Arc<Frames>,
+    frame: Option<FrameId>,
+}
+
+impl KeptPin {
+    /// Keeps `pin`, of `frame`, beyond its borrow.
+    pub(crate) fn new(frames: &Arc<Frames>, frame: FrameId, pin: PinnedFrame<'_>) -> Self {
+        pin.give_up();
+        Self { frames: Arc::clone(frames), frame: Some(frame) }
+    }
+
+    /// The pin for whoever has the page's map. `None` if it is a map of other frames.
+    #[must_use]
+    pub fn lend(mut self, map: &PageMap) -> Option<PinnedFrame<'_>> {
+        let frames = &map.shared.frames;
+        let frame = self.frame.filter(|_| Arc::ptr_eq(&self.frames, frames))?;
+        self.frame = None;
+        Some(PinnedFrame::new(frames.table.record(frame), frames.bytes(frame)))
+    }
+}
+
+impl Drop for KeptPin {
+    fn drop(&mut self) {
+        if let Some(frame) = self.frame {
+            self.frames.table.record(frame).unpin();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! First touches and writes against those who change what is mapped: `pagefold`'s `space`, S1.
+//!
+//! ```text
+//!   toucher: word = loading        unmap: entry = none
+//!            fence                        fence
+//!            entry? mapped: publish       word? loading: wait, then take the page out
+//! ```
+#![cfg(pagefold_loom)]
+
+mod model;
+
+use frames::{BeginLoad, BeginWrite, Detach, Labels, PageMap, PageState};
+use model::*;
+use sync::Arc;
+use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
+
+const MAPPED: u64 = 1;
+const NONE: u64 = 0;
+
+/// As `SpaceState::touch`.
+fn touch(map: &PageMap, entry: &AtomicU64) {
+    let frame = map.frames().allocate().unwrap();
+    frame.fill(|bytes| bytes.copy_from(0, &contents(7)));
+    let BeginLoad::Begun(loading) = map.begin_load(0) else { return };
+    fence(Ordering::SeqCst);
+    if entry.load(Ordering::Acquire) == MAPPED {
+        let (isolated, _) = loading.publish(frame, Labels::default(), false);
+        list(map.frames(), isolated);
+    }
+}
+
+/// As `SpaceState::free`.
+fn free(map: &PageMap) {
+    for page in map.pages_in_memory(0..1) {
+        let mut backoff = Backoff::new();
+        loop {
+            match map.detach(page, 0, true) {
+                Detach::Listed { .. } | Detach::Orphaned { .. } | Detach::Vacant => break,
+                Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_in_memory_that_isnt_mapped() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let entry = Arc::new(AtomicU64::new(MAPPED));
+        let theirs = (Arc::clone(&map), Arc::clone(&entry));
+        let toucher = thread(move || touch(&theirs.0, &theirs.1));
+        entry.store(NONE, Ordering::Release);
+        fence(Ordering::SeqCst);
+        free(&map);
+        toucher.join().unwrap();
+        assert!(matches!(map.state(0), PageState::Vacant { .. }), "a page of nothing");
+        assert!(frames.allocate().is_some(), "its frame is lost");
+    });
+}
+
+#[test]
+fn nothing_is_written_that_mustnt() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 7);
+        let entry = Arc::new(AtomicU64::new(MAPPED));
+        let theirs = (Arc::clone(&map), Arc::clone(&entry));
+        let writer = thread(move || {
+            let (map, entry) = &theirs;
+            if let BeginWrite::Begun(mut writing) = map.begin_write(0) {
+                fence(Ordering::SeqCst);
+                if entry.load(Ordering::Acquire) == MAPPED {
+                    let _ = writing.write(0, &contents(8));
+                }
+            }
+        });
+        entry.store(NONE, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let mut backoff = Backoff::new();
+        while matches!(map.begin_write(0), BeginWrite::Busy) {
+            backoff.wait();
+        }
+        let mut before = [0; PAGE];
+        assert!(map.read(0, &mut before));
+        writer.join().unwrap();
+        let mut after = [0; PAGE];
+        assert!(map.read(0, &mut after) && before == after, "written after it was protected");
+    });
+}

@@ -1,0 +1,153 @@
+//! A load that another thread ends than the one that began it, and that its requester may have forgotten.
+//!
+//! ```text
+//!   submitter                reaper                       reader, waiter
+//!   word → loading
+//!   hands the run over
+//!                            bytes, word → resident       sees the whole page, or none
+//!                            or drops the run             is woken; the frame is free, and leaves nothing behind
+//! ```
+#![cfg(pagefold_loom)]
+
+mod model;
+
+use std::task::{Poll, Wake, Waker};
+
+use frames::{BeginLoad, Frames, Labels, LoadFailure, Loading, LoadingRun, PageMap};
+use model::*;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, StableBytes};
+
+const FAILED: LoadFailure = LoadFailure(5);
+
+fn run(map: &PageMap, pages: std::ops::Range<u64>) -> LoadingRun {
+    let mut run = LoadingRun::new(map);
+    for page in pages {
+        let frame = map.frames().allocate().unwrap();
+        let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("nobody else loads") };
+        run.push(loading, frame);
+    }
+    run
+}
+
+/// What a device and whoever hears of it do.
+fn complete(mut run: LoadingRun, frames: &Frames) {
+    let mut page = run.pages().start;
+    run.each(&mut |bytes| {
+        page += 1;
+        bytes.copy_from(0, &contents(page));
+    });
+    while let Some((loading, frame)) = run.next() {
+        list(frames, loading.publish(frame, Labels::default(), false).0);
+    }
+}
+
+fn check(map: &PageMap, page: u64) -> bool {
+    let mut bytes = [0; PAGE];
+    let there = map.read(page * PAGE as u64, &mut bytes);
+    assert!(!there || bytes == contents(page + 1), "{bytes:x?}");
+    there
+}
+
+#[test]
+fn readers_see_whole_pages_of_a_run_that_another_thread_completes() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        let run = run(&map, 0..2);
+        let theirs = Arc::clone(&frames);
+        let reaper = thread(move || complete(run, &theirs));
+        check(&map, 1);
+        assert_eq!(map.wait(0), Ok(()));
+        assert!(check(&map, 0), "waited for");
+        reaper.join().unwrap();
+        assert!(check(&map, 1));
+    });
+}
+
+#[test]
+fn a_failed_or_forgotten_run_tells_its_waiters_and_frees_its_frames() {
+    for forget in [false, true] {
+        sync::model(move || {
+            let frames = frames(1);
+            let map = map(&frames, 2);
+            let mut run = run(&map, 0..1);
+            let reaper = thread(move || {
+                if !forget {
+                    run.next().unwrap().0.fail(FAILED);
+                }
+            });
+            let outcome = map.wait(0);
+            let expected = if forget { Loading::ABANDONED } else { FAILED };
+            assert!(outcome == Ok(()) || outcome == Err(expected), "{outcome:?}");
+            reaper.join().unwrap();
+            assert_eq!(frames.stats().free_frames, 1);
+            assert_eq!(map.state(0), frames::PageState::Vacant { shadow: 0 });
+            load(&map, 0, 1);
+            assert!(check(&map, 0));
+        });
+    }
+}
+
+#[derive(Default)]
+struct Count(AtomicU64);
+
+impl Wake for Count {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A task that registers before the load ends is woken, once; one that is dropped isn't left in the list.
+#[test]
+fn tasks_are_woken_by_the_load_that_they_waited_for() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let run = run(&map, 0..1);
+        let theirs = Arc::clone(&frames);
+        let reaper = thread(move || complete(run, &theirs));
+        let count = std::sync::Arc::new(Count::default());
+        let waker = Waker::from(std::sync::Arc::clone(&count));
+        drop(map.begin_wait(0, Some(&waker)));
+        let mut waiting = map.begin_wait(0, Some(&waker));
+        let early = waiting.as_mut().map(|waiting| waiting.poll(&waker));
+        reaper.join().unwrap();
+        match (early, waiting) {
+            (None, _) => {}
+            (Some(Poll::Ready(outcome)), _) => assert_eq!(outcome, Ok(())),
+            (Some(Poll::Pending), Some(mut waiting)) => {
+                assert!(count.0.load(Ordering::SeqCst) > 0, "nobody was woken");
+                assert_eq!(waiting.poll(&waker), Poll::Ready(Ok(())));
+            }
+            (Some(Poll::Pending), None) => unreachable!(),
+        }
+        assert!(check(&map, 0));
+    });
+}
+
+/// The page of a future that was dropped: the pin goes with it, and the page stays.
+#[test]
+fn a_kept_pin_is_lent_or_given_back() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let mut run = run(&map, 0..1);
+        run.each(&mut |bytes| bytes.copy_from(0, &contents(1)));
+        let (loading, frame) = run.next().unwrap();
+        let (isolated, pin) = loading.publish_pinned(frame, Labels::default());
+        list(&frames, isolated);
+        let theirs = Arc::clone(&map);
+        let future = thread(move || {
+            let pin = pin.lend(&theirs).expect("of these frames");
+            let mut bytes = [0; PAGE];
+            pin.copy_to(0, &mut bytes);
+            assert_eq!(bytes, contents(1), "changed under the pin");
+        });
+        if let Some(frame) = evict(&frames, frame_of(&map, 0), 0) {
+            drop(frame);
+            load(&map, 1, 2);
+        }
+        future.join().unwrap();
+    });
+}

@@ -1,0 +1,98 @@
+//! The thread that completes what nobody waits for.
+//!
+//! It sleeps in `epoll_wait` on all rings at once. A ring is in there unarmed, and is armed for one event when it is left with
+//! something unfinished ([`Reaping`](crate::reaping::Reaping)); so a ring that a thread leads wakes nobody else, and idle ones cost nothing.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, retry_on_intr};
+use sync::Arc;
+
+use io_uring::IoUring;
+
+/// What is told of answers.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    epoll: OwnedFd,
+    /// Readable when the thread is to end.
+    end: OwnedFd,
+}
+
+/// The event that ends it.
+const END: u64 = u64::MAX;
+
+/// Events taken at once.
+const EVENTS_MAX: usize = 64;
+
+impl Reaper {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &end, EventData::new_u64(END), EventFlags::IN)?;
+        Ok(Self { epoll, end })
+    }
+
+    /// Takes a ring in, under a number.
+    pub(crate) fn watch(self: &Arc<Self>, uring: &IoUring, number: usize) -> Result<Watch, Errno> {
+        let number = number as u64;
+        epoll::add(&self.epoll, fd_of(uring), EventData::new_u64(number), EventFlags::ONESHOT)?;
+        Ok(Watch { reaper: Arc::clone(self), number })
+    }
+
+    /// Sleeps, and calls `visit` with the number of each ring that has answers, until it is to end.
+    pub(crate) fn run(&self, visit: impl Fn(usize)) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            events.clear();
+            if retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None)).is_err() {
+                return;
+            }
+            for event in &events {
+                let number = event.data.u64();
+                if number == END {
+                    return;
+                }
+                visit(number as usize);
+            }
+        }
+    }
+
+    /// Has the thread end.
+    pub(crate) fn end(&self) {
+        let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
+    }
+}
+
+/// One ring's place with the reaper.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    reaper: Arc<Reaper>,
+    number: u64,
+}
+
+impl Watch {
+    /// Has the reaper told of the ring's next answer, once; or not any more. One that is there already counts.
+    pub(crate) fn set(&self, uring: &IoUring, watch: bool) {
+        let flags = if watch { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::ONESHOT };
+        // It takes no memory, and both are open, so there is nothing that can fail.
+        let number = EventData::new_u64(self.number);
+        let result = epoll::modify(&self.reaper.epoll, fd_of(uring), number, flags);
+        debug_assert!(result.is_ok(), "{result:?}");
+    }
+
+    /// Takes the ring out.
+    pub(crate) fn end(&self, uring: &IoUring) {
+        let _ = epoll::delete(&self.reaper.epoll, fd_of(uring));
+    }
+}
+
+fn fd_of(uring: &IoUring) -> BorrowedFd<'_> {
+    // SAFETY: the ring keeps its descriptor open, and is borrowed as long as the result.
+    #[allow(unsafe_code)]
+    unsafe {
+        BorrowedFd::borrow_raw(uring.as_raw_fd())
+    }
+}

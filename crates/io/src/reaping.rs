@@ -1,0 +1,150 @@
+//! Who reaps the answers of a ring: one thread at a time.
+//!
+//! The kernel tells whoever sleeps on a ring of its answers, and waking a thread that sleeps elsewhere costs more than all
+//! the rest of a read. So a thread that wants an answer sleeps on the ring itself, as its *leader*, and completes whatever
+//! comes, its own or not. Others who want one *follow*: they look again after each of the leader's passes, and one of them leads
+//! when it leaves. A ring that nobody leads is *watched*, if it has something unfinished: the reaper is told of its next
+//! answer, leads, completes what there is, and leaves.
+//!
+//! | `led` | `watched` | the ring is | left by |
+//! |---|---|---|---|
+//! | no | no | idle; or has followers on their way to lead it | a submission: watched; a thread that helps: led |
+//! | no | yes | the reaper's: an answer makes it come | the reaper, or a thread that helps: led |
+//! | yes | no | the leader's | its leaving: watched, unless there is nothing to wait for or somebody to follow it |
+//!
+//! - L1. Only the leader reaps. So what it waits for is in flight until it has completed it itself: having seen `done()` false
+//!   and something unfinished, it may sleep until there is an answer.
+//! - L2. A follower reads `passes` before it asks `done()`, and sleeps only if the number is still the same and there is a
+//!   leader. Passes are counted after their completions. So it misses none.
+//! - L3. Whoever submits counts its requests as unfinished before it looks whether somebody leads; a leader looks for
+//!   unfinished ones as it leaves. Both under the lock, so one of them sees to it that the ring is watched:
+//!
+//! ```text
+//! leader: nothing unfinished ─────────────────────────── lock, leave
+//! submitter:            count, submit ── lock, led: its affair ─┘ (the leader looks again here)
+//! ```
+//!
+//! - L4. Watching is level-triggered: answers that are there already make the reaper come too.
+
+use sync::lock::{Condvar, Mutex, MutexGuard};
+
+/// The answers of one ring.
+pub(crate) trait Answers {
+    /// Completes some of the answers that there are; if there is none, waits for one if `wait`. Says whether there were any.
+    /// For the leader alone.
+    fn reap(&self, wait: bool) -> bool;
+    /// Whether all that was submitted is completed.
+    fn is_idle(&self) -> bool;
+    /// Has the reaper told of the next answer, once; or not any more.
+    fn watch(&self, watch: bool);
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Reaping {
+    state: Mutex<State>,
+    /// `passes` has changed, and somebody follows.
+    passed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    led: bool,
+    watched: bool,
+    /// Times that the leader has completed answers, or left.
+    passes: u64,
+    followers: u32,
+}
+
+impl Reaping {
+    /// Completes answers until `done()`, or until all that was submitted is completed.
+    pub(crate) fn help(&self, answers: &impl Answers, done: &dyn Fn() -> bool) {
+        loop {
+            let state = self.state.lock();
+            if !state.led {
+                return self.lead(state, answers).until(done);
+            }
+            let seen = state.passes;
+            drop(state);
+            if done() {
+                return;
+            }
+            let mut state = self.state.lock();
+            if state.led && state.passes == seen {
+                state.followers += 1;
+                self.passed.wait(&mut state);
+                state.followers -= 1;
+            }
+        }
+    }
+
+    /// For who has submitted something: sees to it that somebody will complete it.
+    pub(crate) fn attend(&self, answers: &impl Answers) {
+        let mut state = self.state.lock();
+        if !state.led && !state.watched {
+            state.watched = true;
+            answers.watch(true);
+        }
+    }
+
+    /// For the reaper, who was told of an answer.
+    pub(crate) fn visit(&self, answers: &impl Answers) {
+        let mut state = self.state.lock();
+        state.watched = false;
+        if !state.led {
+            let _lead = self.lead(state, answers);
+            while answers.reap(false) {}
+        }
+    }
+
+    fn lead<'a, A: Answers>(&'a self, mut state: MutexGuard<'a, State>, answers: &'a A) -> Lead<'a, A> {
+        state.led = true;
+        if std::mem::take(&mut state.watched) {
+            answers.watch(false);
+        }
+        Lead { reaping: self, answers }
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        state.passes += 1;
+        if state.followers > 0 {
+            self.passed.notify_all();
+        }
+    }
+}
+
+/// Being the leader; dropped, by unwinding too, it leaves.
+struct Lead<'a, A: Answers> {
+    reaping: &'a Reaping,
+    answers: &'a A,
+}
+
+impl<A: Answers> Lead<'_, A> {
+    fn until(&self, done: &dyn Fn() -> bool) {
+        while self.answers.reap(false) {
+            self.reaping.pass();
+        }
+        while !done() && !self.answers.is_idle() {
+            self.answers.reap(true);
+            self.reaping.pass();
+        }
+    }
+}
+
+impl<A: Answers> Drop for Lead<'_, A> {
+    fn drop(&mut self) {
+        let mut state = self.reaping.state.lock();
+        state.led = false;
+        state.passes += 1;
+        if state.followers > 0 {
+            self.reaping.passed.notify_all();
+        } else if !self.answers.is_idle() && !state.watched {
+            state.watched = true;
+            self.answers.watch(true);
+        }
+    }
+}
+
+#[cfg(all(test, pagefold_loom))]
+#[path = "reaping_models.rs"]
+mod models;

@@ -1,0 +1,212 @@
+//! Every interleaving of a kernel that answers, threads that help, and a reaper that is told: each request is completed, and
+//! nobody sleeps for ever. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
+
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Arc, thread};
+
+use super::*;
+
+/// A ring, its kernel, and the reaper's ear.
+#[derive(Default)]
+struct Model {
+    reaping: Reaping,
+    kernel: Mutex<Kernel>,
+    /// An answer has come.
+    answered: Condvar,
+    /// The reaper is told, the kernel has something to answer, something was completed, or all is over.
+    told: Condvar,
+    unfinished: AtomicUsize,
+    completed: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Kernel {
+    in_flight: usize,
+    answers: usize,
+    watched: bool,
+    reaper_told: bool,
+    over: bool,
+}
+
+impl Kernel {
+    fn tell(&mut self) {
+        if self.watched && self.answers > 0 {
+            (self.watched, self.reaper_told) = (false, true);
+        }
+    }
+}
+
+impl Answers for Model {
+    fn reap(&self, wait: bool) -> bool {
+        let mut kernel = self.kernel.lock();
+        while wait && kernel.answers == 0 {
+            self.answered.wait(&mut kernel);
+        }
+        let answers = std::mem::take(&mut kernel.answers);
+        // With the lock, for whoever waits for it on `told`.
+        self.completed.fetch_add(answers, Ordering::Release);
+        self.unfinished.fetch_sub(answers, Ordering::Relaxed);
+        drop(kernel);
+        self.told.notify_all();
+        answers > 0
+    }
+
+    fn is_idle(&self) -> bool {
+        self.unfinished.load(Ordering::Relaxed) == 0
+    }
+
+    fn watch(&self, watch: bool) {
+        let mut kernel = self.kernel.lock();
+        kernel.watched = watch;
+        kernel.tell();
+        drop(kernel);
+        self.told.notify_all();
+    }
+}
+
+impl Model {
+    fn submit(&self) {
+        self.unfinished.fetch_add(1, Ordering::Relaxed);
+        self.kernel.lock().in_flight += 1;
+        self.told.notify_all();
+        self.reaping.attend(self);
+    }
+
+    fn help_until(&self, completed: usize) {
+        let done = || self.completed.load(Ordering::Acquire) >= completed;
+        self.reaping.help(self, &done);
+    }
+
+    /// The kernel's life: for each step, it waits until so many requests are in flight, and answers so many, one by one.
+    fn answer(&self, steps: &[(usize, usize)]) {
+        for &(wanted, count) in steps {
+            let mut kernel = self.kernel.lock();
+            while kernel.in_flight < wanted {
+                self.told.wait(&mut kernel);
+            }
+            drop(kernel);
+            for _ in 0..count {
+                let mut kernel = self.kernel.lock();
+                kernel.in_flight -= 1;
+                kernel.answers += 1;
+                kernel.tell();
+                drop(kernel);
+                self.answered.notify_all();
+                self.told.notify_all();
+            }
+        }
+    }
+
+    /// The reaper's life.
+    fn look_after(&self) {
+        loop {
+            let mut kernel = self.kernel.lock();
+            while !kernel.reaper_told && !kernel.over {
+                self.told.wait(&mut kernel);
+            }
+            if !std::mem::take(&mut kernel.reaper_told) {
+                return;
+            }
+            drop(kernel);
+            self.reaping.visit(self);
+        }
+    }
+
+    fn end(&self) {
+        self.kernel.lock().over = true;
+        self.told.notify_all();
+    }
+}
+
+/// A kernel that answers as `steps` say, and what `body` does meanwhile.
+fn check(steps: &'static [(usize, usize)], body: impl Fn(&Arc<Model>) + Send + Sync + 'static) {
+    sync::model(move || {
+        let model = Arc::new(Model::default());
+        let theirs = Arc::clone(&model);
+        let kernel = thread::spawn("kernel", move || theirs.answer(steps)).unwrap();
+        body(&model);
+        kernel.join().unwrap();
+        let count = steps.iter().map(|&(_, count)| count).sum();
+        assert_eq!(model.completed.load(Ordering::Acquire), count);
+    });
+}
+
+/// Whoever submits helps until its own request is completed; nobody else looks after the ring.
+#[test]
+fn two_threads_that_submit_and_help() {
+    check(&[(1, 1), (1, 1)], |model| {
+        let theirs = Arc::clone(model);
+        let helper = thread::spawn("helper", move || {
+            theirs.submit();
+            theirs.help_until(2);
+        })
+        .unwrap();
+        model.submit();
+        model.help_until(2);
+        helper.join().unwrap();
+    });
+}
+
+/// One that leaves with something unfinished, and one that needs it: it is led again.
+#[test]
+fn a_leader_that_leaves_early_is_followed() {
+    check(&[(2, 2)], |model| {
+        let theirs = Arc::clone(model);
+        model.submit();
+        model.submit();
+        let helper = thread::spawn("helper", move || theirs.help_until(2)).unwrap();
+        model.help_until(1);
+        helper.join().unwrap();
+    });
+}
+
+/// A leader that goes on waiting has its followers look after each pass: here for an answer that comes only when the follower has
+/// done something with its own.
+#[test]
+fn a_follower_misses_no_pass_of_a_leader_that_stays() {
+    check(&[(2, 1), (2, 2)], |model| {
+        let theirs = Arc::clone(model);
+        model.submit();
+        model.submit();
+        let helper = thread::spawn("helper", move || {
+            theirs.help_until(1);
+            theirs.submit();
+        })
+        .unwrap();
+        model.help_until(3);
+        helper.join().unwrap();
+        // The helper may have led, and the third request come after this thread found nothing left.
+        model.help_until(3);
+    });
+}
+
+/// A reaper beside `body`; it has completed everything in the end.
+fn with_reaper(steps: &'static [(usize, usize)], body: impl Fn(&Model) + Send + Sync + 'static) {
+    check(steps, move |model| {
+        let theirs = Arc::clone(model);
+        let reaper = thread::spawn("reaper", move || theirs.look_after()).unwrap();
+        body(model);
+        // Not with `help`: that would lead.
+        let mut kernel = model.kernel.lock();
+        while model.unfinished.load(Ordering::Relaxed) > 0 {
+            model.told.wait(&mut kernel);
+        }
+        drop(kernel);
+        model.end();
+        reaper.join().unwrap();
+    });
+}
+
+#[test]
+fn the_reaper_completes_what_nobody_waits_for() {
+    with_reaper(&[(1, 1)], Model::submit);
+}
+
+#[test]
+fn the_reaper_completes_what_a_leader_leaves() {
+    with_reaper(&[(2, 2)], |model| {
+        model.submit();
+        model.submit();
+        model.help_until(1);
+    });
+}

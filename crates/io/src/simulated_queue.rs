@@ -1,0 +1,149 @@
+//! What was submitted to the simulated disk, and isn't over.
+//!
+//! A request is answered by whoever takes it from the queue: a thread that helps, or the queue's own, which is started with the
+//! first request. It is the oldest one that is taken; once a seed was given, any.
+//!
+//! - D1. `over` is counted up after a request is over, under the lock. A helper reads it, asks whether it is done, and sleeps
+//!   only if it is still the same: so no completion that would have made it done is missed.
+//! - D2. Each request has the disk, through its file. So a disk with something in its queue isn't dropped; the thread has the
+//!   queue alone, and ends when the disk is dropped.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sync::device::Transfer;
+use sync::lock::{Condvar, Mutex};
+use sync::random::Random;
+use sync::{Arc, thread};
+
+use crate::simulated::OpenFile;
+use crate::{BackingFile as _, Request};
+
+/// A request, and the file that it is for.
+pub(crate) struct Submitted {
+    pub(crate) file: OpenFile,
+    pub(crate) request: Request,
+    pub(crate) transfer: Transfer,
+}
+
+#[derive(Default)]
+struct State {
+    line: VecDeque<Submitted>,
+    /// Taken from the line, and not over.
+    taken: usize,
+    over: u64,
+    order: Option<Random>,
+    by_hand: bool,
+    has_thread: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct SimulatedQueue {
+    state: Mutex<State>,
+    /// Something in `state` has changed that somebody may wait for.
+    changed: Condvar,
+}
+
+impl SimulatedQueue {
+    /// From now on any request may be the next one, as the seed says.
+    pub(crate) fn reorder(&self, seed: u64) {
+        self.state.lock().order = Some(Random::seeded(seed));
+    }
+
+    /// From now on requests are only answered by threads that help, and by [`answer_next`](Self::answer_next).
+    pub(crate) fn by_hand(&self) {
+        self.state.lock().by_hand = true;
+    }
+
+    /// Puts requests into the line, and sees to it that somebody is there to answer them.
+    pub(crate) fn submit(self: &Arc<Self>, requests: impl Iterator<Item = Submitted>) {
+        let mut state = self.state.lock();
+        state.line.extend(requests);
+        let start = !state.by_hand && !state.has_thread;
+        state.has_thread |= start;
+        drop(state);
+        self.changed.notify_all();
+        if start {
+            let queue = Arc::clone(self);
+            if thread::spawn("pagefold-disk", move || queue.work()).is_err() {
+                self.state.lock().has_thread = false;
+                while self.answer_next() {}
+            }
+        }
+    }
+
+    /// Answers requests until `done()`, or until there are none.
+    pub(crate) fn help(&self, done: &dyn Fn() -> bool) {
+        loop {
+            let over = self.state.lock().over;
+            if done() {
+                return;
+            }
+            if self.answer_next() {
+                continue;
+            }
+            let mut state = self.state.lock();
+            if state.taken == 0 && state.line.is_empty() {
+                return;
+            }
+            if state.over == over && state.line.is_empty() {
+                self.changed.wait(&mut state);
+            }
+        }
+    }
+
+    /// Answers one request. False if there is none.
+    pub(crate) fn answer_next(&self) -> bool {
+        let mut state = self.state.lock();
+        let State { line, order, .. } = &mut *state;
+        let at = order.as_mut().map_or(0, |random| random.below(line.len() as u64) as usize);
+        let Some(submitted) = line.remove(at) else { return false };
+        state.taken += 1;
+        drop(state);
+        let _over = Over(self);
+        let Submitted { file, request, transfer } = submitted;
+        transfer.wait();
+        let answer = request.attempt(&file.without_waiting());
+        if let Some(rest) = request.complete(&|| file.len(), answer) {
+            rest.run(&file);
+        }
+        true
+    }
+
+    /// The life of the queue's thread.
+    fn work(&self) {
+        loop {
+            let mut state = self.state.lock();
+            while !state.closed && (state.line.is_empty() || state.by_hand) {
+                self.changed.wait(&mut state);
+            }
+            if state.closed {
+                return;
+            }
+            drop(state);
+            if catch_unwind(AssertUnwindSafe(|| self.answer_next())).is_err() {
+                tracing::error!("what was to be done after a read or write panicked");
+            }
+        }
+    }
+
+    /// Has the thread end.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Counts a request as over when dropped: by unwinding too.
+struct Over<'a>(&'a SimulatedQueue);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.taken -= 1;
+        state.over += 1;
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,187 @@
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::time::{Duration, Instant};
+
+use super::*;
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = 512;
+
+/// Rings that are full with two requests.
+const TINY: Sizes = Sizes { submissions: 1, in_flight: 2 };
+
+fn file_of_pages() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = directory.path().join("file");
+    let bytes: Vec<u8> = (0..PAGES).flat_map(|page| page.to_ne_bytes().repeat(512)).collect();
+    std::fs::write(&path, bytes).unwrap();
+    (directory, path)
+}
+
+fn read(page: u64, over: &Arc<AtomicUsize>) -> Request {
+    let memory: Box<[AtomicU64]> = (0..512).map(|_| AtomicU64::new(u64::MAX)).collect();
+    let over = Arc::clone(over);
+    let then = move |memory: Box<[AtomicU64]>, result| {
+        assert_eq!(result, Ok(4096), "page {page}");
+        assert!(memory.iter().all(|word| word.load(Ordering::Relaxed) == page));
+        over.fetch_add(1, Ordering::SeqCst);
+    };
+    Request::read(page * PAGE, memory, then).unwrap()
+}
+
+fn await_all(over: &AtomicUsize, count: usize) {
+    let start = Instant::now();
+    while over.load(Ordering::SeqCst) < count {
+        assert!(start.elapsed() < Duration::from_secs(10), "{} of {count}", over.load(Ordering::SeqCst));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_ring_that_is_full_has_the_rest_wait() {
+    let (_directory, path) = file_of_pages();
+    let uring = Uring::with_rings(DirectIo::Auto, 1, TINY).unwrap();
+    let file = uring.open(&path, Access::Read).unwrap();
+    let over = Arc::new(AtomicUsize::new(0));
+    let queue = file.submit(&mut (0..PAGES).map(|page| read(page, &over)).collect());
+    file.help(queue, &|| over.load(Ordering::SeqCst) == PAGES as usize);
+    file.submit(&mut (0..PAGES).map(|page| read(page, &over)).collect());
+    await_all(&over, 2 * PAGES as usize);
+}
+
+#[test]
+fn threads_that_share_one_ring_complete_each_others_requests() {
+    let (_directory, path) = file_of_pages();
+    let uring = Uring::with_rings(DirectIo::Auto, 1, TINY).unwrap();
+    let file: Arc<dyn BackingFile> = Arc::from(uring.open(&path, Access::Read).unwrap());
+    let helper = |number: u64| {
+        let file = Arc::clone(&file);
+        std::thread::spawn(move || {
+            for round in 0..20 {
+                let over = Arc::new(AtomicUsize::new(0));
+                let mut requests = (0..8).map(|page| read((number * 64 + page + round) % PAGES, &over)).collect();
+                let queue = file.submit(&mut requests);
+                file.help(queue, &|| over.load(Ordering::SeqCst) == 8);
+                assert_eq!(over.load(Ordering::SeqCst), 8);
+            }
+        })
+    };
+    let helpers: Vec<_> = (0..8).map(helper).collect();
+    helpers.into_iter().for_each(|helper| helper.join().unwrap());
+}
+
+/// A thread may help with what another one submitted, in the queue that it was told.
+#[test]
+fn a_thread_helps_in_another_ones_queue() {
+    let (_directory, path) = file_of_pages();
+    let uring = Uring::with_rings(DirectIo::Auto, 64, Sizes::default()).unwrap();
+    let file: Arc<dyn BackingFile> = Arc::from(uring.open(&path, Access::Read).unwrap());
+    let over = Arc::new(AtomicUsize::new(0));
+    let (theirs, told) = (Arc::clone(&file), Arc::clone(&over));
+    let submitter = std::thread::spawn(move || theirs.submit(&mut (0..PAGES).map(|page| read(page, &told)).collect()));
+    let queue = submitter.join().unwrap();
+    assert_ne!(queue, file.queue());
+    file.help(queue, &|| over.load(Ordering::SeqCst) == PAGES as usize);
+    assert_eq!(over.load(Ordering::SeqCst), PAGES as usize);
+}
+
+/// What a thread had no time to start when it ended is cancelled by the kernel, and done all the same: with buffered reads, which
+/// the kernel gives to threads of its own that end with theirs.
+#[test]
+fn requests_outlive_the_thread_that_submitted_them() {
+    for direct in [DirectIo::Never, DirectIo::Auto] {
+        let (_directory, path) = file_of_pages();
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        let uring = Uring::new(direct).unwrap();
+        let over = Arc::new(AtomicUsize::new(0));
+        for round in 1..=20 {
+            let file = uring.open(&path, Access::Read).unwrap();
+            rustix::fs::fadvise(std::fs::File::open(&path).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let told = Arc::clone(&over);
+            let submit = move || {
+                file.submit(&mut (0..PAGES).map(|page| read(page, &told)).collect());
+            };
+            std::thread::spawn(submit).join().unwrap();
+            await_all(&over, round * PAGES as usize);
+        }
+    }
+}
+
+#[test]
+fn dropping_the_last_handle_waits_for_what_is_in_flight() {
+    let (_directory, path) = file_of_pages();
+    for _ in 0..20 {
+        let uring = Uring::with_rings(DirectIo::Auto, 4, TINY).unwrap();
+        let file = uring.open(&path, Access::Read).unwrap();
+        drop(uring);
+        let over = Arc::new(AtomicUsize::new(0));
+        file.submit(&mut (0..PAGES).map(|page| read(page, &over)).collect());
+        drop(file);
+        assert_eq!(over.load(Ordering::SeqCst), PAGES as usize);
+    }
+}
+
+/// What is to be done after a request may have the last handle: then the reaper drops the rings, and can't wait for itself.
+#[test]
+fn the_reaper_may_drop_the_rings() {
+    let (_directory, path) = file_of_pages();
+    for _ in 0..20 {
+        let uring = Uring::new(DirectIo::Auto).unwrap();
+        let file: Arc<dyn BackingFile> = Arc::from(uring.open(&path, Access::Read).unwrap());
+        let (theirs, over) = (Arc::clone(&file), Arc::new(AtomicUsize::new(0)));
+        let told = Arc::clone(&over);
+        let memory: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+        let then = move |_, _| {
+            thread::sleep(Duration::from_millis(2));
+            drop(theirs);
+            told.store(1, Ordering::SeqCst);
+        };
+        file.submit(&mut vec![Request::read(0, memory, then).unwrap()]);
+        drop(uring);
+        drop(file);
+        await_all(&over, 1);
+    }
+}
+
+#[test]
+fn a_completion_may_submit_more() {
+    fn chain(file: &Arc<dyn BackingFile>, page: u64, over: &Arc<AtomicUsize>) {
+        let memory: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+        let (theirs, over) = (Arc::clone(file), Arc::clone(over));
+        let then = move |_, result| {
+            assert_eq!(result, Ok(4096));
+            over.fetch_add(1, Ordering::SeqCst);
+            if page + 1 < PAGES {
+                chain(&theirs, page + 1, &over);
+            }
+        };
+        file.submit(&mut vec![Request::read(page * PAGE, memory, then).unwrap()]);
+    }
+    let (_directory, path) = file_of_pages();
+    let uring = Uring::with_rings(DirectIo::Auto, 2, TINY).unwrap();
+    let file: Arc<dyn BackingFile> = Arc::from(uring.open(&path, Access::Read).unwrap());
+    let over = Arc::new(AtomicUsize::new(0));
+    chain(&file, 0, &over);
+    await_all(&over, PAGES as usize);
+}
+
+#[test]
+fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
+    let (_directory, path) = file_of_pages();
+    let uring = Uring::with_rings(DirectIo::Auto, 1, Sizes::default()).unwrap();
+    let file = uring.open(&path, Access::Read).unwrap();
+    let over = Arc::new(AtomicUsize::new(0));
+    let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();
+    let memory: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+    requests.insert(32, Request::read(0, memory, |_, _| panic!("on purpose")).unwrap());
+    let requests = std::cell::RefCell::new(requests);
+    let help = || {
+        // Submitted while this thread leads, so that nobody else completes them.
+        file.help(file.queue(), &|| {
+            file.submit(&mut requests.borrow_mut());
+            false
+        });
+    };
+    let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(help));
+    assert_eq!(thrown.unwrap_err().downcast_ref(), Some(&"on purpose"));
+    await_all(&over, 64);
+}

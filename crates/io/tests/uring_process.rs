@@ -1,0 +1,225 @@
+//! io_uring in real processes: refused by seccomp, without locked memory, forked, interrupted by signals, idle. Each scenario is
+//! an ignored test that this one runs in a process of its own.
+#![cfg(not(pagefold_loom))]
+
+mod backends;
+
+use std::process::Command;
+
+use backends::{Batch, FILE_LEN, PAGE};
+use io::{Access, Backend, BackingFile, DirectIo, IoError, Uring};
+use sync::time::{Duration, Instant};
+use sync::{Arc, thread};
+
+/// Runs a scenario in a process of its own.
+fn in_a_process(scenario: &str) {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let done = child.args(["--exact", scenario, "--ignored", "--nocapture"]).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && said.contains("1 passed"), "{scenario}: {}\n{said}", done.status);
+}
+
+/// Files read by submitted requests; `backend` opens them.
+fn reads_are_right(backend: &dyn Backend) {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    backends::write_file(&path);
+    read_all(&*backend.open(&path, Access::Read).unwrap());
+}
+
+fn read_all(file: &dyn BackingFile) {
+    let batch = Batch::default();
+    let queue = file.submit(&mut (0..FILE_LEN / PAGE).map(|page| batch.read(page * PAGE, 1)).collect());
+    file.help(queue, &|| batch.is_over());
+    assert!(batch.is_over() && batch.results().iter().all(|(_, result)| *result == Ok(4096)));
+}
+
+/// From now on this process gets `EPERM` for the system call. There is no way back.
+fn forbid(system_call: libc::c_long) {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = [
+        // Its number, at the front of what the filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, system_call as u32) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program is as long as it says, and the kernel copies it.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+const REFUSED: IoError = IoError::Os(libc::EPERM);
+
+#[test]
+fn seccomp_that_refuses_a_ring_leaves_threads() {
+    in_a_process("ring_refused");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn ring_refused() {
+    forbid(libc::SYS_io_uring_setup);
+    assert_eq!(Uring::new(DirectIo::Auto).err(), Some(REFUSED));
+    let backend = io::automatic();
+    assert_eq!(backend.name(), "threads");
+    reads_are_right(&*backend);
+}
+
+#[test]
+fn seccomp_that_refuses_to_use_a_ring_leaves_threads() {
+    in_a_process("use_refused");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn use_refused() {
+    forbid(libc::SYS_io_uring_enter);
+    assert_eq!(Uring::new(DirectIo::Auto).err(), Some(REFUSED));
+    let backend = io::automatic();
+    assert_eq!(backend.name(), "threads");
+    reads_are_right(&*backend);
+}
+
+#[test]
+fn no_locked_memory_and_few_descriptors_are_lived_with() {
+    in_a_process("little_allowed");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn little_allowed() {
+    let limit = |resource, most| {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the kernel copies the limit.
+        assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
+    };
+    limit(libc::RLIMIT_MEMLOCK, 0);
+    let backend = io::automatic();
+    reads_are_right(&*backend);
+    // Room for the file, but not for a ring for each thread.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    backends::write_file(&path);
+    let file: Arc<dyn BackingFile> = Arc::from(backend.open(&path, Access::Read).unwrap());
+    drop(directory);
+    limit(libc::RLIMIT_NOFILE, 1);
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let file = Arc::clone(&file);
+            std::thread::spawn(move || read_all(&*file))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn a_forked_child_does_its_requests_itself() {
+    in_a_process("forked");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn forked() {
+    for backend in [Box::new(Uring::new(DirectIo::Auto).unwrap()) as Box<dyn Backend>, backends::threads()] {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = directory.path().join("file");
+        backends::write_file(&path);
+        let file = backend.open(&path, Access::Read).unwrap();
+        read_all(&*file);
+        // SAFETY: the child goes on in this thread alone, takes no lock that another one may have held, and ends.
+        match unsafe { libc::fork() } {
+            0 => {
+                let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read_all(&*file))).is_ok();
+                drop(file);
+                drop(backend);
+                // SAFETY: ends the process, without what the test harness does at the end.
+                unsafe { libc::_exit(i32::from(!read)) }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: the status is written to a place of ours.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0, "{}", backend.name());
+            }
+        }
+        read_all(&*file);
+    }
+}
+
+#[test]
+fn signals_interrupt_waits_and_lose_nothing() {
+    in_a_process("interrupted");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn interrupted() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    // SAFETY: no argument.
+    let reader = unsafe { libc::pthread_self() };
+    let over = Arc::new(sync::atomic::AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    let signals = std::thread::spawn(move || {
+        let mut sent = 0;
+        while !told.load(sync::atomic::Ordering::Relaxed) {
+            // SAFETY: the reader joins this thread before it ends.
+            unsafe { libc::pthread_kill(reader, libc::SIGUSR1) };
+            sent += 1;
+            thread::sleep(Duration::from_micros(20));
+        }
+        sent
+    });
+    let backend = Uring::new(DirectIo::Auto).unwrap();
+    (0..50).for_each(|_| reads_are_right(&backend));
+    over.store(true, sync::atomic::Ordering::Relaxed);
+    assert!(signals.join().unwrap() > 100);
+}
+
+#[test]
+fn an_idle_process_with_ten_files_uses_no_cpu() {
+    in_a_process("idle");
+}
+
+#[test]
+#[ignore = "for a process of its own: takes ten seconds"]
+fn idle() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let backend = Uring::new(DirectIo::Auto).unwrap();
+    let files: Vec<_> = (0..10)
+        .map(|number| {
+            let path = directory.path().join(number.to_string());
+            backends::write_file(&path);
+            let file = backend.open(&path, Access::Read).unwrap();
+            read_all(&*file);
+            // And some that nobody waits for.
+            let batch = Batch::default();
+            file.submit(&mut (0..8).map(|page| batch.read(page * PAGE, 1)).collect());
+            file
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(500));
+    let (start, used) = (Instant::now(), cpu_ns());
+    thread::sleep(Duration::from_secs(10));
+    assert!(start.elapsed() >= Duration::from_secs(10));
+    let used = cpu_ns() - used;
+    // The sleep itself, and the harness.
+    assert!(used < 2_000_000, "{used} ns of CPU");
+    drop(files);
+}
+
+/// CPU time that this process has used.
+fn cpu_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}

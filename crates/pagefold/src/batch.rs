@@ -1,0 +1,178 @@
+//! Batches: many reads or writes in one call.
+//!
+//! What is in memory is copied first, with the addresses of those to come fetched into the CPU's cache meanwhile: page words
+//! a while ahead, bytes a shorter while, so that the waits for memory of a dozen reads overlap. Then the pages that
+//! are missing are launched together (`flight`), neighbours in one request, and each read is done as if it were alone: most
+//! find their page in memory, or wait for it, and one that can't be read is that one's error.
+
+use frames::PageState;
+
+use crate::error::Error;
+use crate::file::{File, Handle};
+use crate::flight::Purpose;
+use crate::load::Call;
+
+/// Reads between fetching a page's word and using it,
+const WORD_AHEAD: usize = 16;
+/// and between fetching its bytes and copying them.
+const BYTES_AHEAD: usize = 8;
+/// In so few stretches, what a batch misses may be part of a stream.
+const STRETCHES_MAX: usize = 8;
+
+/// One read of a batch.
+#[derive(Debug)]
+pub struct ReadRequest<'b> {
+    /// Where in the file.
+    pub offset: u64,
+    /// Where to.
+    pub into: &'b mut [u8],
+    /// What came of it, as from [`File::read_at`]; before, 0 bytes.
+    pub result: Result<usize, Error>,
+}
+
+impl<'b> ReadRequest<'b> {
+    /// A read of `into.len()` bytes at `offset`.
+    pub fn new(offset: u64, into: &'b mut [u8]) -> Self {
+        Self { offset, into, result: Ok(0) }
+    }
+}
+
+/// One write of a batch.
+#[derive(Debug)]
+pub struct WriteRequest<'b> {
+    /// Where in the file.
+    pub offset: u64,
+    /// What.
+    pub from: &'b [u8],
+    /// What came of it, as from [`File::write_at`].
+    pub result: Result<(), Error>,
+}
+
+impl<'b> WriteRequest<'b> {
+    /// A write of all of `from` at `offset`.
+    #[must_use]
+    pub fn new(offset: u64, from: &'b [u8]) -> Self {
+        Self { offset, from, result: Ok(()) }
+    }
+}
+
+impl File {
+    /// Does many reads, and gives each its own [result](ReadRequest::result). Up to a thousand or so go well together: pages that
+    /// aren't in memory are loaded at the same time, as far as the group's limit allows, neighbours in one request.
+    ///
+    /// Each read is as from [`read_at`](Self::read_at); nothing is said about their order.
+    pub fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        let mut missed = Vec::new();
+        let mut hits = 0;
+        for at in 0..requests.len() {
+            if let Some(later) = requests.get(at + WORD_AHEAD) {
+                self.map().prefetch_word(later.offset);
+            }
+            if let Some(soon) = requests.get(at + BYTES_AHEAD) {
+                self.map().prefetch_bytes(soon.offset, soon.into.len());
+            }
+            let request = &mut requests[at];
+            if self.map().read_hot(request.offset, request.into) {
+                request.result = Ok(request.into.len());
+                hits += 1;
+            } else {
+                missed.push(at);
+            }
+        }
+        self.count_hits(hits);
+        if !missed.is_empty() {
+            self.handle().read_missed(requests, &missed);
+        }
+    }
+
+    /// Does many writes, in order, and gives each its own [result](WriteRequest::result). Pages that are overwritten in part, and
+    /// aren't in memory, are loaded at the same time.
+    ///
+    /// Each write is as from [`write_at`](Self::write_at).
+    pub fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
+        let handle = self.handle();
+        let mut rest = requests;
+        while !rest.is_empty() {
+            let ends = rest.iter().map(|request| handle.pages_touched(request.offset, request.from.len()));
+            let (part, after) = rest.split_at_mut(handle.part_len(ends));
+            handle.load_for_writes(part);
+            for request in part {
+                request.result = self.write_at(request.from, request.offset);
+            }
+            rest = after;
+        }
+    }
+}
+
+impl Handle {
+    /// The reads of a batch, by their numbers, that weren't plain hits.
+    #[cold]
+    fn read_missed(&self, requests: &mut [ReadRequest<'_>], missed: &[usize]) {
+        let mut rest = missed;
+        while !rest.is_empty() {
+            let sizes = rest.iter().map(|&at| self.pages_touched(requests[at].offset, requests[at].into.len()));
+            let (part, after) = rest.split_at(self.part_len(sizes));
+            let wanted = part.iter().map(|&at| self.pages_of(requests[at].offset, requests[at].into.len()));
+            let mut call =
+                if self.has_device() { self.launch_all(wanted.flatten().collect(), true) } else { Call::default() };
+            for &at in part {
+                let request = &mut requests[at];
+                call.begin(self.pages_of(request.offset, request.into.len()));
+                request.result = self.read_in_call(&mut call, request.into, request.offset);
+            }
+            rest = after;
+        }
+    }
+
+    /// How many requests that touch so many pages each are one part of a batch: at least one.
+    fn part_len(&self, pages: impl Iterator<Item = u64>) -> usize {
+        let most = self.launch_max();
+        let mut sum = 0_u64;
+        let fits = |pages: &u64| {
+            sum = sum.saturating_add(*pages);
+            sum <= most
+        };
+        pages.take_while(fits).count().max(1)
+    }
+
+    fn pages_touched(&self, offset: u64, len: usize) -> u64 {
+        (offset & (self.file.page_bytes() - 1)).saturating_add(len as u64).div_ceil(self.file.page_bytes()).max(1)
+    }
+
+    /// Launches what isn't in memory of `pages`, for a call that then comes to each.
+    fn launch_all(&self, mut pages: Vec<u64>, reading: bool) -> Call {
+        pages.sort_unstable();
+        pages.dedup();
+        let end = self.file.len().div_ceil(self.file.page_bytes());
+        pages.retain(|&page| page < end && matches!(self.file.map.state(page), PageState::Vacant { .. }));
+        let is_next = |a: &u64, b: &u64| a + 1 == *b;
+        if reading && pages.chunk_by(is_next).count() <= STRETCHES_MAX {
+            for stretch in pages.chunk_by(is_next) {
+                self.read_ahead_of(stretch[0]..stretch[stretch.len() - 1] + 1, stretch[0]);
+            }
+        }
+        // One page alone is read by who wants it.
+        let launched = if pages.len() > 1 { self.launch(pages, Purpose::Use) } else { Default::default() };
+        Call::launched(launched)
+    }
+
+    /// Has the pages in memory that the writes overwrite in part.
+    fn load_for_writes(&self, requests: &[WriteRequest<'_>]) {
+        if !self.has_device() || self.check_writable().is_err() {
+            return;
+        }
+        let page_bytes = self.file.page_bytes();
+        let mut pages = Vec::new();
+        for request in requests.iter().filter(|request| !request.from.is_empty()) {
+            let Some(end) = request.offset.checked_add(request.from.len() as u64) else { continue };
+            for page in [request.offset / page_bytes, (end - 1) / page_bytes] {
+                let (from, to) =
+                    (request.offset.max(page * page_bytes), end.min((page + 1).saturating_mul(page_bytes)));
+                if self.needs_reading(from, to) {
+                    pages.push(page);
+                }
+            }
+        }
+        self.launch_all(pages, false);
+    }
+}

@@ -1,0 +1,118 @@
+//! Reading ahead: from what the policy says (`read_ahead`) to loads in flight.
+
+use std::ops::Range;
+
+use frames::PageState;
+use sync::CachePadded;
+use sync::atomic::Backoff;
+use sync::lock::Mutex;
+
+use crate::file::Handle;
+use crate::flight::Purpose;
+use crate::io::Queue;
+use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
+
+/// Readers on so many CPUs share what is known of their streams: a miss may touch a line that few others do.
+const CPUS_SHARING: usize = 8;
+/// How often the lock is tried. Without it an access is overlooked, which does no harm.
+const TURNS_MAX: u32 = 8;
+/// Pages after a mark that are looked for.
+const FOLLOWERS_MAX: u64 = 1024;
+
+/// What a handle knows of its readers' streams.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    shares: Box<[CachePadded<Mutex<Share>>]>,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    streams: Streams,
+    /// Where to help with what was read ahead last.
+    queue: Option<Queue>,
+}
+
+impl Default for ReadAhead {
+    fn default() -> Self {
+        Self { shares: (0..sync::cpu::count().div_ceil(CPUS_SHARING)).map(|_| CachePadded::default()).collect() }
+    }
+}
+
+impl ReadAhead {
+    fn here<T>(&self, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
+        let share = &self.shares[sync::cpu::current() / CPUS_SHARING % self.shares.len()];
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(mut share) = share.try_lock() {
+                return Some(act(&mut share));
+            }
+            if backoff.turns() == TURNS_MAX {
+                return None;
+            }
+            backoff.wait();
+        }
+    }
+
+    pub(crate) fn queue(&self) -> Option<Queue> {
+        self.here(|share| share.queue).flatten()
+    }
+}
+
+impl Handle {
+    /// Begins to load what may come after an access to `pages`, which first misses at `missing`.
+    pub(crate) fn read_ahead_of(&self, pages: Range<u64>, missing: u64) {
+        let Some(bounds) = self.bounds() else { return };
+        let window = self.read_ahead.here(|share| share.streams.missed(pages, missing, &bounds));
+        self.read_window(window.flatten());
+    }
+
+    /// Begins to load what may come after a page whose mark says that somebody should.
+    #[cold]
+    pub(crate) fn mark_reached(&self, page: u64) {
+        let Some(bounds) = self.bounds() else { return };
+        let is_there = |page: &u64| !matches!(self.file.map.state(*page), PageState::Vacant { .. });
+        let followers = || (page + 1..=page + FOLLOWERS_MAX).take_while(is_there).count() as u64;
+        let window = self.read_ahead.here(|share| share.streams.reached(page, followers, &bounds));
+        self.read_window(window.flatten());
+    }
+
+    fn read_window(&self, window: Option<Window>) {
+        let Some(window) = window else { return };
+        let queue = self.launch(window.ascending(), Purpose::ReadAhead(window.first())).queue;
+        if queue.is_some() {
+            self.read_ahead.here(|share| share.queue = queue);
+        }
+    }
+
+    /// `None` if nothing is to be read ahead.
+    fn bounds(&self) -> Option<Bounds> {
+        if self.is_random() || !self.has_device() {
+            return None;
+        }
+        let counters = &self.file.counters;
+        let get = |counter: &sync::atomic::AtomicU64| counter.load(sync::atomic::Ordering::Relaxed);
+        Some(Bounds {
+            pages: self.file.len().div_ceil(self.file.page_bytes()),
+            page_shift: self.file.page_shift(),
+            limit: self.page_limit(),
+            eagerness: if self.is_sequential() { Eagerness::Sequential } else { Eagerness::Normal },
+            read: get(&counters.read_ahead),
+            wasted: get(&counters.read_ahead_wasted),
+        })
+    }
+
+    /// The whole of [`File::prefetch`](crate::File::prefetch), for pages of the file.
+    pub(crate) fn prefetch(&self, pages: Range<u64>) {
+        let most = self.launch_max();
+        let end = pages.end.min(pages.start.saturating_add(most.saturating_mul(2)));
+        let mut from = pages.start;
+        while from < end {
+            let to = end.min(from + most);
+            let wanted = (from..to).filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));
+            if wanted.count() > 0 && self.launch(from..to, Purpose::Use).pages == 0 {
+                return;
+            }
+            from = to;
+        }
+    }
+}

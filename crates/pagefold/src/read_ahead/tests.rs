@@ -1,0 +1,273 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use sync::random::Random;
+
+use super::*;
+
+/// A cache that forgets what was loaded first, and a reader of it.
+struct Reader {
+    streams: Streams,
+    bounds: Bounds,
+    /// Pages in memory: whether nobody has used them, and whether they are marked.
+    pages: BTreeMap<u64, (bool, bool)>,
+    order: VecDeque<u64>,
+    room: usize,
+    accesses: u64,
+    misses: u64,
+    largest: u64,
+}
+
+impl Reader {
+    fn new(pages: u64, room: usize) -> Self {
+        let bounds = Bounds { pages, page_shift: 12, limit: 1 << 16, eagerness: Eagerness::Normal, read: 0, wasted: 0 };
+        let (streams, order) = (Streams::default(), VecDeque::new());
+        Self { streams, bounds, pages: BTreeMap::new(), order, room, accesses: 0, misses: 0, largest: 0 }
+    }
+
+    fn load(&mut self, page: u64, ahead: bool, marked: bool) {
+        assert!(page < self.bounds.pages, "page {page} isn't the file's");
+        self.pages.insert(page, (ahead, marked));
+        self.order.push_back(page);
+        if self.order.len() > self.room {
+            let gone = self.order.pop_front().and_then(|page| self.pages.remove(&page));
+            self.bounds.wasted += u64::from(gone.is_some_and(|(unused, _)| unused));
+        }
+    }
+
+    fn load_window(&mut self, window: Option<Window>) {
+        let Some(window) = window else { return };
+        let pages: Vec<_> = window.ascending().filter(|page| !self.pages.contains_key(page)).collect();
+        self.largest = self.largest.max(pages.len() as u64);
+        assert!(window.ascending().any(|page| page == window.first()));
+        let first = pages.iter().copied().min_by_key(|page| page.abs_diff(window.first()));
+        for page in pages {
+            self.bounds.read += 1;
+            self.load(page, true, Some(page) == first);
+        }
+    }
+
+    fn read(&mut self, pages: Range<u64>) {
+        self.accesses += 1;
+        if let Some(missing) = pages.clone().find(|page| !self.pages.contains_key(page)) {
+            self.misses += 1;
+            let window = self.streams.missed(pages.clone(), missing, &self.bounds);
+            for page in pages.clone() {
+                if !self.pages.contains_key(&page) {
+                    self.load(page, false, false);
+                }
+            }
+            self.load_window(window);
+        }
+        for page in pages {
+            let Some(state) = self.pages.get_mut(&page) else { continue };
+            let (_, marked) = std::mem::take(state);
+            if marked {
+                let followers = (page + 1..).take_while(|page| self.pages.contains_key(page)).count() as u64;
+                let window = self.streams.reached(page, || followers, &self.bounds);
+                self.load_window(window);
+            }
+        }
+    }
+
+    fn read_all(&mut self, accesses: impl IntoIterator<Item = Range<u64>>) {
+        accesses.into_iter().for_each(|pages| self.read(pages));
+    }
+
+    /// Pages read ahead that nobody has used, in memory or not.
+    fn unused(&self) -> u64 {
+        self.bounds.wasted + self.pages.values().filter(|(unused, _)| *unused).count() as u64
+    }
+}
+
+fn singles(pages: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Range<u64>> {
+    pages.into_iter().map(|page| page..page + 1)
+}
+
+#[test]
+fn a_sequential_reader_misses_at_the_start_alone() {
+    let mut reader = Reader::new(10_000, 2_000);
+    reader.read_all(singles(0..10_000));
+    assert_eq!((reader.misses, reader.unused()), (3, 0));
+    assert_eq!(reader.largest, 256, "grows to a MiB");
+    assert_eq!(reader.bounds.read, 10_000 - 3, "up to the end of the file, and no further");
+}
+
+#[test]
+fn a_backward_reader_too() {
+    let mut reader = Reader::new(10_000, 2_000);
+    reader.read_all(singles((0..10_000).rev()));
+    assert_eq!((reader.misses, reader.unused(), reader.largest), (3, 0, 256));
+}
+
+#[test]
+fn accesses_may_have_any_size_and_neednt_be_to_whole_pages() {
+    for len in [2, 3, 16, 300] {
+        let mut reader = Reader::new(30_000, 4_000);
+        reader.read_all((0..30_000 / len).map(|i| i * len..(i + 1) * len));
+        assert!(reader.misses <= 4 && reader.unused() == 0, "{len}: {} misses", reader.misses);
+        let mut reader = Reader::new(30_001, 4_000);
+        // Each shares its first page with the last one.
+        reader.read_all((0..30_000 / len).map(|i| i * len..(i + 1) * len + 1));
+        assert!(reader.misses <= 4 && reader.unused() <= len, "{len}, shared: {} misses", reader.misses);
+    }
+}
+
+#[test]
+fn strides_are_found_in_both_directions() {
+    for (stride, len) in [(2, 1), (7, 1), (64, 1), (1000, 1), (16, 4)] {
+        let pages = 1_000_000;
+        let starts: Vec<_> = (0..pages / stride).map(|i| i * stride).take(900).collect();
+        for backwards in [false, true] {
+            let mut reader = Reader::new(pages, 2_000);
+            let access = |&start: &u64| start..start + len;
+            if backwards {
+                reader.read_all(starts.iter().rev().map(access));
+            } else {
+                reader.read_all(starts.iter().map(access));
+            }
+            assert_eq!(reader.misses, 4, "stride {stride}");
+            assert!(reader.unused() <= 512, "stride {stride}: {} unused", reader.unused());
+        }
+    }
+}
+
+#[test]
+fn many_readers_of_one_handle_are_told_apart() {
+    let starts: Vec<_> = (0..10_u64).map(|reader| reader * 20_011).collect();
+    let mut reader = Reader::new(300_000, 20_000);
+    for step in 0..3_000 {
+        reader.read_all(singles(starts.iter().map(|start| start + step)));
+    }
+    assert!((30..60).contains(&reader.misses), "{}", reader.misses);
+    assert!(reader.unused() <= 10 * 2 * 256, "{}", reader.unused());
+    // In no order, and beside random accesses.
+    let mut random = Random::seeded(1);
+    let mut reader = Reader::new(300_000, 20_000);
+    let mut at = starts;
+    let mut randoms = 0;
+    for _ in 0..30_000 {
+        if random.one_in(4) {
+            randoms += 1;
+            let page = 250_000 + random.below(50_000);
+            reader.read(page..page + 1);
+        } else {
+            let place = &mut at[random.below(10) as usize];
+            *place += 1;
+            let page = *place;
+            reader.read(page..page + 1);
+        }
+    }
+    assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
+}
+
+#[test]
+fn random_accesses_read_nothing_ahead() {
+    for (pages, len) in [(100_000, 1), (10_000, 1), (2_000, 1), (100_000, 16)] {
+        let mut reader = Reader::new(pages, pages as usize / 10);
+        let mut random = Random::seeded(pages);
+        for _ in 0..50_000 {
+            let start = random.below(pages / len) * len;
+            reader.read(start..start + len);
+        }
+        let share = reader.unused() as f64 / (reader.misses * len) as f64;
+        assert!(share < 0.005, "{pages} pages, {len} each: {share}");
+    }
+}
+
+#[test]
+fn skewed_accesses_read_nothing_ahead() {
+    let mut reader = Reader::new(100_000, 10_000);
+    let mut random = Random::seeded(5);
+    for _ in 0..100_000 {
+        let reach = 1 << random.below(17);
+        let page = sync::random::mix(random.below(reach)) % 100_000;
+        reader.read(page..page + 1);
+    }
+    assert!(reader.unused() * 200 < reader.misses, "{} of {}", reader.unused(), reader.misses);
+}
+
+#[test]
+fn a_reader_that_starts_again_elsewhere_is_followed() {
+    let mut reader = Reader::new(100_000, 2_000);
+    for start in [0, 50_000, 20_000, 90_000] {
+        reader.read_all(singles(start..start + 3_000));
+    }
+    assert!(reader.misses <= 20, "three each, or one more for each doubt: {}", reader.misses);
+    assert!(reader.unused() <= 4 * 512, "{}", reader.unused());
+}
+
+#[test]
+fn pages_that_were_there_already_are_no_reason_to_stop() {
+    let mut reader = Reader::new(100_000, 10_000);
+    (1_000..1_100).for_each(|page| reader.load(page, false, false));
+    (3_000..3_010).for_each(|page| reader.load(page, false, false));
+    reader.read_all(singles(0..6_000));
+    assert!(reader.misses <= 6, "{}", reader.misses);
+}
+
+#[test]
+fn windows_shrink_where_they_are_wasted() {
+    // Runs of eight pages, then elsewhere: what is read ahead beyond is for nobody.
+    let mut reader = Reader::new(1 << 24, 1_000);
+    let mut random = Random::seeded(9);
+    let mut late = (0, 0);
+    for run in 0..4_000 {
+        if run == 2_000 {
+            late = (reader.unused(), reader.misses);
+        }
+        let start = random.below((1 << 24) - 8);
+        reader.read_all(singles(start..start + 8));
+    }
+    let share = (reader.unused() - late.0) as f64 / (8 * 2_000) as f64;
+    assert!(share < 0.15, "{share} of what is used");
+    // A stream in earnest is believed again.
+    let misses = reader.misses;
+    reader.read_all(singles(0..20_000));
+    assert!(reader.misses - misses < 20 && reader.largest >= 64, "{} {}", reader.misses - misses, reader.largest);
+}
+
+#[test]
+fn too_little_room_makes_windows_small() {
+    let mut reader = Reader::new(100_000, 100);
+    reader.bounds.limit = 1 << 20; // Not told how little it is.
+    reader.read_all(singles(0..20_000));
+    assert!(reader.unused() < 8_000 && reader.misses < 1_000, "{} {}", reader.unused(), reader.misses);
+    let mut small = Reader::new(100_000, 128);
+    small.bounds.limit = 128;
+    small.read_all(singles(0..1_000));
+    assert!(small.largest == 2 && small.unused() <= 4, "a 64th part");
+    small.bounds.limit = 64;
+    small.read_all(singles(50_000..50_100));
+    assert_eq!(small.largest, 2, "none at all in so little");
+}
+
+#[test]
+fn a_user_who_says_so_is_believed_at_once() {
+    let mut reader = Reader::new(10_000, 3_000);
+    reader.bounds.eagerness = Eagerness::Sequential;
+    reader.read_all(singles(0..10_000));
+    assert_eq!((reader.misses, reader.unused(), reader.largest), (1, 0, 512));
+}
+
+#[test]
+fn hostile_pages_are_no_trouble() {
+    let mut streams = Streams::default();
+    let mut bounds = Reader::new(u64::MAX >> 12, 1).bounds;
+    let mut random = Random::seeded(3);
+    for step in 0..200_000 {
+        let page = match random.below(4) {
+            0 => random.next_u64() >> 12,
+            1 => (u64::MAX >> 12) - 1 - random.below(5),
+            _ => random.below(6),
+        };
+        bounds.pages = if step % 3 == 0 { 4 } else { u64::MAX >> 12 };
+        let window = if random.one_in(3) {
+            streams.reached(page, || random.next_u64() >> 20, &bounds)
+        } else {
+            streams.missed(page..page + random.below(4), page, &bounds)
+        };
+        for page in window.into_iter().flat_map(Window::ascending) {
+            assert!(page < bounds.pages);
+        }
+    }
+}

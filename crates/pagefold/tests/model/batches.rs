@@ -1,0 +1,167 @@
+//! Many at a time: batches, prefetching, futures, readers that are read ahead for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use pagefold::{Error, ReadRequest, WriteRequest};
+
+use crate::support::assert_same;
+use crate::world::World;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls until the future is done, or `polls` times.
+fn poll<F: Future + Unpin>(future: &mut F, polls: u64) -> Option<F::Output> {
+    let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
+    for _ in 0..polls {
+        match Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return Some(output),
+            Poll::Pending => thread::park_timeout(Duration::from_secs(10)),
+        }
+    }
+    None
+}
+
+impl World {
+    pub(crate) fn read_batch(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let count = self.random.below(30);
+        let apart = self.random.one_in(2);
+        let first = self.offset(number);
+        let places: Vec<_> = (0..count)
+            .map(|at| {
+                let offset = if apart { self.offset(number) } else { first + at * 4096 };
+                (offset, self.size() as usize % 9_000)
+            })
+            .collect();
+        let mut bytes: Vec<_> = places.iter().map(|&(_, len)| vec![0xa5_u8; len]).collect();
+        let mut batch: Vec<_> =
+            places.iter().zip(&mut bytes).map(|(&(offset, _), into)| ReadRequest::new(offset, into)).collect();
+        file.read_batch(&mut batch);
+        for request in batch {
+            let (offset, len) = (request.offset as usize, request.into.len());
+            match request.result {
+                Ok(n) => {
+                    let bytes = self.bytes(number);
+                    let expected = &bytes[bytes.len().min(offset)..bytes.len().min(offset + len)];
+                    assert_same(&request.into[..n], expected, &format!("f{number} from {offset} on, in a batch"));
+                    self.seen.batched_reads += 1;
+                }
+                Err(error) => {
+                    self.tolerate(&error, 0);
+                    self.seen.batched_reads_failed += 1;
+                }
+            }
+        }
+    }
+
+    /// Writes within the file, none to where another one does.
+    pub(crate) fn write_batch(&mut self) {
+        let Some((number, file)) = self.pick(true) else { return };
+        let len = self.bytes(number).len() as u64;
+        let step = 1 + self.random.below(9_000);
+        let mut offset = self.offset(number);
+        let mut writes = Vec::new();
+        while writes.len() < 20 && offset + step <= len {
+            let size = self.random.below(step) as usize;
+            writes.push((offset, self.new_bytes(offset, size)));
+            offset += step;
+        }
+        let mut batch: Vec<_> = writes.iter().map(|(offset, bytes)| WriteRequest::new(*offset, bytes)).collect();
+        file.write_batch(&mut batch);
+        for request in batch {
+            let range = request.offset as usize..request.offset as usize + request.from.len();
+            match request.result {
+                Ok(()) => self.bytes(number)[range].copy_from_slice(request.from),
+                Err(error) => {
+                    self.tolerate(&error, 0);
+                    // In part: the pages before some page of it.
+                    let mut found = vec![0; range.len()];
+                    self.in_peace(|_| file.read_exact_at(&mut found, range.start as u64)).expect("without faults");
+                    let before = self.bytes(number)[range.clone()].to_vec();
+                    let first_page_end = (range.start / 4096 + 1) * 4096 - range.start;
+                    let mut possible = std::iter::once(0).chain((first_page_end..range.len()).step_by(4096));
+                    let is_it = |&written: &usize| {
+                        found[..written] == request.from[..written] && found[written..] == before[written..]
+                    };
+                    assert!(possible.any(|written| is_it(&written)), "f{number}: neither as before nor written");
+                    self.bytes(number)[range].copy_from_slice(&found);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn prefetch(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let start = self.offset(number);
+        file.prefetch(start..start.saturating_add(self.random.below(300_000)));
+        if self.random.one_in(3) {
+            drop(file);
+            self.close();
+        }
+    }
+
+    /// Futures, some of which are dropped on the way.
+    pub(crate) fn page_async(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let pages: Vec<_> = (0..self.random.below(8)).map(|_| self.offset(number) / 4096).collect();
+        let mut futures: Vec<_> = pages.iter().map(|&page| file.page_async(page)).collect();
+        for future in &mut futures {
+            if self.random.one_in(2) {
+                drop(poll(future, 1));
+            }
+        }
+        // Whose page is there already has it pinned.
+        let pins = futures.len();
+        for (future, page) in futures.iter_mut().zip(pages) {
+            if self.random.one_in(3) {
+                self.seen.futures_dropped += 1;
+                continue;
+            }
+            // One that was done has given its page away: another one is asked.
+            let mut again = file.page_async(page);
+            drop(std::mem::replace(future, file.page_async(page)));
+            match poll(&mut again, u64::MAX).expect("polled until it is done") {
+                Ok(found) => {
+                    let bytes = self.bytes(number);
+                    let range = page as usize * 4096..bytes.len().min((page as usize + 1) * 4096);
+                    assert_same(&found, &bytes[range], &format!("f{number}, page {page} of a future"));
+                    self.seen.futures += 1;
+                }
+                Err(Error::PastEnd { .. }) => {
+                    assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096));
+                }
+                Err(error) => self.tolerate(&error, pins),
+            }
+        }
+    }
+
+    /// A stretch in sequence, forwards or backwards.
+    pub(crate) fn scan(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let start = self.offset(number) / 4096;
+        let len = self.random.below(60);
+        let backwards = self.random.one_in(3);
+        for at in 0..len {
+            let page = if backwards { start + len - at } else { start + at };
+            let mut buf = [0; 4096];
+            match file.read_at(&mut buf, page * 4096) {
+                Ok(n) => {
+                    let bytes = self.bytes(number);
+                    let range = bytes.len().min(page as usize * 4096)..bytes.len().min((page as usize + 1) * 4096);
+                    assert_same(&buf[..n], &bytes[range], &format!("f{number}, page {page} in sequence"));
+                }
+                Err(error) => self.tolerate(&error, 0),
+            }
+        }
+    }
+}

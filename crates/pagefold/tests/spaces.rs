@@ -1,0 +1,353 @@
+//! Address spaces: what they promise, beside a plain model, from several threads at once.
+
+use std::ops::Range;
+
+use pagefold::{Area, Error, Group, Pagefold, Protection, Space};
+use sync::Arc;
+use sync::atomic::{AtomicBool, Ordering};
+use sync::random::Random;
+use sync::thread::JoinHandle;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+fn group() -> (Pagefold, Group) {
+    let mm = Pagefold::builder().memory("64MiB").build().unwrap();
+    let group = mm.group("a").build().unwrap();
+    (mm, group)
+}
+
+fn areas(space: &Space) -> Vec<(Range<u64>, Protection, u64)> {
+    space.areas().into_iter().map(|Area { range, protection, resident }| (range, protection, resident)).collect()
+}
+
+/// Starts so many threads. Not scoped ones: ThreadSanitizer doesn't see how they end.
+fn threads(count: u64, body: impl Fn(u64) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
+    let body = Arc::new(body);
+    let spawn = |thread| {
+        let body = Arc::clone(&body);
+        sync::thread::spawn("space", move || body(thread)).unwrap()
+    };
+    (0..count).map(spawn).collect()
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn memory_is_zeros_then_what_was_written_then_gone() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let area = space.map(5 * MIB + 1, Protection::ReadWrite).unwrap();
+    assert_eq!(area.end - area.start, 5 * MIB + PAGE);
+    let mut bytes = [1; 10_000];
+    space.read_at(&mut bytes, area.start + 77).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 0));
+    assert_eq!(group.charged(), 0, "reading takes no memory");
+    let written: Vec<u8> = (0..10_000).map(|i| i as u8).collect();
+    space.write_at(&written, area.start + 77).unwrap();
+    space.read_at(&mut bytes, area.start + 77).unwrap();
+    assert_eq!(bytes[..], written);
+    assert_eq!(areas(&space), [(area.clone(), Protection::ReadWrite, 3 * PAGE)]);
+    assert_eq!(space.update_u64(area.start + 4096, |before| Some(before + 1)).unwrap() + 1, {
+        let mut word = [0; 8];
+        space.read_at(&mut word, area.start + 4096).unwrap();
+        u64::from_ne_bytes(word)
+    });
+    space.discard(area.start..area.start + 2 * PAGE).unwrap();
+    space.read_at(&mut bytes[..1], area.start + 77).unwrap();
+    assert_eq!(bytes[0], 0);
+    space.unmap(area.clone()).unwrap();
+    assert!(
+        matches!(space.read_at(&mut bytes[..1], area.start), Err(Error::NotMapped { address }) if address == area.start)
+    );
+    assert_eq!(areas(&space), []);
+    drop(space);
+    assert_eq!(group.charged(), 0);
+}
+
+#[test]
+fn any_part_can_be_unmapped_and_protected() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let (start, rw) = (64 * MIB, Protection::ReadWrite);
+    space.map_at(start..start + 8 * MIB, rw).unwrap();
+    space.unmap(start + 2 * MIB..start + 4 * MIB).unwrap();
+    space.protect(start + PAGE..start + 2 * PAGE, Protection::Read).unwrap();
+    space.protect(start + 5 * MIB..start + 6 * MIB, Protection::None).unwrap();
+    let expected = [
+        (start..start + PAGE, rw, 0),
+        (start + PAGE..start + 2 * PAGE, Protection::Read, 0),
+        (start + 2 * PAGE..start + 2 * MIB, rw, 0),
+        (start + 4 * MIB..start + 5 * MIB, rw, 0),
+        (start + 5 * MIB..start + 6 * MIB, Protection::None, 0),
+        (start + 6 * MIB..start + 8 * MIB, rw, 0),
+    ];
+    assert_eq!(areas(&space), expected);
+    let refused = space.write_at(&[1], start + PAGE + 5).unwrap_err();
+    assert!(
+        matches!(&refused, Error::NotPermitted { address, area, protection: Protection::Read }
+            if *address == start + PAGE && *area == (start + PAGE..start + 2 * PAGE)),
+        "{refused}"
+    );
+    assert!(matches!(space.read_at(&mut [0], start + 5 * MIB), Err(Error::NotPermitted { .. })));
+    // Two pages, of which the second can't be written: the first one is.
+    assert!(space.write_at(&[7; 4097], start).is_err());
+    let mut byte = [0];
+    space.read_at(&mut byte, start + 4095).unwrap();
+    assert_eq!(byte, [7]);
+    // Merged again.
+    space.map_at(start + 2 * MIB..start + 4 * MIB, rw).unwrap();
+    space.protect(start..start + 8 * MIB, rw).unwrap();
+    assert_eq!(areas(&space), [(start..start + 8 * MIB, rw, PAGE)]);
+}
+
+#[test]
+fn bad_requests_are_told_and_change_nothing() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    space.map_at(64 * MIB..65 * MIB, Protection::Read).unwrap();
+    let before = areas(&space);
+    let top = 1_u64 << 47;
+    for range in [0..0, 5..PAGE, 0..5, PAGE..PAGE, Range { start: 2 * PAGE, end: PAGE }, top..top + PAGE, 0..u64::MAX] {
+        let bad = |result: Result<(), Error>| assert!(matches!(result, Err(Error::BadAddress { .. })), "{range:?}");
+        bad(space.map_at(range.clone(), Protection::Read));
+        bad(space.unmap(range.clone()));
+        bad(space.protect(range.clone(), Protection::Read));
+        bad(space.discard(range.clone()));
+        bad(space.populate(range.clone()));
+    }
+    for len in [0, top + 1, u64::MAX] {
+        assert!(matches!(space.map(len, Protection::Read), Err(Error::BadAddress { .. })));
+    }
+    assert!(matches!(space.map_at(63 * MIB..66 * MIB, Protection::Read), Err(Error::Mapped { .. })));
+    assert!(matches!(space.unmap(64 * MIB..66 * MIB), Err(Error::NotMapped { address }) if address == 65 * MIB));
+    assert!(matches!(space.protect(63 * MIB..65 * MIB, Protection::None), Err(Error::NotMapped { .. })));
+    assert!(matches!(space.populate(64 * MIB..65 * MIB), Err(Error::NotPermitted { .. })));
+    assert!(matches!(space.read_at(&mut [0; 8], u64::MAX - 3), Err(Error::NotMapped { .. })));
+    assert!(matches!(space.write_at(&[0; 8], u64::MAX - 3), Err(Error::NotMapped { .. })));
+    assert!(matches!(space.update_u64(64 * MIB + 4, |_| None), Err(Error::BadAddress { .. })));
+    assert_eq!(areas(&space), before);
+}
+
+#[test]
+fn the_limit_answers_and_what_is_unmapped_makes_room() {
+    let mm = Pagefold::builder().memory("64MiB").build().unwrap();
+    let group = mm.group("small").max("256KiB").build().unwrap();
+    let space = group.space().unwrap();
+    let area = space.map(MIB, Protection::ReadWrite).unwrap();
+    let refused =
+        (0..).find_map(|page| space.write_at(&[1], area.start + page * PAGE).err().map(|error| (page, error)));
+    let (page, error) = refused.unwrap();
+    assert!(page == 64 && matches!(error, Error::LimitReached { .. }), "{page}: {error}");
+    assert_eq!(group.charged(), 256 << 10);
+    let mut bytes = [0];
+    space.read_at(&mut bytes, area.start + 63 * PAGE).unwrap();
+    assert_eq!(bytes, [1], "what is there stays");
+    space.unmap(area.start..area.start + PAGE).unwrap();
+    space.write_at(&[1], area.end - 1).unwrap();
+    drop(space);
+    assert_eq!(group.charged(), 0);
+}
+
+#[test]
+fn more_areas_than_memory_for_them_are_refused() {
+    let mm = Pagefold::builder().memory("2MiB").build().unwrap();
+    let group = mm.group("a").build().unwrap();
+    let space = group.space().unwrap();
+    let mapped = |at: u64| (at << 30) + PAGE..(at << 30) + 2 * PAGE;
+    let refused = (1..100_000).find(|&at| space.map_at(mapped(at), Protection::ReadWrite).is_err()).unwrap();
+    assert_eq!(space.areas().len() as u64, refused - 1);
+    space.write_at(&[1], mapped(1).start).unwrap_err();
+    drop(space);
+    let file_bytes = mm.stats();
+    drop((group, file_bytes));
+    let again = mm.group("b").build().unwrap().space().unwrap();
+    again.write_at(&[1], again.map(PAGE, Protection::ReadWrite).unwrap().start).unwrap();
+}
+
+/// Threads change neighbouring pages of one area at once: each finds what it left, and the listing is right.
+#[test]
+fn disjoint_splits_of_one_area_end_right() {
+    let (_mm, group) = group();
+    for turn in 0..50 {
+        let space = group.space().unwrap();
+        // All threads' pages are in the same 2 MiB, and in the same area at first.
+        let start = 128 * MIB;
+        space.map_at(start..start + 2 * MIB, Protection::ReadWrite).unwrap();
+        let theirs = space.clone();
+        join(threads(4, move |thread| {
+            for at in 0..32 {
+                let page = start + ((at * 4 + thread) * 4) * PAGE;
+                match (at + turn) % 2 {
+                    0 => theirs.unmap(page..page + 2 * PAGE).unwrap(),
+                    _ => theirs.protect(page..page + 2 * PAGE, Protection::Read).unwrap(),
+                }
+            }
+        }));
+        let mut expected = Vec::new();
+        for at in 0..128 {
+            let page = start + at * 4 * PAGE;
+            if (at / 4 + turn) % 2 == 1 {
+                expected.push((page..page + 2 * PAGE, Protection::Read, 0));
+            }
+            expected.push((page + 2 * PAGE..page + 4 * PAGE, Protection::ReadWrite, 0));
+        }
+        assert_eq!(areas(&space), expected);
+    }
+}
+
+/// What a thread's part of a space should be: for each page what may be done, and its first bytes.
+struct Model {
+    first: u64,
+    pages: Vec<Option<(Protection, [u8; 16])>>,
+}
+
+impl Model {
+    fn range(&self, random: &mut Random) -> (Range<usize>, Range<u64>) {
+        let start = random.below(self.pages.len() as u64) as usize;
+        let end = start + 1 + random.below((self.pages.len() - start) as u64).min(random.below(6)) as usize;
+        (start..end, (self.first + start as u64) * PAGE..(self.first + end as u64) * PAGE)
+    }
+
+    fn step(&mut self, space: &Space, random: &mut Random) {
+        let (at, range) = self.range(random);
+        let protection = [Protection::ReadWrite, Protection::ReadWrite, Protection::Read, Protection::None]
+            [random.below(4) as usize];
+        let mapped = self.pages[at.clone()].iter().all(Option::is_some);
+        let free = self.pages[at.clone()].iter().all(Option::is_none);
+        let address = range.start + random.below(8);
+        let page = &mut self.pages[at.start];
+        let offset = (address % PAGE) as usize;
+        match random.below(10) {
+            0 | 1 => {
+                assert_eq!(space.map_at(range, protection).is_ok(), free);
+                if free {
+                    self.pages[at].fill(Some((protection, [0; 16])));
+                }
+            }
+            2 => {
+                assert_eq!(space.unmap(range).is_ok(), mapped);
+                if mapped {
+                    self.pages[at].fill(None);
+                }
+            }
+            3 => {
+                assert_eq!(space.protect(range, protection).is_ok(), mapped);
+                if mapped {
+                    self.pages[at].iter_mut().flatten().for_each(|page| page.0 = protection);
+                }
+            }
+            4 => {
+                assert_eq!(space.discard(range).is_ok(), mapped);
+                if mapped {
+                    self.pages[at].iter_mut().flatten().for_each(|page| page.1 = [0; 16]);
+                }
+            }
+            5..=7 => {
+                let bytes = random.next_u64().to_ne_bytes();
+                let written = space.write_at(&bytes, address).is_ok();
+                assert_eq!(written, page.is_some_and(|page| page.0 == Protection::ReadWrite));
+                if let (true, Some(page)) = (written, page) {
+                    page.1[offset..offset + 8].copy_from_slice(&bytes);
+                }
+            }
+            _ => {
+                let mut bytes = [1; 8];
+                let read = space.read_at(&mut bytes, address).is_ok();
+                assert_eq!(read, page.is_some_and(|page| page.0 != Protection::None));
+                if let (true, Some(page)) = (read, page) {
+                    assert_eq!(bytes, page.1[offset..offset + 8], "at {address:#x}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_threads_agree_with_a_plain_model() {
+    const PART: u64 = 37;
+    let seeds = std::env::var("PAGEFOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40_u64);
+    let (_mm, group) = group();
+    for seed in 0..seeds {
+        let space = group.space().unwrap();
+        // Parts begin within a granule, and go over its end.
+        let first = (1 << 18) + 512 - 2 * PART;
+        let theirs = space.clone();
+        join(threads(4, move |thread| {
+            let mut model = Model { first: first + thread * PART, pages: vec![None; PART as usize] };
+            let mut random = Random::seeded(seed * 4 + thread);
+            (0..500).for_each(|_| model.step(&theirs, &mut random));
+        }));
+    }
+    assert_eq!(group.charged(), 0);
+}
+
+/// On the same pages: whatever a call comes upon, no byte is ever another page's, and nothing is left behind.
+#[test]
+fn threads_at_the_same_pages_see_zeros_or_what_was_written_there() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let (start, pages) = (64 * MIB, 8);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (theirs, stopped) = (space.clone(), Arc::clone(&stop));
+    let at_work = threads(3, move |seed| {
+        let mut random = Random::seeded(seed);
+        while !stopped.load(Ordering::Relaxed) {
+            let page = start + random.below(pages) * PAGE;
+            let mark = page.to_ne_bytes();
+            let mut bytes = [0; 16];
+            match random.below(8) {
+                0 => drop(theirs.map_at(page..page + PAGE, Protection::ReadWrite)),
+                1 => drop(theirs.unmap(page..page + PAGE)),
+                2 => drop(theirs.protect(page..page + PAGE, Protection::Read)),
+                3 => drop(theirs.protect(page..page + PAGE, Protection::ReadWrite)),
+                4..=5 => drop(theirs.write_at(&[mark, mark].concat(), page + 4000)),
+                _ => {
+                    if theirs.read_at(&mut bytes, page + 4000).is_ok() {
+                        assert!(bytes == [0; 16] || bytes[..] == [mark, mark].concat(), "{bytes:?}");
+                    }
+                }
+            }
+        }
+    });
+    sync::thread::sleep(std::time::Duration::from_millis(if cfg!(pagefold_tsan) { 2000 } else { 500 }));
+    stop.store(true, Ordering::Relaxed);
+    join(at_work);
+    for page in 0..pages {
+        let _ = space.unmap(start + page * PAGE..start + (page + 1) * PAGE);
+    }
+    assert_eq!(areas(&space), []);
+    drop(space);
+    assert_eq!(group.charged(), 0, "something was left in memory");
+}
+
+/// Protecting is over when it returns: a write that began before doesn't come after.
+#[test]
+fn nothing_is_written_once_protect_has_returned() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let area = space.map(PAGE, Protection::ReadWrite).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (theirs, stopped, address) = (space.clone(), Arc::clone(&stop), area.start);
+    let writer = threads(1, move |_| {
+        let mut turn = 0_u64;
+        while !stopped.load(Ordering::Relaxed) {
+            turn += 1;
+            let _ = theirs.write_at(&[turn as u8; 4096], address);
+        }
+    });
+    for _ in 0..2000 {
+        space.protect(area.clone(), Protection::Read).unwrap();
+        let mut copies = [[0; 4096]; 2];
+        for copy in &mut copies {
+            space.read_at(copy, area.start).unwrap();
+            sync::thread::yield_now();
+        }
+        assert!(copies[0] == copies[1], "written after protect");
+        space.protect(area.clone(), Protection::ReadWrite).unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    join(writer);
+}

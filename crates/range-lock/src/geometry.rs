@@ -1,0 +1,179 @@
+//! Which node a range belongs to.
+//!
+//! Numbers are taken in *granules*, small ones at level 0 and larger ones above; each level has a table of nodes, and a
+//! granule's node is found by a hash. A range belongs to the lowest level at which it touches at most two granules; it is
+//! cut between them. At the top is the root, one node for everything.
+
+use std::ops::RangeInclusive;
+
+use sync::CachePadded;
+
+use crate::claim::Claim;
+use crate::node::Node;
+use crate::range::LockRange;
+use crate::word::Packed;
+
+/// Level of the root. Below it, levels have tables.
+pub(crate) const ROOT: u8 = 2;
+
+/// Units in a granule of level 0, and granules of a level in one of the next, as a power of two. A model makes do with
+/// few.
+const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
+
+/// Nodes for each CPU at level 0: so many that two CPUs seldom meet in one by chance.
+const NODES_PER_CPU: usize = if cfg!(pagefold_loom) { 1 } else { 32 };
+const NODES_MAX: usize = 1 << 14;
+
+/// The largest unit: above, granules of level 1 wouldn't fit into 64 bits.
+pub(crate) const UNIT_BITS_MAX: u32 = 40;
+
+/// The nodes of the levels below the root.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    levels: [Box<[CachePadded<Node>]>; ROOT as usize],
+}
+
+/// A part of a claim that one node is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) claim: Claim,
+    pub(crate) packed: Packed,
+    /// In which units the node's word counts, as a power of two.
+    pub(crate) unit: u32,
+}
+
+/// Size of a level's granules, as a power of two.
+#[inline]
+const fn granule_bits(level: u8, unit: u32) -> u32 {
+    unit + FAN_BITS * (level as u32 + 1)
+}
+
+/// In what units words of a level count, as a power of two: at level 0 and in the root the lock's own, in between the
+/// granules of the level below.
+#[inline]
+pub(crate) const fn word_unit(level: u8, unit: u32) -> u32 {
+    if level == 0 || level == ROOT { unit } else { granule_bits(level - 1, unit) }
+}
+
+fn granules(range: LockRange, bits: u32) -> RangeInclusive<u64> {
+    range.start() >> bits..=(range.end() - 1) >> bits
+}
+
+/// The lowest level at which `range` touches at most two granules.
+#[inline]
+pub(crate) fn level_of(range: LockRange, unit: u32) -> u8 {
+    let touches_two = |level: &u8| {
+        let granules = granules(range, granule_bits(*level, unit));
+        granules.end() - granules.start() <= 1
+    };
+    (0..ROOT).find(touches_two).unwrap_or(ROOT)
+}
+
+impl Tables {
+    /// Tables for as many CPUs as there are.
+    pub(crate) fn new() -> Self {
+        let nodes = (NODES_PER_CPU * sync::cpu::count()).min(NODES_MAX);
+        let table = |nodes: usize| (0..nodes).map(|_| CachePadded::new(Node::new())).collect();
+        Self { levels: [table(nodes), table((nodes / 8).max(1))] }
+    }
+
+    /// What they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.levels.iter().map(|table| size_of_val(&**table)).sum()
+    }
+
+    /// The node of a granule.
+    #[inline]
+    pub(crate) fn node(&self, level: u8, granule: u64) -> &Node {
+        let table = &self.levels[usize::from(level)];
+        // Fibonacci hashing (Knuth, "The art of computer programming", 6.4): a run of granules is spread evenly.
+        let hash = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &table[((u128::from(hash) * table.len() as u128) >> 64) as usize]
+    }
+
+    /// The node of a range's granule, if it touches only one.
+    #[inline]
+    pub(crate) fn only_node(&self, level: u8, range: LockRange, unit: u32) -> Option<&Node> {
+        let bits = granule_bits(level, unit);
+        let granule = range.start() >> bits;
+        (granule == (range.end() - 1) >> bits).then(|| self.node(level, granule))
+    }
+
+    /// Calls `visit` for each piece of a claim of this level; in order of address, at most two.
+    pub(crate) fn pieces<'a>(
+        &'a self,
+        level: u8,
+        claim: Claim,
+        unit: u32,
+    ) -> impl DoubleEndedIterator<Item = Piece<'a>> + Clone {
+        let bits = granule_bits(level, unit);
+        let granules = granules(claim.range, bits);
+        let (first, last) = (*granules.start(), *granules.end());
+        let unit = word_unit(level, unit);
+        let piece = move |granule, range| {
+            let claim = claim.over(range);
+            Piece { node: self.node(level, granule), claim, packed: Packed::new(claim, unit), unit }
+        };
+        if first == last {
+            [Some(piece(first, claim.range)), None].into_iter().flatten()
+        } else {
+            let (low, high) = claim.range.cut(last << bits);
+            [Some(piece(first, low)), Some(piece(last, high))].into_iter().flatten()
+        }
+    }
+
+    /// The nodes of a level in which parts of `range` may be held. Some may come twice.
+    pub(crate) fn nodes_under(&self, level: u8, range: LockRange, unit: u32) -> impl Iterator<Item = &Node> {
+        let table = &self.levels[usize::from(level)];
+        let granules = granules(range, granule_bits(level, unit));
+        let few = granules.end() - granules.start() < table.len() as u64;
+        let (some, all) = if few { (Some(granules), None) } else { (None, Some(table.iter())) };
+        let some = some.into_iter().flatten().map(move |granule| self.node(level, granule));
+        some.chain(all.into_iter().flatten().map(|node| &**node))
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+    use crate::claim::Mode;
+
+    fn range(start: u64, len: u64) -> LockRange {
+        LockRange::at(start, len).unwrap()
+    }
+
+    #[test]
+    fn a_range_belongs_to_the_lowest_level_where_it_has_two_granules() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(level_of(range(0, 1), 12), 0);
+        assert_eq!(level_of(range(MIB, 2 * MIB), 12), 0);
+        assert_eq!(level_of(range(MIB, 4 * MIB), 12), 1);
+        assert_eq!(level_of(range(MIB, 1024 * MIB), 12), 1);
+        assert_eq!(level_of(range(MIB, 2048 * MIB), 12), ROOT);
+        assert_eq!(level_of(LockRange::FULL, 12), ROOT);
+        assert_eq!(level_of(range(u64::MAX - 5, 5), UNIT_BITS_MAX), 0);
+    }
+
+    #[test]
+    fn pieces_make_up_the_range() {
+        let tables = Tables::new();
+        let whole = Claim { range: range((1 << 21) - 5, 10), mode: Mode::Read };
+        let pieces: Vec<_> = tables.pieces(0, whole, 12).map(|piece| piece.claim.range).collect();
+        assert_eq!(pieces, [range((1 << 21) - 5, 5), range(1 << 21, 5)]);
+        assert_eq!(tables.pieces(1, whole, 12).count(), 1);
+    }
+
+    #[test]
+    fn neighbours_have_nodes_of_their_own() {
+        let tables = Tables::new();
+        let count = tables.levels[0].len();
+        let mut seen = vec![0; count];
+        for granule in 0..count as u64 {
+            let node: *const Node = tables.node(0, granule);
+            let at = tables.levels[0].iter().position(|other| std::ptr::eq(&**other, node)).unwrap();
+            seen[at] += 1;
+        }
+        assert!(seen.iter().all(|&granules| granules <= 2), "{seen:?}");
+    }
+}

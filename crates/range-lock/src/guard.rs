@@ -1,0 +1,72 @@
+//! Proof that a range is held.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+use crate::lock::{Held, RangeLock};
+use crate::range::LockRange;
+
+/// A range that its owner reads with others, until dropped.
+#[derive(Debug)]
+#[must_use = "the range is given back when the guard is dropped"]
+pub struct RangeReadGuard<'a> {
+    lock: &'a RangeLock,
+    held: Held<'a>,
+    /// Not `Send`: the order of locking is checked thread by thread.
+    _here: PhantomData<*const ()>,
+}
+
+/// A range that its owner has alone, until dropped.
+#[derive(Debug)]
+#[must_use = "the range is given back when the guard is dropped"]
+pub struct RangeWriteGuard<'a> {
+    lock: &'a RangeLock,
+    held: Held<'a>,
+    _here: PhantomData<*const ()>,
+}
+
+impl<'a> RangeReadGuard<'a> {
+    #[inline]
+    pub(crate) fn new(lock: &'a RangeLock, held: Held<'a>) -> Self {
+        Self { lock, held, _here: PhantomData }
+    }
+
+    /// What is held.
+    #[must_use]
+    pub fn range(&self) -> LockRange {
+        self.held.claim.range
+    }
+}
+
+impl<'a> RangeWriteGuard<'a> {
+    #[inline]
+    pub(crate) fn new(lock: &'a RangeLock, held: Held<'a>) -> Self {
+        Self { lock, held, _here: PhantomData }
+    }
+
+    /// What is held.
+    #[must_use]
+    pub fn range(&self) -> LockRange {
+        self.held.claim.range
+    }
+
+    /// Lets other readers in. No writer comes between.
+    pub fn downgrade(self) -> RangeReadGuard<'a> {
+        let this = ManuallyDrop::new(self);
+        RangeReadGuard::new(this.lock, this.lock.downgrade(this.held))
+    }
+}
+
+impl Drop for RangeReadGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock(self.held);
+    }
+}
+
+impl Drop for RangeWriteGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock(self.held);
+    }
+}

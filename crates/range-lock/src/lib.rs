@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod claim;
+mod geometry;
+mod guard;
+mod lock;
+mod node;
+mod order;
+mod queue;
+mod range;
+mod word;
+
+pub use guard::{RangeReadGuard, RangeWriteGuard};
+pub use lock::RangeLock;
+pub use node::BYPASS_MAX;
+pub use range::{BadRange, LockRange};

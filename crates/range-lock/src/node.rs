@@ -1,0 +1,337 @@
+//! One word and its queue: an exact lock of ranges by itself, of which a [`RangeLock`](crate::RangeLock) has many.
+//!
+//! A claim that fits into the word (`word`) and finds it empty is made, and given back, by one compare-and-swap each. All
+//! else is in the queue, under its mutex.
+//!
+//! | word | in the queue | a claim | a release |
+//! |---|---|---|---|
+//! | empty | nothing | swap it in | |
+//! | one claim | nothing | compatible: becomes `LISTED`; else spins, then waits | swap it out |
+//! | readers of the full range | nothing | another one: counted; else as above | counted down |
+//! | … `LISTED` | holders | looks at both under the mutex | its own way: word, or list |
+//! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
+//!
+//! - N1. Claims in the word and in the list never exclude each other.
+//! - N2. While `LISTED` is set nobody swaps a claim into the word; it is set and cleared under the mutex. So whoever has
+//!   the mutex and set it sees all claims, and none is added meanwhile.
+//! - N3. `WAITED` is set, under the mutex, before a waiter looks for the last time and sleeps. A claim that leaves the
+//!   word after that goes through the queue, and so finds the waiter:
+//!   ```text
+//!     waiter (mutex)                         holder
+//!     word: one claim, in the way
+//!                                            swap it out: nobody waits, nobody is woken
+//!     word |= WAITED
+//!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
+//!   ```
+//! - N4. Claims may overtake a waiter that they exclude, or the lock would be idle while a sleeper wakes up; but each
+//!   release and each listed claim counts for the waiter that it passes over, and from [`BYPASS_MAX`] on the waiter
+//!   is handed the lock by a release, and only its elders overtake it.
+//! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and nobody else.
+//!
+//! Orderings: a claim's compare-and-swap is Acquire and pairs with the Release of the claim that left, in the word or
+//! through the mutex. It is `SeqCst` as well, for the lock's other nodes: see `lock`.
+
+#[cfg(pagefold_loom)]
+use sync::atomic::fence;
+use sync::atomic::{AtomicU64, Ordering, spin_hint};
+use sync::lock::{Mutex, MutexGuard};
+use sync::time::{Duration, Instant};
+
+use crate::claim::{Claim, Mode};
+use crate::queue::{Patience, Queue};
+use crate::word::{NodeWord, Packed};
+
+/// How often a waiter is overtaken at most, give or take the claims that were there before it. A model has few turns.
+pub const BYPASS_MAX: u32 = if cfg!(pagefold_loom) { 1 } else { 64 };
+
+/// How long a claim spins before it sleeps: about what falling asleep and waking up costs.
+const SPIN: Duration = Duration::from_micros(2);
+
+/// How a claim was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Made {
+    /// With nobody else, or only with others of the full range.
+    Alone,
+    /// Beside others.
+    Beside,
+}
+
+/// A word, its queue, and in which units ranges are in the word.
+#[derive(Debug)]
+pub(crate) struct Node {
+    word: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        Self { word: AtomicU64::new(NodeWord::FREE.0), queue: Mutex::new(Queue::default()) }
+    }
+
+    /// The word, in the one order of all `SeqCst` accesses.
+    #[inline]
+    pub(crate) fn look(&self) -> NodeWord {
+        #[cfg(pagefold_loom)]
+        fence(Ordering::SeqCst); // To loom, `SeqCst` accesses are `AcqRel`.
+        NodeWord(self.word.load(Ordering::SeqCst))
+    }
+
+    /// The word, maybe not the latest.
+    #[inline]
+    pub(crate) fn glance(&self) -> NodeWord {
+        // Relaxed: who relies on what it saw swaps the word, or looks again.
+        NodeWord(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Replaces the word if it is still `from`.
+    #[inline(always)]
+    pub(crate) fn swap(&self, from: NodeWord, to: NodeWord) -> bool {
+        let swapped = self.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        #[cfg(pagefold_loom)]
+        fence(Ordering::SeqCst);
+        swapped
+    }
+
+    /// Sets `flag` for good.
+    pub(crate) fn set(&self, flag: u64) {
+        self.word.fetch_or(flag, Ordering::SeqCst);
+        #[cfg(pagefold_loom)]
+        fence(Ordering::SeqCst);
+    }
+
+    /// Makes the claim, unless it would have to wait.
+    pub(crate) fn try_claim(&self, claim: Claim, packed: Packed, unit: u32) -> Option<Made> {
+        loop {
+            let word = self.glance();
+            let to = if word.has(NodeWord::LISTED) {
+                None
+            } else if word.is_empty() && packed.fits() {
+                Some(word.with(packed))
+            } else if word.counts(packed) && !word.has(NodeWord::WAITED) {
+                Some(word.plus_reader())
+            } else if word.excludes(claim, unit) {
+                return None;
+            } else {
+                None
+            };
+            match to {
+                None => return self.claim_listed(&mut self.queue.lock(), claim, packed, unit, u64::MAX),
+                Some(to) if self.swap(word, to) => return Some(Made::Alone),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Makes the claim under the mutex, unless a holder excludes it, or a waiter that has been overtaken enough and came
+    /// before `ticket`.
+    fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, unit: u32, ticket: u64) -> Option<Made> {
+        if queue.is_held_against(claim) || queue.is_owed_to_another(claim, ticket) {
+            return None;
+        }
+        loop {
+            let word = self.glance();
+            if word.excludes(claim, unit) {
+                return None;
+            }
+            let (to, listed) = if word.is_empty() && !word.has(NodeWord::LISTED) && packed.fits() {
+                (word.with(packed), false)
+            } else if word.counts(packed) {
+                (word.plus_reader(), false)
+            } else {
+                (NodeWord(word.0 | NodeWord::LISTED), true)
+            };
+            // Also where nothing changes: the swap is what other nodes' holders see (`lock`).
+            if self.swap(word, to) {
+                let alone = !listed || (word.is_empty() && !queue.has_holders());
+                if listed {
+                    queue.hold(claim);
+                }
+                queue.overtake(claim, ticket);
+                return Some(if alone { Made::Alone } else { Made::Beside });
+            }
+        }
+    }
+
+    /// Makes the claim, waiting as long as `patience` says. None if that is over.
+    pub(crate) fn claim(&self, claim: Claim, packed: Packed, unit: u32, patience: &Patience) -> Option<Made> {
+        self.try_claim(claim, packed, unit).or_else(|| match patience {
+            Patience::None => None,
+            _ => self.spin(claim, packed, unit).or_else(|| self.wait(claim, packed, unit, patience)),
+        })
+    }
+
+    /// Looks for a while whether the claim can be made; not if others sleep already.
+    #[cold]
+    fn spin(&self, claim: Claim, packed: Packed, unit: u32) -> Option<Made> {
+        if cfg!(pagefold_loom) {
+            return None; // What it could see, the model sees without.
+        }
+        let start = Instant::now();
+        while !self.glance().has(NodeWord::WAITED) && start.elapsed() < SPIN {
+            let word = self.glance();
+            if !word.has(NodeWord::LISTED)
+                && !word.excludes(claim, unit)
+                && let Some(made) = self.try_claim(claim, packed, unit)
+            {
+                return Some(made);
+            }
+            spin_hint();
+        }
+        None
+    }
+
+    #[cold]
+    fn wait(&self, claim: Claim, packed: Packed, unit: u32, patience: &Patience) -> Option<Made> {
+        let mut queue = self.queue.lock();
+        self.set(NodeWord::WAITED); // N3
+        let seat = queue.sit(claim);
+        loop {
+            if seat.is_served() {
+                return Some(Made::Alone);
+            }
+            if let Some(made) = self.claim_listed(&mut queue, claim, packed, unit, seat.ticket()) {
+                queue.leave(&seat);
+                self.settle(&queue);
+                return Some(made);
+            }
+            if !seat.sleep(&mut queue, patience) {
+                if seat.is_served() {
+                    return Some(Made::Alone);
+                }
+                queue.leave(&seat);
+                // Who came later may have waited for this one alone.
+                self.serve(queue, unit);
+                return None;
+            }
+        }
+    }
+
+    /// Waits until nobody here holds what excludes `claim`, which its owner has claimed elsewhere. False if `patience` is
+    /// over.
+    pub(crate) fn wait_until_clear(&self, claim: Claim, unit: u32, patience: &Patience) -> bool {
+        let word = self.look();
+        if !word.has(NodeWord::LISTED) && !word.excludes(claim, unit) {
+            return true;
+        }
+        if matches!(patience, Patience::None) {
+            return !self.is_held_against(claim, unit);
+        }
+        let mut queue = self.queue.lock();
+        self.set(NodeWord::WAITED); // N3
+        if !queue.is_held_against(claim) && !self.look().excludes(claim, unit) {
+            self.settle(&queue);
+            return true;
+        }
+        let seat = queue.watch(claim);
+        while !seat.is_served() {
+            if !seat.sleep(&mut queue, patience) && !seat.is_served() {
+                queue.leave(&seat);
+                self.settle(&queue);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether somebody here holds what excludes `claim`.
+    #[inline]
+    pub(crate) fn is_held_against(&self, claim: Claim, unit: u32) -> bool {
+        let word = self.look();
+        word.excludes(claim, unit) || (word.has(NodeWord::LISTED) && self.is_listed_against(claim, unit))
+    }
+
+    #[cold]
+    fn is_listed_against(&self, claim: Claim, unit: u32) -> bool {
+        let queue = self.queue.lock();
+        queue.is_held_against(claim) || self.look().excludes(claim, unit)
+    }
+
+    /// Gives a claim back that is alone in the word, with no flag set. False if it isn't, or no longer.
+    #[inline]
+    pub(crate) fn release_alone(&self, packed: Packed) -> bool {
+        let alone = NodeWord::FREE.with(packed);
+        // Release as in `release`.
+        self.word.compare_exchange(alone.0, NodeWord::FREE.0, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives a claim back, and wakes those that it was in the way of.
+    pub(crate) fn release(&self, claim: Claim, packed: Packed, unit: u32) {
+        loop {
+            let word = self.glance();
+            if !word.holds(packed) {
+                break;
+            }
+            let left = word.minus(packed);
+            if word.has(NodeWord::WAITED) && left.is_empty() {
+                break;
+            }
+            // Release pairs with the Acquire of the next claim.
+            if self.word.compare_exchange_weak(word.0, left.0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+        self.release_queued(claim, packed, unit);
+    }
+
+    #[cold]
+    fn release_queued(&self, claim: Claim, packed: Packed, unit: u32) {
+        let mut queue = self.queue.lock();
+        self.replace(&mut queue, claim, packed, None);
+        self.serve(queue, unit);
+    }
+
+    /// Takes a claim out of the word, or out of the list; puts `instead` into its place.
+    fn replace(&self, queue: &mut Queue, claim: Claim, packed: Packed, instead: Option<(Claim, Packed)>) {
+        loop {
+            let word = self.glance();
+            if !word.holds(packed) {
+                return queue.replace(claim, instead.map(|(claim, _)| claim));
+            }
+            let left = word.minus(packed);
+            let to = match instead {
+                Some((_, packed)) => left.with(packed),
+                None => left,
+            };
+            // LISTED: nobody takes the word before the waiters were served (N2). Release as in `release`.
+            let to = to.0 | NodeWord::LISTED;
+            if self.word.compare_exchange(word.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Makes a claim to write one to read.
+    pub(crate) fn downgrade(&self, claim: Claim, packed: Packed, unit: u32) {
+        let reader = Claim { mode: Mode::Read, ..claim };
+        let instead = (reader, Packed::new(reader, unit));
+        loop {
+            let word = self.glance();
+            if word.has(NodeWord::WAITED) || !word.holds(packed) {
+                break;
+            }
+            let to = word.minus(packed).with(instead.1);
+            // Release pairs with the Acquire of readers.
+            if self.word.compare_exchange_weak(word.0, to.0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+        let mut queue = self.queue.lock();
+        self.replace(&mut queue, claim, packed, Some(instead));
+        self.serve(queue, unit);
+    }
+
+    /// Serves those waiters that nobody excludes any more (N4, N5).
+    fn serve(&self, mut queue: MutexGuard<'_, Queue>, unit: u32) {
+        self.set(NodeWord::LISTED); // N2
+        queue.serve(self.glance().claim(unit));
+        self.settle(&queue);
+    }
+
+    /// Takes back the flags that the queue gives no reason for.
+    fn settle(&self, queue: &Queue) {
+        let stale = if queue.has_holders() { 0 } else { NodeWord::LISTED };
+        let stale = stale | if queue.has_waiters() { 0 } else { NodeWord::WAITED };
+        // Release: a claim that is swapped in next has seen what the list's holders did.
+        self.word.fetch_and(!stale, Ordering::Release);
+    }
+}

@@ -1,0 +1,206 @@
+//! Orders of locking that can end in a deadlock, found in builds with debug assertions even if they don't.
+//!
+//! Each thread knows what it holds. Who waits for a range while holding another one leaves an edge between the two, lock
+//! and range each, in a graph of the process. Two ends of edges are the same thing if they are of one lock and overlap. An
+//! edge that closes a circle is reported by a panic that names where both of its ends were taken, and those of the edge
+//! that it meets. The last 512 different edges are kept, so an old order may be forgotten; none is
+//! reported that wasn't seen.
+
+#[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
+pub(crate) use unchecked::LockOrder;
+
+#[cfg(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore))))]
+pub(crate) use checked::LockOrder;
+
+/// Nothing is known, and nothing costs anything.
+#[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
+mod unchecked {
+    use std::panic::Location;
+
+    use crate::claim::Claim;
+
+    #[derive(Debug)]
+    pub(crate) struct LockOrder;
+
+    impl LockOrder {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        #[inline]
+        pub(crate) fn wait(&self, _: Claim, _: &'static Location<'static>) {}
+
+        #[inline]
+        pub(crate) fn taken(&self, _: Claim, _: &'static Location<'static>) {}
+
+        #[inline]
+        pub(crate) fn released(&self, _: Claim) {}
+
+        #[inline]
+        pub(crate) fn downgraded(&self, _: Claim) {}
+    }
+}
+
+#[cfg(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore))))]
+mod checked {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+    use std::panic::Location;
+
+    use sync::atomic::{AtomicU64, Ordering};
+    use sync::lock::Mutex;
+
+    use crate::claim::{Claim, Mode};
+    use crate::range::LockRange;
+
+    /// Edges that are remembered.
+    const EDGES: usize = 512;
+
+    /// Ranges held by one thread that leave edges.
+    const HELD_MAX: usize = 8;
+
+    /// A lock's name in the graph.
+    #[derive(Debug)]
+    pub(crate) struct LockOrder {
+        id: u64,
+    }
+
+    /// A range of a lock, and where it was taken.
+    #[derive(Clone, Copy, Debug)]
+    struct Point {
+        lock: u64,
+        range: LockRange,
+        place: &'static Location<'static>,
+    }
+
+    impl Point {
+        fn meets(&self, other: &Self) -> bool {
+            self.lock == other.lock && self.range.overlaps(other.range)
+        }
+
+        fn is(&self, other: &Self) -> bool {
+            self.lock == other.lock && self.range == other.range
+        }
+    }
+
+    /// Somebody who held the first waited for the second.
+    type Edge = (Point, Point);
+
+    thread_local! {
+        static HELD: RefCell<Vec<(Point, Mode)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    static GRAPH: Mutex<VecDeque<Edge>> = Mutex::new(VecDeque::new());
+
+    impl LockOrder {
+        pub(crate) fn new() -> Self {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            // Relaxed: a name.
+            Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        }
+
+        /// The thread is about to wait for a claim.
+        pub(crate) fn wait(&self, claim: Claim, place: &'static Location<'static>) {
+            let wanted = Point { lock: self.id, range: claim.range, place };
+            let held: Vec<Point> =
+                HELD.try_with(|held| held.borrow().iter().map(|(held, _)| *held).collect()).unwrap_or_default();
+            if let Some(twice) = held.iter().find(|held| held.meets(&wanted)) {
+                panic!(
+                    "lock order: the range {} is taken at {place} by a thread that took {} of the same lock at {}",
+                    wanted.range, twice.range, twice.place
+                );
+            }
+            // Of very many, those taken last.
+            for held in held.into_iter().rev().take(HELD_MAX) {
+                let circle = remember((held, wanted));
+                if let Some((first, second)) = circle {
+                    panic!(
+                        "lock order: {} of lock {} is taken at {place} by a thread that took {} of lock {} at {}; but \
+                         {} of lock {} was taken at {} by a thread that had taken {} of lock {} at {}",
+                        wanted.range,
+                        wanted.lock,
+                        held.range,
+                        held.lock,
+                        held.place,
+                        second.range,
+                        second.lock,
+                        second.place,
+                        first.range,
+                        first.lock,
+                        first.place,
+                    );
+                }
+            }
+        }
+
+        /// The thread has the claim.
+        pub(crate) fn taken(&self, claim: Claim, place: &'static Location<'static>) {
+            let point = Point { lock: self.id, range: claim.range, place };
+            // At the thread's end there is nothing to keep it in.
+            let _ = HELD.try_with(|held| held.borrow_mut().push((point, claim.mode)));
+        }
+
+        pub(crate) fn released(&self, claim: Claim) {
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                let at = held.iter().rposition(|(point, mode)| self.is(point, *mode, claim));
+                at.map(|at| held.remove(at))
+            });
+        }
+
+        pub(crate) fn downgraded(&self, claim: Claim) {
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                let at = held.iter().rposition(|(point, mode)| self.is(point, *mode, claim));
+                at.into_iter().for_each(|at| held[at].1 = Mode::Read);
+            });
+        }
+
+        fn is(&self, point: &Point, mode: Mode, claim: Claim) -> bool {
+            point.lock == self.id && point.range == claim.range && mode == claim.mode
+        }
+    }
+
+    impl Drop for LockOrder {
+        fn drop(&mut self) {
+            // Its number isn't used again.
+            GRAPH.lock().retain(|(first, second)| first.lock != self.id && second.lock != self.id);
+        }
+    }
+
+    /// Keeps the edge. If it closes a circle, the edge that leads on from its end.
+    fn remember(edge: Edge) -> Option<Edge> {
+        let mut graph = GRAPH.lock();
+        if graph.iter().any(|known| known.0.is(&edge.0) && known.1.is(&edge.1)) {
+            return None;
+        }
+        if let Some(next) = next_on_circle(&graph, &edge) {
+            return Some(next);
+        }
+        if graph.len() == EDGES {
+            graph.pop_front();
+        }
+        graph.push_back(edge);
+        None
+    }
+
+    /// Searches a way from the edge's end to its beginning.
+    fn next_on_circle(graph: &VecDeque<Edge>, edge: &Edge) -> Option<Edge> {
+        let mut seen = vec![false; graph.len()];
+        // Edges to look at, and the first edge on the way to each.
+        let mut ways: Vec<(Point, Option<Edge>)> = vec![(edge.1, None)];
+        while let Some((point, first)) = ways.pop() {
+            for (at, next) in graph.iter().enumerate().filter(|(_, next)| next.0.meets(&point)) {
+                if std::mem::replace(&mut seen[at], true) {
+                    continue;
+                }
+                let first = first.unwrap_or(*next);
+                if next.1.meets(&edge.0) {
+                    return Some(first);
+                }
+                ways.push((next.1, Some(first)));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,168 @@
+//! A node's word: who holds it, if that is one claim that fits in here, and whether there is more to know in its queue.
+//!
+//! | bits | |
+//! |---|---|
+//! | 0–1 | `MODE`: nobody, one reader, one writer, or readers of the full range |
+//! | 2 | `LISTED`: there are, or may be, claims in the queue's list |
+//! | 3 | `WAITED`: somebody waits in the queue |
+//! | 4 | `SPREAD`: small ranges are locked in the tables (root only; never cleared) |
+//! | 5 | unused |
+//! | 6–15 | units in the one claim's range; 0 for the full range |
+//! | 16–63 | its start in units, or the number of readers |
+
+use crate::claim::{Claim, Mode};
+use crate::range::LockRange;
+
+/// The bits of a [`Node`](crate::node::Node)'s word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NodeWord(pub(crate) u64);
+
+const MODE: u64 = 0b11;
+const READER: u64 = 1;
+const WRITER: u64 = 2;
+const READERS: u64 = 3;
+
+const LEN_SHIFT: u32 = 6;
+const LEN_BITS: u32 = 10;
+const START_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
+const START_BITS: u32 = u64::BITS - START_SHIFT;
+/// One reader of the full range, where the number of them is.
+const ONE: u64 = 1 << START_SHIFT;
+
+/// A claim as a word's bits, if it fits in: then not zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Packed(pub(crate) u64);
+
+impl Packed {
+    /// Doesn't fit.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The claim in units of 2^`unit` numbers. Exact, or none: a range that isn't whole units, too long, or too far up.
+    #[inline(always)]
+    pub(crate) fn new(claim: Claim, unit: u32) -> Self {
+        let (start, len) = (claim.range.start(), claim.range.end() - claim.range.start());
+        let mode = if claim.mode == Mode::Write { WRITER } else { READER };
+        let whole = (start | len) & ((1 << unit) - 1) == 0;
+        let (start, len) = (start >> unit, len >> unit);
+        if whole && len < 1 << LEN_BITS && start < 1 << START_BITS {
+            return Self(mode | len << LEN_SHIFT | start << START_SHIFT);
+        }
+        match claim.mode {
+            _ if claim.range != LockRange::FULL => Self::NONE,
+            Mode::Write => Self(WRITER),
+            Mode::Read => Self(READERS | ONE),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fits(self) -> bool {
+        self != Self::NONE
+    }
+}
+
+impl NodeWord {
+    /// Nobody, and nothing to know.
+    pub(crate) const FREE: Self = Self(0);
+    pub(crate) const LISTED: u64 = 1 << 2;
+    pub(crate) const WAITED: u64 = 1 << 3;
+    pub(crate) const SPREAD: u64 = 1 << 4;
+    const FLAGS: u64 = Self::LISTED | Self::WAITED | Self::SPREAD;
+
+    pub(crate) fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// Whether no claim is in the word itself.
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 & MODE == 0
+    }
+
+    /// The word with `claim` in its place, which is empty.
+    pub(crate) fn with(self, claim: Packed) -> Self {
+        Self(self.0 | claim.0)
+    }
+
+    /// Whether readers of the full range are counted here, and `claim` is one.
+    pub(crate) fn counts(self, claim: Packed) -> bool {
+        self.0 & MODE == READERS && claim.0 & MODE == READERS
+    }
+
+    /// One reader of the full range more.
+    pub(crate) fn plus_reader(self) -> Self {
+        Self(self.0 + ONE)
+    }
+
+    /// Whether a claim like `claim` is here. Two that are alike can stand for each other.
+    pub(crate) fn holds(self, claim: Packed) -> bool {
+        claim.fits() && (self.counts(claim) || self.0 & !Self::FLAGS == claim.0)
+    }
+
+    /// The word without the claim, or with a reader less. [`holds`](Self::holds) said it is here.
+    pub(crate) fn minus(self, claim: Packed) -> Self {
+        if self.counts(claim) && self.0 >> START_SHIFT > 1 { Self(self.0 - ONE) } else { Self(self.0 & Self::FLAGS) }
+    }
+
+    /// The claim in the word's place. Readers of the full range are one, here.
+    pub(crate) fn claim(self, unit: u32) -> Option<Claim> {
+        let mode = match self.0 & MODE {
+            0 => return None,
+            READERS => return Some(Claim { range: LockRange::FULL, mode: Mode::Read }),
+            WRITER => Mode::Write,
+            _ => Mode::Read,
+        };
+        let len = self.0 >> LEN_SHIFT & ((1 << LEN_BITS) - 1);
+        let start = self.0 >> START_SHIFT;
+        let range = if len == 0 { LockRange::FULL } else { LockRange::at(start << unit, len << unit).ok()? };
+        Some(Claim { range, mode })
+    }
+
+    /// Whether the claim in the word's place excludes `claim`.
+    #[inline]
+    pub(crate) fn excludes(self, claim: Claim, unit: u32) -> bool {
+        self.claim(unit).is_some_and(|held| held.excludes(claim))
+    }
+}
+
+const _: () = assert!(MODE & NodeWord::FLAGS == 0 && NodeWord::FLAGS < 1 << LEN_SHIFT);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(start: u64, end: u64, mode: Mode) -> Claim {
+        Claim { range: LockRange::new(start, end).unwrap(), mode }
+    }
+
+    #[test]
+    fn what_fits_comes_out_again_and_nothing_else_fits() {
+        for mode in [Mode::Read, Mode::Write] {
+            for (start, end) in [(0, 4096), (4096, 1 << 21), ((1 << 60) - 4096, 1 << 60), (0, u64::MAX)] {
+                let packed = Packed::new(claim(start, end, mode), 12);
+                assert!(packed.fits());
+                let word = NodeWord(NodeWord::WAITED).with(packed);
+                assert_eq!(word.claim(12), Some(claim(start, end, mode)));
+                assert!(word.holds(packed) && word.minus(packed) == NodeWord(NodeWord::WAITED));
+            }
+            for (start, end) in [(1, 4096), (0, 4095), (0, 1 << 22), (1 << 60, (1 << 60) + 4096), (4096, u64::MAX)] {
+                assert!(!Packed::new(claim(start, end, mode), 12).fits(), "{start:#x}..{end:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn readers_of_the_full_range_are_counted() {
+        let reader = Packed::new(claim(0, u64::MAX, Mode::Read), 12);
+        let one = NodeWord::FREE.with(reader);
+        let two = one.plus_reader();
+        assert!(two.holds(reader) && two.minus(reader) == one && one.minus(reader) == NodeWord::FREE);
+        assert!(!one.holds(Packed::new(claim(0, u64::MAX, Mode::Write), 12)));
+    }
+
+    #[test]
+    fn a_word_knows_what_it_excludes() {
+        let word = NodeWord::FREE.with(Packed::new(claim(4096, 8192, Mode::Read), 12));
+        assert!(word.excludes(claim(8191, 9000, Mode::Write), 12));
+        assert!(!word.excludes(claim(8191, 9000, Mode::Read), 12));
+        assert!(!word.excludes(claim(8192, 9000, Mode::Write), 12));
+    }
+}

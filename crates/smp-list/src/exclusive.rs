@@ -1,0 +1,65 @@
+//! What takes the list for oneself: `&mut`, as under [`TwoModeLock::exclusive`](crate::TwoModeLock::exclusive).
+//!
+//! Nobody holds an edge then. Nodes may be claimed by others, who wait for their turn to delete them: so they are left
+//! where they are, and nodes that change lists stay where their claimants look for them.
+
+use crate::link::{Link, Nodes};
+use crate::list::SmpList;
+
+impl SmpList {
+    /// Walks from the head to the tail.
+    pub fn iter<'a, N: Nodes + ?Sized>(&'a mut self, nodes: &'a N) -> Iter<'a, N> {
+        Iter { nodes, at: self.head().next() }
+    }
+
+    /// Whether each node's neighbour names it, from the head round to the head, in no more than `most` steps, and nobody
+    /// holds an edge: what is true between any two operations.
+    pub fn is_consistent<N: Nodes + ?Sized>(&mut self, nodes: &N, most: usize) -> bool {
+        let mut at = self.head_link();
+        for _ in 0..=most {
+            let next = self.links(nodes, at).next();
+            if !next.is_open() || self.links(nodes, next).prev() != at {
+                return false;
+            }
+            if next == self.head_link() {
+                return true;
+            }
+            at = next;
+        }
+        false
+    }
+
+    /// Moves all of `other`'s nodes to the tail, at the price of one. Whoever has claimed one of them has to find out, once
+    /// it is his turn, that it is here now.
+    pub fn append<N: Nodes + ?Sized>(&mut self, nodes: &N, other: &mut Self) {
+        let (first, last) = (other.head().next().to_node(), other.head().prev().to_node());
+        let (Some(first), Some(last)) = (first, last) else { return };
+        other.head().set_prev(other.head_link());
+        other.head().open(other.head_link());
+        nodes.links(last).close();
+        self.splice_ends(nodes, first, last);
+    }
+
+    /// Moves a node of this list to its head, claimed or not.
+    pub fn move_to_head<N: Nodes + ?Sized>(&mut self, nodes: &N, node: u32) {
+        self.del(nodes, node);
+        self.add_head(nodes, node);
+    }
+}
+
+/// Numbers of a list's nodes, from the head on.
+#[derive(Debug)]
+pub struct Iter<'a, N: ?Sized> {
+    nodes: &'a N,
+    at: Link,
+}
+
+impl<N: Nodes + ?Sized> Iterator for Iter<'_, N> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let node = self.at.to_node()?;
+        self.at = self.nodes.links(node).next();
+        Some(node)
+    }
+}

@@ -1,0 +1,205 @@
+//! One area: a file, a block device or memory, with a header in slot 0 and pages in the others.
+
+use std::path::{Path, PathBuf};
+
+use arrayvec::ArrayVec;
+use io::{Access, Backend, BackingFile, Identity, IoError, read_full, write_full};
+use sync::SharedBytes;
+use sync::atomic::AtomicU64;
+
+use crate::error::{AddError, SwapInError};
+use crate::header::{self, Header};
+use crate::memory_file::MemoryFile;
+use crate::rotation::is_rotating;
+use crate::seal::seal;
+use crate::slot_word::{NUMBER_BITS, SlotState};
+use crate::slots::{BATCH_MAX, Placement, Slots};
+use crate::swap::PageOut;
+use crate::{Owner, SlotId};
+
+/// Where an area lies.
+#[derive(Debug)]
+pub enum Source {
+    /// A new file in this directory, of so many bytes, that has no name: nobody else can open it, and it is gone when
+    /// the process is. It takes room on the disk as it fills.
+    Unlinked {
+        /// The directory.
+        directory: PathBuf,
+        /// Bytes, the header included.
+        bytes: u64,
+    },
+    /// This file or block device, all of it. An empty file has no room.
+    Path(PathBuf),
+    /// Memory, for tests and measurements.
+    Memory {
+        /// Bytes, the header included.
+        bytes: u64,
+    },
+}
+
+/// How an area is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AreaOptions {
+    /// Areas of higher priority are filled first; equal ones take turns.
+    pub priority: i32,
+    /// Said instead of found out: whether the device seeks.
+    pub placement: Option<Placement>,
+    /// Makes an area of a file or device that isn't one; what it holds is lost.
+    pub overwrite: bool,
+}
+
+/// An area in use.
+pub(crate) struct Area {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) priority: i32,
+    pub(crate) placement: Placement,
+    pub(crate) slots: Slots,
+    pub(crate) identity: Identity,
+    page_size: usize,
+    file: Box<dyn BackingFile>,
+}
+
+/// The smallest page: what headers are read and written in.
+const HEADER_PAGE: usize = if cfg!(pagefold_loom) { 64 } else { 4096 };
+
+/// Aligned as direct I/O wants it.
+#[repr(align(4096))]
+struct HeaderPage([AtomicU64; HEADER_PAGE / 8]);
+
+impl Area {
+    /// Opens or makes what `source` says, for pages of `page_size` bytes.
+    pub(crate) fn open(
+        number: u32,
+        source: &Source,
+        backend: &dyn Backend,
+        options: AreaOptions,
+        page_size: usize,
+    ) -> Result<Self, AddError> {
+        let (name, is_new) = match source {
+            Source::Unlinked { directory, .. } => (format!("a file in {}", directory.display()), true),
+            Source::Path(path) => (path.display().to_string(), false),
+            Source::Memory { .. } => ("memory".to_owned(), true),
+        };
+        let failed = |error| AddError::OpenFailed { area: name.clone(), error };
+        let file = match source {
+            Source::Unlinked { directory, bytes } => unlinked(directory, *bytes, backend).map_err(failed)?,
+            Source::Path(path) => backend.open(path, Access::Write).map_err(failed)?,
+            Source::Memory { bytes } => {
+                let no_memory = || AddError::NoMemory { area: name.clone(), bytes: *bytes };
+                Box::new(MemoryFile::new(*bytes).ok_or_else(no_memory)?)
+            }
+        };
+        let bytes = file.len().map_err(failed)?;
+        let slots = bytes / page_size as u64;
+        let min = (2 * page_size).max(HEADER_PAGE) as u64;
+        if bytes < min {
+            return Err(AddError::TooSmall { area: name, bytes, min });
+        }
+        if slots > 1 << NUMBER_BITS {
+            return Err(AddError::TooLarge { area: name, pages: slots, max: 1 << NUMBER_BITS });
+        }
+        let slots = if is_new || options.overwrite { slots } else { promised(&*file, &name, bytes, page_size)? };
+        let identity = file.identity();
+        let placement = options.placement.unwrap_or_else(|| match is_rotating(identity) {
+            true => Placement::Sequential,
+            false => Placement::PerCpu,
+        });
+        let no_memory = || AddError::NoMemory { area: name.clone(), bytes: Slots::bytes(slots) };
+        let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?;
+        write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
+        Ok(Self { number, name, priority: options.priority, placement, slots: table, identity, page_size, file })
+    }
+
+    /// Writes pages to slots that follow each other. From now on each slot is its page's, written or not.
+    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>]) -> Result<(), IoError> {
+        let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
+        for (&slot, page) in slots.iter().zip(pages) {
+            // The slot was allocated just now, so its number is good.
+            let _ = self.slots.set_cached(slot, page.frame);
+            self.slots.set_seal(slot, seal(page.bytes, slot, page.owner, page.group));
+            bytes.push(page.bytes);
+        }
+        let Some(first) = slots.first() else { return Ok(()) };
+        write_full(&*self.file, self.offset(*first), &bytes, bytes.len() * self.page_size)
+    }
+
+    /// Reads a swapped page, and makes sure that it is the one that was written.
+    pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
+        let corrupt = SwapInError::SwapCorrupt { page };
+        let state = self.slots.lookup(slot).map_err(|_| corrupt)?;
+        let note = self.slots.note(slot).map_err(|_| corrupt)?;
+        if state != (SlotState::Swapped { owner: page }) {
+            return Err(corrupt);
+        }
+        read_full(&*self.file, self.offset(slot), into).map_err(|error| SwapInError::ReadFailed { page, error })?;
+        if seal(into, slot, page, note.group()) != self.slots.seal(slot) {
+            tracing::error!(area = self.name, ?slot, page = page.number(), "a page in swap isn't what was written");
+            return Err(corrupt);
+        }
+        Ok(())
+    }
+
+    fn offset(&self, slot: SlotId) -> u64 {
+        u64::from(slot.number()) * self.page_size as u64
+    }
+}
+
+/// A file for its owner alone, which loses its name at once.
+fn unlinked(directory: &Path, bytes: u64, backend: &dyn Backend) -> Result<Box<dyn BackingFile>, IoError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let error = |error: std::io::Error| error.raw_os_error().map_or(IoError::IO, IoError::Os);
+    for attempt in 0..64 {
+        let path = directory.join(format!(".pagefold-swap-{}-{attempt}", std::process::id()));
+        match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Err(there) if there.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => {
+                made.map_err(error)?;
+                let opened = backend.open(&path, Access::Write);
+                let removed = std::fs::remove_file(&path).map_err(error);
+                let file = opened?;
+                removed?;
+                file.set_len(bytes)?;
+                return Ok(file);
+            }
+        }
+    }
+    Err(IoError::EXISTS)
+}
+
+/// The slots that the header of an area promises.
+fn promised(file: &dyn BackingFile, name: &str, bytes: u64, page_size: usize) -> Result<u64, AddError> {
+    let area = || name.to_owned();
+    let page = header_page();
+    let shared = SharedBytes::new(&page.0);
+    read_full(file, 0, shared).map_err(|error| AddError::HeaderFailed { area: area(), error })?;
+    let mut encoded = [0; header::LEN];
+    shared.copy_to(0, &mut encoded);
+    let header = Header::decode(&encoded).map_err(|error| AddError::BadHeader { area: area(), error })?;
+    if header.page_size as usize != page_size {
+        let page_size = page_size as u32;
+        return Err(AddError::OtherPageSize { area: area(), found: header.page_size, page_size });
+    }
+    let wanted = header.slots.saturating_mul(page_size as u64);
+    if wanted > bytes {
+        return Err(AddError::Truncated { area: area(), bytes, wanted });
+    }
+    if header.slots < 2 {
+        return Err(AddError::TooSmall { area: area(), bytes: wanted, min: 2 * page_size as u64 });
+    }
+    Ok(header.slots)
+}
+
+fn write_header(file: &dyn BackingFile, slots: u64, page_size: usize) -> Result<(), IoError> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let id = sync::random::mix(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32);
+    let header = Header { page_size: page_size as u32, slots, id };
+    let page = header_page();
+    let shared = SharedBytes::new(&page.0);
+    shared.copy_from(0, &header.encode());
+    write_full(file, 0, &[shared], HEADER_PAGE)
+}
+
+fn header_page() -> Box<HeaderPage> {
+    Box::new(HeaderPage(std::array::from_fn(|_| AtomicU64::new(0))))
+}

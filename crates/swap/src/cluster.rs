@@ -1,0 +1,159 @@
+//! A cluster: 512 slots that follow each other on the device, and the lock that one CPU at a time allocates under.
+//!
+//! | list | free slots | found by |
+//! |---|---|---|
+//! | *full* | none | nobody, until a slot is freed |
+//! | *partial* | some | who finds no *empty* one |
+//! | *empty* | all | who needs a cluster |
+//! | *held* | some | the CPU whose hand it is in; others if they find none of the above |
+//!
+//! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s. It holds that
+//!
+//! - C1. A slot's bit, the number of free slots and the list change under the cluster's lock alone; so do the bits of the
+//!   lists of clusters. Whenever the lock is free, they agree: the cluster is in *partial* or *empty* exactly if its
+//!   list says so, then it has free slots, and one that is *full* has none.
+//! - C2. A slot's bit is clear exactly if its word says *free*.
+//!
+//! Being *held* keeps CPUs apart; no more. A cluster may be in several hands, or in one that forgot it and on a list, and
+//! then its lock keeps its slots apart.
+
+use sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use sync::lock::{Mutex, MutexGuard};
+
+use crate::slot_bits::SlotBits;
+
+/// Slots in a cluster.
+pub(crate) const SLOTS: usize = if cfg!(pagefold_loom) { 2 } else { 512 };
+
+/// Where a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum List {
+    Full,
+    Partial,
+    Empty,
+    Held,
+}
+
+impl List {
+    fn from_bits(bits: u8) -> Self {
+        [Self::Full, Self::Partial, Self::Empty, Self::Held][usize::from(bits) % 4]
+    }
+}
+
+/// What a cluster's CPU writes, on two lines of its own.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Cluster {
+    bits: SlotBits,
+    lock: Mutex<()>,
+    list: AtomicU8,
+    free: AtomicU32,
+    /// Where the next allocation looks first: behind the last one, for writes that follow each other.
+    next: AtomicU32,
+    /// Slots that there are; fewer in an area's first and last cluster.
+    slots: u32,
+}
+
+/// A cluster whose lock the caller has. All accesses to its numbers are `Relaxed`: under the lock (C1).
+pub(crate) struct LockedCluster<'a> {
+    cluster: &'a Cluster,
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl Cluster {
+    /// A cluster in which the slots of `absent` are no slots.
+    pub(crate) fn new(absent: impl Fn(usize) -> bool) -> Self {
+        let bits = SlotBits::default();
+        let absent_slots = (0..SLOTS).filter(|&slot| absent(slot)).map(|slot| bits.set(slot, true)).count();
+        let slots = (SLOTS - absent_slots) as u32;
+        let list = if slots == 0 { List::Full } else { List::Empty };
+        Self {
+            bits,
+            lock: Mutex::new(()),
+            list: AtomicU8::new(list as u8),
+            free: AtomicU32::new(slots),
+            next: AtomicU32::new(0),
+            slots,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> LockedCluster<'_> {
+        LockedCluster { cluster: self, _lock: self.lock.lock() }
+    }
+
+    /// Nothing, if somebody else has the lock.
+    pub(crate) fn try_lock(&self) -> Option<LockedCluster<'_>> {
+        self.lock.try_lock().map(|lock| LockedCluster { cluster: self, _lock: lock })
+    }
+
+    /// Free slots: exact while nobody changes it.
+    pub(crate) fn free(&self) -> u32 {
+        // Relaxed: a hint, or nobody else is there.
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Slots that there are.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
+    }
+}
+
+impl LockedCluster<'_> {
+    pub(crate) fn free(&self) -> u32 {
+        self.cluster.free()
+    }
+
+    pub(crate) fn list(&self) -> List {
+        List::from_bits(self.cluster.list.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_list(&self, list: List) {
+        self.cluster.list.store(list as u8, Ordering::Relaxed);
+    }
+
+    /// The list for a cluster that nobody holds.
+    pub(crate) fn list_by_use(&self) -> List {
+        match self.free() {
+            0 => List::Full,
+            free if free == self.cluster.slots => List::Empty,
+            _ => List::Partial,
+        }
+    }
+
+    /// Takes `want` free slots that follow each other, or as many as there are, wherever they are. Says how many.
+    pub(crate) fn take(&self, want: usize, mut taken: impl FnMut(usize)) -> usize {
+        let cluster = self.cluster;
+        let want = want.min(self.free() as usize);
+        if want == 0 {
+            return 0;
+        }
+        let used = cluster.bits.get();
+        let next = cluster.next.load(Ordering::Relaxed) as usize;
+        let mut last = 0;
+        let mut take = |slot: usize| {
+            cluster.bits.set(slot, true);
+            taken(slot);
+            last = slot;
+        };
+        match used.run(next, want) {
+            Some(start) => (start..start + want).for_each(&mut take),
+            None => used.free_from(next).take(want).for_each(&mut take),
+        }
+        cluster.free.store(cluster.free() - want as u32, Ordering::Relaxed);
+        cluster.next.store(((last + 1) % SLOTS) as u32, Ordering::Relaxed);
+        want
+    }
+
+    /// Free slots, counted.
+    #[cfg(test)]
+    pub(crate) fn count_free(&self) -> usize {
+        self.cluster.bits.get().free_from(0).count()
+    }
+
+    /// Makes a slot free that is in use.
+    pub(crate) fn put(&self, slot: usize) {
+        self.cluster.bits.set(slot, false);
+        self.cluster.free.store(self.cluster.free() + 1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,84 @@
+//! Clusters of one kind, as a bit for each: adding and removing one is an atomic operation on a word that few share.
+//!
+//! A list that is a chain has a head, which all CPUs would write. Here a CPU looks where its own clusters are, and meets
+//! others only if they are neighbours there. A bit changes under its cluster's lock alone (C1), so who finds it set
+//! locks the cluster and looks again.
+
+use std::ops::Range;
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::zeroed::zeroed;
+
+#[derive(Debug)]
+pub(crate) struct ClusterList {
+    words: Box<[AtomicU64]>,
+    /// Clusters in it, so that nobody searches an empty one. As exact as the bits, a moment later.
+    len: AtomicU32,
+}
+
+impl ClusterList {
+    /// An empty list for `clusters` clusters; `None` if there is no memory for it.
+    pub(crate) fn new(clusters: usize) -> Option<Self> {
+        Some(Self { words: zeroed(clusters.div_ceil(64))?, len: AtomicU32::new(0) })
+    }
+
+    /// Adds a cluster that isn't in it, whose lock the caller has.
+    pub(crate) fn add(&self, cluster: usize) {
+        // Counted first, so that the number is never below zero. Relaxed: who must not miss it has read `changes` (F2).
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
+    }
+
+    /// Removes a cluster that is in it, whose lock the caller has.
+    pub(crate) fn remove(&self, cluster: usize) {
+        // Release pairs with the Acquire in `first_in` and `is_empty`: who finds the bit gone finds where the cluster is.
+        self.words[cluster / 64].fetch_and(!(1 << (cluster % 64)), Ordering::Release);
+        self.len.fetch_sub(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // Acquire: as in `first_in`.
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn contains(&self, cluster: usize) -> bool {
+        self.words[cluster / 64].load(Ordering::Relaxed) >> (cluster % 64) & 1 == 1
+    }
+
+    /// The first cluster in `range` that was in it a moment ago.
+    pub(crate) fn first_in(&self, range: Range<usize>) -> Option<usize> {
+        let mut at = range.start;
+        while at < range.end {
+            // Acquire pairs with the Release in `remove`. What is found is looked at again under the cluster's lock.
+            let rest = self.words[at / 64].load(Ordering::Acquire) >> (at % 64);
+            if rest != 0 {
+                return Some(at + rest.trailing_zeros() as usize).filter(|&found| found < range.end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_it_is_found_in_order() {
+        let list = ClusterList::new(300).unwrap();
+        assert!(list.is_empty() && list.first_in(0..300).is_none());
+        [3, 63, 64, 200, 299].into_iter().for_each(|cluster| list.add(cluster));
+        let mut found = Vec::new();
+        let mut from = 0;
+        while let Some(cluster) = list.first_in(from..300) {
+            found.push(cluster);
+            from = cluster + 1;
+        }
+        assert_eq!(found, [3, 63, 64, 200, 299]);
+        assert_eq!((list.first_in(65..200), list.first_in(65..201)), (None, Some(200)));
+        found.into_iter().for_each(|cluster| list.remove(cluster));
+        assert!(list.is_empty());
+    }
+}

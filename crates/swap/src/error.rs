@@ -1,0 +1,154 @@
+//! What can go wrong, in terms that a caller can act on.
+
+use io::IoError;
+
+use crate::Owner;
+use crate::header::HeaderError;
+
+/// Why an area couldn't be added. There is none then, and what was found is as it was.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// The file or device couldn't be made or opened.
+    #[error("can't open {area}: {error}")]
+    OpenFailed {
+        /// The area's name.
+        area: String,
+        /// The system's answer.
+        error: IoError,
+    },
+    /// Its beginning couldn't be read or written.
+    #[error("can't read or write the header of {area}: {error}")]
+    HeaderFailed {
+        /// The area's name.
+        area: String,
+        /// The system's answer.
+        error: IoError,
+    },
+    /// What is there isn't a swap area, so it isn't touched.
+    #[error("{area} can't be used: {error}; with `overwrite` it is made one, and what it holds is lost")]
+    BadHeader {
+        /// The area's name.
+        area: String,
+        /// What is wrong with it.
+        error: HeaderError,
+    },
+    /// The area was made for pages of another size.
+    #[error("{area} was made for pages of {found} bytes, not of {page_size}; with `overwrite` it is made anew")]
+    OtherPageSize {
+        /// The area's name.
+        area: String,
+        /// Bytes in a page of it.
+        found: u32,
+        /// Bytes in a page here.
+        page_size: u32,
+    },
+    /// Its header promises more than there is.
+    #[error("{area} has {bytes} bytes, and its header says {wanted}")]
+    Truncated {
+        /// The area's name.
+        area: String,
+        /// Bytes that there are.
+        bytes: u64,
+        /// Bytes that there should be.
+        wanted: u64,
+    },
+    /// There is no place for a header and a page.
+    #[error("{area} is too small: it has {bytes} bytes, and at least {min} are needed")]
+    TooSmall {
+        /// The area's name.
+        area: String,
+        /// Bytes that there are.
+        bytes: u64,
+        /// Bytes that would do.
+        min: u64,
+    },
+    /// There is no number for each of its pages.
+    #[error("{area} is too large: it has {pages} pages, and an area has at most {max}")]
+    TooLarge {
+        /// The area's name.
+        area: String,
+        /// Pages that there are.
+        pages: u64,
+        /// Pages that an area may have.
+        max: u64,
+    },
+    /// As many areas as there are numbers for.
+    #[error("there are {max} swap areas already: remove one")]
+    TooMany {
+        /// How many there can be.
+        max: usize,
+    },
+    /// The file or device is an area already.
+    #[error("{area} is in use as a swap area")]
+    InUse {
+        /// The area's name.
+        area: String,
+    },
+    /// The tables for its slots don't fit into memory.
+    #[error("no memory for the tables of {area}: {bytes} bytes")]
+    NoMemory {
+        /// The area's name.
+        area: String,
+        /// What they take.
+        bytes: u64,
+    },
+}
+
+/// Why a page wasn't written to any slot. It stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SwapOutError {
+    /// All areas are full, or there is none.
+    #[error("no swap area has a free slot")]
+    Full,
+    /// It couldn't be written wherever that was tried; this is the last answer.
+    #[error("can't write to swap: {0}")]
+    WriteFailed(IoError),
+}
+
+/// Why a page didn't come back. It is where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SwapInError {
+    /// The device failed. Another attempt may go well.
+    #[error("can't read page {} from swap: {error}", page.number())]
+    ReadFailed {
+        /// The page.
+        page: Owner,
+        /// The system's answer.
+        error: IoError,
+    },
+    /// What came isn't what was written: it has rotted, or was torn, or is another page's or an older one; or the slot
+    /// isn't the page's any more. Nothing of it may be used.
+    #[error("page {} in swap isn't what was written", page.number())]
+    SwapCorrupt {
+        /// The page.
+        page: Owner,
+    },
+}
+
+/// Why an area wasn't removed. It is in use as before, with fewer pages in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// No area has the number.
+    #[error("there is no swap area {area}")]
+    Unknown {
+        /// The number.
+        area: u32,
+    },
+    /// There is no room in memory for what is in it.
+    #[error("swap area {area} can't be removed: {missing_bytes} bytes more of memory are needed")]
+    NoMemory {
+        /// The area.
+        area: u32,
+        /// Bytes of the pages left in it.
+        missing_bytes: u64,
+    },
+    /// Some pages didn't come back: they can't be read, or are in use.
+    #[error("swap area {area} can't be removed: {pages} pages in it can't be brought back")]
+    Stuck {
+        /// The area.
+        area: u32,
+        /// How many.
+        pages: u64,
+    },
+}

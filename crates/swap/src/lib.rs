@@ -1,0 +1,41 @@
+//! Swap: pages that have no file, written elsewhere when memory is short, and read back.
+//!
+//! - [`Slots`] is one area's slots: each CPU allocates from a cluster of 512 slots of its own, what is in a slot is looked
+//!   up without a lock, and slots are freed in batches.
+//! - [`Swap`] is all areas, files, block devices or memory, with priorities, coming and going while pages are in them. What
+//!   comes back from one is what went there, or an error: every page is sealed by a checksum that the device doesn't see.
+//! - [`PageEntry`] is what a page word says of a swapped page: its slot, or, for a page that repeats one word, that word.
+//!
+//! The crate knows nothing of groups, address spaces and reclaim: a page has a number ([`Owner`]), and whoever has pages
+//! implements [`Owners`]. It is a crate by itself, beside `frames` and `io`, because it runs as a whole on loom and on
+//! virtual CPUs, and because it needs no `unsafe`, of which `frames` is the place.
+//!
+//! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots` and `swap`.
+#![forbid(unsafe_code)]
+
+mod area;
+mod area_list;
+mod cluster;
+mod cluster_list;
+mod clusters;
+mod error;
+mod hand;
+mod header;
+mod memory_file;
+mod page_entry;
+mod rotation;
+mod seal;
+mod slot_bits;
+mod slot_table;
+mod slot_word;
+mod slots;
+mod swap;
+
+pub use area::{AreaOptions, Source};
+pub use error::{AddError, RemoveError, SwapInError, SwapOutError};
+pub use header::HeaderError;
+pub use page_entry::{Fill, PageEntry};
+pub use slot_table::StaleSlot;
+pub use slot_word::{Note, Owner, SlotId, SlotState};
+pub use slots::{BATCH_MAX, Placement, SlotBatch, Slots};
+pub use swap::{AreaInfo, NotBack, Owners, PageOut, Swap};

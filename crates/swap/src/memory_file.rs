@@ -1,0 +1,78 @@
+//! An area in memory: for tests, and for measuring what a device that takes no time leaves over.
+
+use io::{BackingFile, Identity, IoError};
+use sync::SharedBytes;
+use sync::atomic::AtomicU64;
+use sync::zeroed::zeroed;
+
+/// Bytes in memory, which takes the system's where it is written.
+#[derive(Debug)]
+pub(crate) struct MemoryFile {
+    words: Box<[AtomicU64]>,
+}
+
+impl MemoryFile {
+    /// So many zeros, rounded down to whole words; `None` if there is no memory for them.
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
+        Some(Self { words: zeroed(usize::try_from(bytes / 8).ok()?)? })
+    }
+
+    /// The bytes from `offset` on, and how many of `len` there are.
+    fn at(&self, offset: u64, len: usize) -> (SharedBytes<'_>, usize) {
+        let word = usize::try_from(offset / 8).unwrap_or(usize::MAX).min(self.words.len());
+        let bytes = SharedBytes::new(&self.words[word..]);
+        (bytes, len.min(bytes.len()))
+    }
+}
+
+/// Copies `len` bytes, by way of a buffer that stays in the nearest cache.
+fn copy(from: SharedBytes<'_>, into: SharedBytes<'_>, len: usize) {
+    let mut part = [0; 4096];
+    for at in (0..len).step_by(part.len()) {
+        let part = &mut part[..(len - at).min(4096)];
+        from.copy_to(at, part);
+        into.copy_from(at, part);
+    }
+}
+
+impl BackingFile for MemoryFile {
+    fn identity(&self) -> Identity {
+        // Its address, as a simulated disk has.
+        Identity { device: self.words.as_ptr().addr() as u64, inode: 0 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(self.words.len() as u64 * 8)
+    }
+
+    fn reads_by_copy(&self) -> bool {
+        true
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let mut done = 0;
+        for slice in into {
+            let (from, part) = self.at(offset + done as u64, slice.len());
+            copy(from, *slice, part);
+            done += part;
+        }
+        Ok(done)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let mut done = 0;
+        for slice in from {
+            let (into, part) = self.at(offset + done as u64, slice.len().min(len - done));
+            copy(*slice, into, part);
+            done += part;
+            if part < slice.len() {
+                break;
+            }
+        }
+        if done == 0 && len > 0 { Err(IoError::NO_SPACE) } else { Ok(done) }
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! What a page word says of a page that is swapped out: the slot, or what all of the page consists of.
+//!
+//! A page that repeats one 64-bit word uses no slot, and needs no I/O in either direction, if that word fits into what a
+//! page word has left. Zeros are most of them; the rest are mostly fill patterns of bytes and of 32-bit numbers, small
+//! integers of either sign, and round floating-point numbers.
+//!
+//! | bits | slot | same-filled |
+//! |---|---|---|
+//! | 0 | 0 | 1 |
+//! | 1–60 | [`SlotId`] | 1–2: form, 3–60: 58 bits |
+//!
+//! | form | the word |
+//! |---|---|
+//! | 0 | the 58 bits, then zeros: small numbers |
+//! | 1 | zeros, then the 58 bits: round floating-point numbers |
+//! | 2 | the 58 bits, then ones: small negative numbers |
+//! | 3 | the lower 32 of the bits, twice: bytes, 32-bit numbers |
+
+use sync::SharedBytes;
+
+use crate::SlotId;
+
+/// Bits that a page word has for this.
+const BITS: u32 = 61;
+const VALUE_BITS: u32 = 58;
+const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
+const REST_BITS: u32 = 64 - VALUE_BITS;
+
+const _: () = assert!(BITS == 1 + SlotId::BITS && BITS == 1 + 2 + VALUE_BITS);
+
+/// A page that isn't in memory, and isn't zero for want of ever having been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageEntry {
+    /// It is in a slot.
+    Slot(SlotId),
+    /// It is this, again and again.
+    SameFilled(Fill),
+}
+
+/// A 64-bit word that a page word has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill(u64);
+
+impl PageEntry {
+    /// Bits that it has.
+    pub const BITS: u32 = BITS;
+
+    /// For a page word.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        match self {
+            Self::Slot(slot) => slot.bits() << 1,
+            Self::SameFilled(Fill(word)) => packed(word).unwrap_or(0) << 1 | 1,
+        }
+    }
+
+    /// What [`bits`](Self::bits) was made from; `None` if it was from nothing.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        if bits >> BITS != 0 {
+            return None;
+        }
+        let rest = bits >> 1;
+        if bits & 1 == 0 {
+            SlotId::from_bits(rest).map(Self::Slot)
+        } else {
+            Some(Self::SameFilled(Fill(unpacked(rest))))
+        }
+    }
+}
+
+impl Fill {
+    /// The word, if a page word has room for it.
+    #[must_use]
+    pub fn new(word: u64) -> Option<Self> {
+        packed(word).map(|_| Self(word))
+    }
+
+    /// What all of `page` consists of, if it is one word that a page word has room for. Looks no further than the
+    /// first word that differs.
+    #[must_use]
+    pub fn of(page: SharedBytes<'_>) -> Option<Self> {
+        let mut part = [0; 512];
+        let first = word_at(page, 0)?;
+        // Nearly all other pages differ at the end, if not at the beginning.
+        let fill = Self::new(first).filter(|_| word_at(page, page.len() - 8) == Some(first))?;
+        for at in (0..page.len()).step_by(part.len()) {
+            let part = &mut part[..(page.len() - at).min(512)];
+            page.copy_to(at, part);
+            if part.chunks(8).any(|word| word != first.to_ne_bytes()) {
+                return None;
+            }
+        }
+        Some(fill)
+    }
+
+    /// The word.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Makes a page of it. The caller is the only writer.
+    pub fn fill(self, page: SharedBytes<'_>) {
+        if self.0 == 0 {
+            return page.zero_from(0);
+        }
+        let mut part = [0; 512];
+        part.chunks_mut(8).for_each(|word| word.copy_from_slice(&self.0.to_ne_bytes()));
+        for at in (0..page.len()).step_by(part.len()) {
+            page.copy_from(at, &part[..(page.len() - at).min(512)]);
+        }
+    }
+}
+
+fn word_at(page: SharedBytes<'_>, at: usize) -> Option<u64> {
+    let mut word = [0; 8];
+    (page.len() >= at + 8).then(|| page.copy_to(at, &mut word))?;
+    Some(u64::from_ne_bytes(word))
+}
+
+/// Form and value of a word.
+fn packed(word: u64) -> Option<u64> {
+    let (form, value) = if word >> VALUE_BITS == 0 {
+        (0, word)
+    } else if word.trailing_zeros() >= REST_BITS {
+        (1, word >> REST_BITS)
+    } else if word >> VALUE_BITS == u64::MAX >> VALUE_BITS {
+        (2, word & VALUE_MASK)
+    } else if word >> 32 == word & 0xffff_ffff {
+        (3, word >> 32)
+    } else {
+        return None;
+    };
+    Some(value << 2 | form)
+}
+
+fn unpacked(packed: u64) -> u64 {
+    let value = packed >> 2;
+    match packed & 3 {
+        0 => value,
+        1 => value << REST_BITS,
+        2 => value | !VALUE_MASK,
+        _ => (value & 0xffff_ffff) << 32 | value & 0xffff_ffff,
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+    use sync::atomic::AtomicU64;
+
+    fn page(word: u64) -> Vec<AtomicU64> {
+        (0..512).map(|_| AtomicU64::new(word)).collect()
+    }
+
+    #[test]
+    fn common_fills_take_no_slot_and_come_back() {
+        let floats = [1.0_f64, -1.0, 0.5, 1e10, f64::NAN, f64::INFINITY].map(f64::to_bits);
+        let numbers = [0, 1, 7, u64::MAX, -5_i64 as u64, 0xabab_abab_abab_abab, 0xdead_beef_dead_beef];
+        for word in floats.into_iter().chain(numbers) {
+            let from = page(word);
+            let fill = Fill::of(SharedBytes::new(&from)).unwrap_or_else(|| panic!("{word:#x}"));
+            let entry = PageEntry::from_bits(PageEntry::SameFilled(fill).bits());
+            assert_eq!(entry, Some(PageEntry::SameFilled(fill)), "{word:#x}");
+            let into = page(3);
+            fill.fill(SharedBytes::new(&into));
+            assert_eq!(Fill::of(SharedBytes::new(&into)).map(Fill::word), Some(word));
+        }
+        assert_eq!(Fill::new(0x8123_4567_89ab_cdef), None);
+    }
+
+    #[test]
+    fn a_page_that_differs_in_one_byte_takes_a_slot() {
+        for at in (0..4096).step_by(61).chain([4095]) {
+            let words = page(0);
+            SharedBytes::new(&words).copy_from(at, &[1]);
+            assert_eq!(Fill::of(SharedBytes::new(&words)), None, "byte {at}");
+        }
+        assert_eq!(Fill::of(SharedBytes::new(&[])), None);
+    }
+
+    #[test]
+    fn entries_of_slots_come_back_and_others_are_refused() {
+        let slot = SlotId::new(31, (1 << 31) - 1, (1 << 24) - 1);
+        assert_eq!(PageEntry::from_bits(PageEntry::Slot(slot).bits()), Some(PageEntry::Slot(slot)));
+        assert_eq!(PageEntry::from_bits(1 << BITS), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! What is in each slot of an area: one flat array of words, looked up without a lock.
+//!
+//! A slot that isn't free belongs to one party: whoever allocated it, and then whoever holds the page that it is for.
+//! That party alone changes its word, without a lock; anybody may look at it. So a page that comes back from its slot,
+//! stays unchanged, keeps the slot and goes again, takes no lock of ours:
+//! ```text
+//!            allocate         set_cached            set_swapped
+//!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped
+//!     ▲  cluster's lock    │               │      set_cached        │
+//!     │                    └───────────────┼────────────────────────┘
+//!     │  cluster's lock                    ▼ free
+//!     └───────────────────────────────── freed: in a CPU's batch
+//! ```
+//! The kernel changes swap tables under the cluster's lock throughout, as there several processes may share a slot. Here
+//! a slot has one owner's page word behind it, which already decides who reads the page back.
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::zeroed::zeroed;
+
+use crate::slot_word::{NUMBER_BITS, Note, Owner, SlotId, SlotState, SlotWord};
+
+/// A number of a slot whose use is over, or that was never given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} isn't in use")]
+pub struct StaleSlot(pub SlotId);
+
+/// Words, notes and seals of an area's slots. Slot 0, the header, has them too, and stays *free*.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    area: u32,
+    words: Box<[AtomicU64]>,
+    notes: Box<[AtomicU64]>,
+    seals: Box<[AtomicU32]>,
+}
+
+impl SlotTable {
+    /// Bytes for each slot.
+    pub(crate) const SLOT_BYTES: u64 = 20;
+
+    /// A table of free slots; `None` if there is no memory for it, or no number for each.
+    pub(crate) fn new(area: u32, slots: u64) -> Option<Self> {
+        let slots = usize::try_from(slots).ok().filter(|&slots| slots <= 1 << NUMBER_BITS)?;
+        Some(Self { area, words: zeroed(slots)?, notes: zeroed(slots)?, seals: zeroed(slots)? })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// What is in a slot, and which use of it this is. `None` for a number beyond the area.
+    pub(crate) fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
+        // Acquire pairs with the Release in `change`: who sees a page swapped sees its note and its seal.
+        let word = SlotWord::from_bits(self.words.get(number as usize)?.load(Ordering::Acquire));
+        Some((word.state(), SlotId::new(self.area, number, word.generation())))
+    }
+
+    pub(crate) fn lookup(&self, slot: SlotId) -> Result<SlotState, StaleSlot> {
+        let found = self.state(slot.number()).filter(|(state, id)| *id == slot && is_held(*state));
+        found.map(|(state, _)| state).ok_or(StaleSlot(slot))
+    }
+
+    /// Changes a slot that is the caller's.
+    pub(crate) fn change(&self, slot: SlotId, to: SlotState) -> Result<(), StaleSlot> {
+        let word = self.words.get(slot.number() as usize).ok_or(StaleSlot(slot))?;
+        // Relaxed: the slot is the caller's, so nobody else has changed it since.
+        let old = SlotWord::from_bits(word.load(Ordering::Relaxed));
+        if slot.area() != self.area || old.generation() != slot.generation() || !is_held(old.state()) {
+            return Err(StaleSlot(slot));
+        }
+        let new = SlotWord::new(to, slot.generation());
+        // Release pairs with the Acquire in `state`. The comparison is for the finding of mistakes.
+        let changed = word.compare_exchange(old.bits(), new.bits(), Ordering::Release, Ordering::Relaxed);
+        changed.map(|_| ()).map_err(|_| StaleSlot(slot))
+    }
+
+    pub(crate) fn set_swapped(&self, slot: SlotId, owner: Owner, note: Note) -> Result<(), StaleSlot> {
+        self.lookup(slot)?;
+        // Relaxed: published by the word.
+        self.notes[slot.number() as usize].store(note.bits(), Ordering::Relaxed);
+        self.change(slot, SlotState::Swapped { owner })
+    }
+
+    pub(crate) fn note(&self, slot: SlotId) -> Result<Note, StaleSlot> {
+        self.lookup(slot)?;
+        // Relaxed: written before the word that was just read.
+        Ok(Note::from_bits(self.notes[slot.number() as usize].load(Ordering::Relaxed)))
+    }
+
+    /// The seal of what was written to a slot that is somebody's.
+    pub(crate) fn seal(&self, slot: SlotId) -> u32 {
+        // Relaxed: the slot is its writer's, and published by its word after that.
+        self.seals[slot.number() as usize].load(Ordering::Relaxed)
+    }
+
+    /// Remembers a seal for a slot that is the caller's.
+    pub(crate) fn set_seal(&self, slot: SlotId, seal: u32) {
+        // Relaxed: as in `seal`.
+        self.seals[slot.number() as usize].store(seal, Ordering::Relaxed);
+    }
+
+    /// Free becomes taken. The caller has the cluster's lock.
+    pub(crate) fn take(&self, number: usize) -> SlotId {
+        let word = &self.words[number];
+        // Relaxed: under the lock, which ordered it after the slot became free.
+        let free = SlotWord::from_bits(word.load(Ordering::Relaxed));
+        debug_assert_eq!(free.state(), SlotState::Free, "slot {number}");
+        word.store(SlotWord::new(SlotState::Taken, free.generation()).bits(), Ordering::Relaxed);
+        SlotId::new(self.area, number as u32, free.generation())
+    }
+
+    /// Freed becomes free, for its next use. The caller has the cluster's lock.
+    pub(crate) fn put(&self, number: usize) {
+        let word = &self.words[number];
+        // Relaxed: a freed word is its batch's, whose lock ordered it.
+        let freed = SlotWord::from_bits(word.load(Ordering::Relaxed));
+        debug_assert_eq!(freed.state(), SlotState::Freed, "slot {number}");
+        word.store(freed.next_use().bits(), Ordering::Relaxed);
+    }
+
+    /// Every slot that is somebody's, as it was when this came by.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
+        let all = (0..self.words.len() as u32).filter_map(|number| self.state(number));
+        all.filter(|(state, _)| is_held(*state)).map(|(state, slot)| (slot, state))
+    }
+}
+
+fn is_held(state: SlotState) -> bool {
+    !matches!(state, SlotState::Free | SlotState::Freed)
+}

@@ -1,0 +1,157 @@
+//! Two CPUs and clusters of two slots. The header takes one of cluster 0.
+
+use super::*;
+use sync::Arc;
+use sync::atomic::AtomicBool;
+use sync::thread::JoinHandle;
+
+struct Model {
+    slots: Slots,
+    /// Relaxed swaps: the flag of a slot that two threads have at a time is set already for one.
+    held: Vec<AtomicBool>,
+}
+
+impl Model {
+    fn new(slots: u64) -> Arc<Self> {
+        let held = (0..slots).map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Self { slots: Slots::new(0, slots, Placement::PerCpu).unwrap(), held })
+    }
+
+    fn take(&self) -> Option<SlotId> {
+        let mut batch = SlotBatch::new();
+        self.slots.allocate(1, &mut batch);
+        let slot = batch.pop()?;
+        assert!(!self.held[slot.number() as usize].swap(true, Ordering::Relaxed), "{slot:?} given twice");
+        assert_eq!(self.slots.lookup(slot), Ok(SlotState::Taken));
+        Some(slot)
+    }
+
+    fn put(&self, slot: SlotId) {
+        self.held[slot.number() as usize].store(false, Ordering::Relaxed);
+        self.slots.free(slot).unwrap();
+    }
+
+    /// Nothing is lost: what isn't in use can be had, one slot after the other, and no more.
+    fn all_there(&self, free: usize) {
+        self.slots.drain();
+        assert_eq!(self.slots.slots() - self.slots.used(), free as u64);
+        self.check();
+        let all: Vec<_> = (0..free).map(|_| self.take().expect("a slot is lost")).collect();
+        assert_eq!(self.take(), None);
+        all.into_iter().for_each(|slot| self.put(slot));
+        self.slots.drain();
+        self.check();
+    }
+
+    fn check(&self) {
+        let hands = &self.slots.hands;
+        let is_in_hand = |cluster| hands.iter().any(|hand| hand.cluster() == cluster);
+        self.slots.clusters.check(is_in_hand);
+    }
+}
+
+fn thread(model: &Arc<Model>, body: impl FnOnce(&Model) + Send + 'static) -> JoinHandle<()> {
+    let model = Arc::clone(model);
+    sync::thread::spawn("model", move || body(&model)).unwrap()
+}
+
+#[test]
+fn two_cpus_on_the_last_cluster_get_a_slot_each() {
+    sync::model(|| {
+        let model = Model::new(4);
+        let first = model.take().unwrap();
+        let other = thread(&model, |model| {
+            model.take().expect("there are two");
+        });
+        model.take().expect("there are two");
+        other.join().unwrap();
+        model.put(first);
+        model.all_there(1);
+    });
+}
+
+/// One has the cluster, takes what is left in it and goes to another one; the other joins it meanwhile.
+#[test]
+fn who_joins_a_cluster_and_its_owner_miss_nothing() {
+    sync::model(|| {
+        let model = Model::new(4);
+        let [first, second] = [model.take().unwrap(), model.take().unwrap()];
+        let other = thread(&model, move |model| {
+            let mine = model.take();
+            model.put(second);
+            assert!(mine.is_some() || model.take().is_some(), "one was free, or is now");
+        });
+        model.put(first);
+        model.take().expect("one is free");
+        other.join().unwrap();
+        model.all_there(1);
+    });
+}
+
+#[test]
+fn a_slot_freed_during_the_last_search_is_found_then_or_later() {
+    sync::model(|| {
+        let model = Model::new(2);
+        let slot = model.take().unwrap();
+        let other = thread(&model, |model| {
+            if let Some(slot) = model.take() {
+                model.put(slot);
+            }
+        });
+        model.put(slot);
+        other.join().unwrap();
+        // Not even a batch has to be emptied first.
+        let again = model.take().expect("it is free");
+        model.put(again);
+        model.all_there(1);
+    });
+}
+
+#[test]
+fn slots_come_and_go_on_two_cpus() {
+    sync::model(|| {
+        let model = Model::new(4);
+        let other = thread(&model, |model| {
+            let both = [model.take(), model.take()];
+            both.into_iter().flatten().for_each(|slot| model.put(slot));
+        });
+        let slot = model.take().expect("there are three");
+        model.put(slot);
+        other.join().unwrap();
+        model.all_there(3);
+    });
+}
+
+/// Two threads of one CPU, which share a hand, and one of another.
+#[test]
+fn threads_of_one_cpu_share_its_hand() {
+    sync::model(|| {
+        let model = Model::new(4);
+        let others = [0; 2].map(|_| {
+            thread(&model, |model| {
+                model.take().expect("there are three");
+            })
+        });
+        model.take().expect("there are three");
+        others.into_iter().for_each(|other| other.join().unwrap());
+        model.all_there(0);
+    });
+}
+
+/// A page comes back and goes again while somebody looks for the neighbours of its slot.
+#[test]
+fn a_slot_seen_swapped_has_its_note() {
+    sync::model(|| {
+        let model = Model::new(2);
+        let slot = model.take().unwrap();
+        let owner = Owner::new(7).unwrap();
+        let other = thread(&model, move |model| {
+            if model.slots.lookup(slot) == Ok(SlotState::Swapped { owner }) {
+                assert_eq!(model.slots.note(slot), Ok(Note::new(3, 9)));
+            }
+        });
+        model.slots.set_cached(slot, 5).unwrap();
+        model.slots.set_swapped(slot, owner, Note::new(3, 9)).unwrap();
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,145 @@
+//! The allocator against a plain model, and what it promises on purpose.
+
+use super::*;
+use std::collections::HashMap;
+use sync::random::Random;
+
+impl Slots {
+    fn check(&self) {
+        let hands = &self.hands;
+        self.clusters.check(|cluster| hands.iter().any(|hand| hand.cluster() == cluster));
+    }
+}
+
+fn take(slots: &Slots, want: usize) -> SlotBatch {
+    let mut batch = SlotBatch::new();
+    while batch.len() < want && slots.allocate(want - batch.len(), &mut batch) > 0 {}
+    batch
+}
+
+#[test]
+fn a_batch_in_an_unused_area_is_one_run() {
+    for placement in [Placement::PerCpu, Placement::Sequential] {
+        let slots = Slots::new(3, 4096, placement).unwrap();
+        for _ in 0..20 {
+            let batch = take(&slots, 32);
+            assert!(batch.windows(2).all(|pair| pair[1].number() == pair[0].number() + 1), "{batch:?}");
+            assert!(batch.iter().all(|slot| slot.area() == 3 && slot.generation() == 0 && slot.number() > 0));
+        }
+        assert_eq!(slots.used(), 640);
+    }
+}
+
+#[test]
+fn a_device_that_seeks_is_written_in_order() {
+    let slots = Slots::new(0, 2048, Placement::Sequential).unwrap();
+    let numbers: Vec<u32> = std::iter::from_fn(|| Some(take(&slots, 7)).filter(|batch| !batch.is_empty()))
+        .flatten()
+        .map(|slot| slot.number())
+        .collect();
+    assert_eq!(numbers, (1..2048).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stale_number_is_refused_by_all() {
+    let slots = Slots::new(0, 100, Placement::PerCpu).unwrap();
+    let slot = take(&slots, 1)[0];
+    let owner = Owner::new(1).unwrap();
+    slots.set_swapped(slot, owner, Note::new(1, 2)).unwrap();
+    slots.free(slot).unwrap();
+    let stale = Err(StaleSlot(slot));
+    assert_eq!(slots.lookup(slot), Err(StaleSlot(slot)), "in a batch");
+    slots.drain();
+    for used in [false, true] {
+        assert_eq!(slots.lookup(slot), Err(StaleSlot(slot)));
+        assert_eq!(
+            [slots.free(slot), slots.set_cached(slot, 1), slots.set_swapped(slot, owner, Note::default())],
+            [stale; 3]
+        );
+        assert_eq!(slots.note(slot), Err(StaleSlot(slot)));
+        // The slot is in use again the next time.
+        assert_eq!((take(&slots, 64).len(), take(&slots, 64).len()), if used { (0, 0) } else { (64, 35) });
+    }
+    let elsewhere = SlotId::new(1, slot.number(), 1);
+    assert_eq!(slots.lookup(elsewhere), Err(StaleSlot(elsewhere)), "another area's");
+    assert_eq!(slots.lookup(SlotId::new(0, 5000, 0)).is_err(), slots.state(5000).is_none());
+}
+
+#[test]
+fn areas_of_impossible_sizes_are_refused() {
+    for slots in [0, 1, (1 << 31) + 1, u64::MAX] {
+        assert!(Slots::new(0, slots, Placement::PerCpu).is_none(), "{slots}");
+    }
+    assert_eq!(take(&Slots::new(0, 2, Placement::PerCpu).unwrap(), 5).len(), 1);
+}
+
+/// One thread that plays several CPUs' part would need CPU numbers of its own, so threads play the CPUs elsewhere
+/// (`tests/`); here it is the numbers that are looked at after each step.
+fn random_steps(seed: u64) -> (u64, u64) {
+    let mut random = Random::seeded(seed);
+    let size_max = if random.one_in(3) { 6000 } else { 700 };
+    let size = 2 + random.below(size_max);
+    let placement = if random.one_in(4) { Placement::Sequential } else { Placement::PerCpu };
+    let slots = Slots::new(0, size, placement).unwrap();
+    let mut held: Vec<SlotId> = Vec::new();
+    let mut uses: HashMap<u32, u32> = HashMap::new();
+    let (mut full, mut scattered) = (0, 0);
+    for _ in 0..60 {
+        match random.below(8) {
+            0..4 => {
+                let want = 1 + random.below(BATCH_MAX as u64) as usize;
+                let batch = take(&slots, want);
+                scattered += u64::from(batch.windows(2).any(|pair| pair[1].number() != pair[0].number() + 1));
+                assert!(batch.len() == want || held.len() + batch.len() == size as usize - 1, "{batch:?} of {size}");
+                full += u64::from(batch.len() < want);
+                for slot in batch {
+                    assert!((1..size).contains(&u64::from(slot.number())));
+                    let uses = uses.entry(slot.number()).or_default();
+                    assert_eq!(slot.generation(), *uses, "slot {} is given twice, or skipped a use", slot.number());
+                    *uses += 1;
+                    held.push(slot);
+                }
+            }
+            4..7 => {
+                let stretch = random.one_in(2);
+                for _ in 0..random.below(held.len() as u64 / 2 + 20) {
+                    if held.is_empty() {
+                        break;
+                    }
+                    let at = if stretch { held.len() - 1 } else { random.below(held.len() as u64) as usize };
+                    slots.free(held.swap_remove(at)).unwrap();
+                }
+            }
+            _ => slots.drain(),
+        }
+        slots.check();
+        assert!(held.iter().all(|&slot| slots.lookup(slot) == Ok(SlotState::Taken)));
+    }
+    slots.drain();
+    assert_eq!((slots.used(), slots.held().count()), (held.len() as u64, held.len()));
+    held.into_iter().for_each(|slot| slots.free(slot).unwrap());
+    slots.drain();
+    slots.check();
+    assert_eq!((slots.used(), slots.held().count()), (0, 0));
+    (full, scattered)
+}
+
+#[test]
+fn random_steps_lose_no_slot_and_give_none_twice() {
+    let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
+    let seeds = match number("PAGEFOLD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PAGEFOLD_SEEDS").unwrap_or(300),
+    };
+    let (mut full, mut scattered) = (0, 0);
+    for seed in seeds.clone() {
+        let seen = std::panic::catch_unwind(|| random_steps(seed)).unwrap_or_else(|panic| {
+            eprintln!("repeat with: PAGEFOLD_SEED={seed} cargo test -p pagefold-swap random_steps");
+            std::panic::resume_unwind(panic)
+        });
+        (full, scattered) = (full + seen.0, scattered + seen.1);
+    }
+    if seeds.end - seeds.start >= 100 {
+        assert!(full > 0 && scattered > 0, "full {full} times, scattered {scattered} times");
+    }
+}

@@ -1,0 +1,293 @@
+//! All swap areas: which one a page goes to, and coming and going of areas.
+//!
+//! Every CPU has a copy of the list of areas under a reader/writer lock of its own. Who swaps takes its CPU's lock as a
+//! reader, and so writes nothing that CPUs share; who adds or removes an area changes one copy after the other. It holds
+//! that
+//!
+//! - A1. An area that is in no copy's *order* any more gets no new pages: who was allocating there held the lock of the
+//!   copy that it had it from, and has written its pages and let go.
+//! - A2. An area stays in every copy's *table* until all its slots are free: so who has the number of a slot finds the
+//!   area.
+//!
+//! Removing an area is thus: out of all orders; each page in it back into memory, by its owner ([`Owners`]); out of all
+//! tables. If memory is short, it goes back into the orders.
+//!
+//! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has.
+
+use io::Backend;
+use sync::lock::{Mutex, RwLock};
+use sync::{Arc, PerCpu, SharedBytes};
+
+use crate::StaleSlot;
+use crate::area::{Area, AreaOptions, Source};
+use crate::area_list::AreaList;
+use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
+use crate::slot_word::{Note, Owner, SlotId, SlotState};
+use crate::slots::{Placement, SlotBatch, Slots};
+
+/// How often a page is tried elsewhere that couldn't be written, the first time included.
+const WRITES_MAX: u32 = 3;
+
+/// How often removal goes through an area: pages may be on their way into slots or out of them.
+const ROUNDS_MAX: u32 = 3;
+
+/// A page that is to be written. Its bytes don't change meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct PageOut<'a> {
+    /// All of its bytes.
+    pub bytes: SharedBytes<'a>,
+    /// The number of the frame that it is in.
+    pub frame: u32,
+    /// Whose page it is.
+    pub owner: Owner,
+    /// The group that it is charged to, cut off to [`Note::GROUP_BITS`].
+    pub group: u32,
+}
+
+/// What removal asks of whoever the pages belong to. Called without any lock of a copy or a cluster.
+pub trait Owners {
+    /// Brings a page back into memory from its slot, and frees the slot; or finds that somebody else just does.
+    ///
+    /// # Errors
+    /// There is no memory for it, or it can't be read.
+    fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
+
+    /// Has the page in that frame do without its slot, and frees the slot. If the frame has another page by now, or is
+    /// being written to the slot, nothing happens.
+    fn give_up_slot(&self, frame: u32, slot: SlotId);
+}
+
+/// Why a page didn't come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBack {
+    /// There is no memory for it.
+    NoMemory,
+    /// It can't be read, or isn't what was written.
+    Failed,
+}
+
+/// An area as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AreaInfo {
+    /// By which it is removed.
+    pub number: u32,
+    /// What it is.
+    pub name: String,
+    /// Its priority.
+    pub priority: i32,
+    /// How its slots are given out.
+    pub placement: Placement,
+    /// Pages that it has room for.
+    pub slots: u64,
+    /// How many of them are in use, or about to be free.
+    pub used: u64,
+}
+
+/// The swap areas of a Pagefold.
+pub struct Swap {
+    copies: PerCpu<RwLock<AreaList>>,
+    changing: Mutex<()>,
+    page_size: usize,
+}
+
+impl Swap {
+    /// No area, for pages of `page_size` bytes.
+    #[must_use]
+    pub fn new(page_size: usize) -> Self {
+        Self { copies: PerCpu::new(|| RwLock::new(AreaList::default())), changing: Mutex::new(()), page_size }
+    }
+
+    /// Adds an area, and says its number.
+    ///
+    /// # Errors
+    /// What is there isn't an area and isn't to be overwritten, or is too small, or can't be opened or written.
+    pub fn add(&self, source: &Source, backend: &dyn Backend, options: AreaOptions) -> Result<u32, AddError> {
+        let _turn = self.changing.lock();
+        let number = self.copies.here().read().free_number()?;
+        let area = Arc::new(Area::open(number, source, backend, options, self.page_size)?);
+        if self.copies.here().read().has(area.identity) {
+            return Err(AddError::InUse { area: area.name.clone() });
+        }
+        tracing::info!(area = area.name, slots = area.slots.slots(), placement = ?area.placement, "swap area added");
+        for copy in self.copies.iter() {
+            copy.write().add(&area);
+        }
+        Ok(number)
+    }
+
+    /// Removes an area when everything in it is back in memory.
+    ///
+    /// # Errors
+    /// Memory is short, or a page can't be read. The area is in use as before then, but for the pages that are back.
+    pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<(), RemoveError> {
+        let _turn = self.changing.lock();
+        let area = self.copies.here().read().get(number).cloned().ok_or(RemoveError::Unknown { area: number })?;
+        for copy in self.copies.iter() {
+            copy.write().stop_allocating(&area);
+        }
+        let emptied = self.empty(&area, owners);
+        for copy in self.copies.iter() {
+            match emptied {
+                Ok(()) => copy.write().remove(&area),
+                Err(_) => copy.write().allocate_again(&area),
+            }
+        }
+        emptied
+    }
+
+    /// Brings back all pages of an area that gets no new ones.
+    fn empty(&self, area: &Area, owners: &dyn Owners) -> Result<(), RemoveError> {
+        for _ in 0..ROUNDS_MAX {
+            for (slot, state) in area.slots.held() {
+                let back = match state {
+                    SlotState::Swapped { owner } => owners.bring_back(owner, slot),
+                    SlotState::Cached { frame } => {
+                        owners.give_up_slot(frame, slot);
+                        Ok(())
+                    }
+                    SlotState::Taken | SlotState::Free | SlotState::Freed => Ok(()),
+                };
+                if back == Err(NotBack::NoMemory) {
+                    let missing_bytes = area.slots.held().count() as u64 * self.page_size as u64;
+                    return Err(RemoveError::NoMemory { area: area.number, missing_bytes });
+                }
+            }
+            area.slots.drain();
+            if area.slots.used() == 0 {
+                return Ok(());
+            }
+        }
+        Err(RemoveError::Stuck { area: area.number, pages: area.slots.used() })
+    }
+
+    /// Writes pages to slots, those that follow each other in one request, and calls `done` for each page, by its place in
+    /// `pages`: with its slot, in which it is *cached* and which is the caller's, or with why it has none. A page that
+    /// couldn't be written in one place was tried in others.
+    pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
+        let areas = self.copies.here().read();
+        write_out(&areas, pages, Tried::default(), &mut |at, result| done(at, result));
+    }
+
+    /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified otherwise. The slot is
+    /// the caller's, before and after.
+    ///
+    /// # Errors
+    /// The device's, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
+    pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
+        let areas = self.copies.here().read();
+        areas.get(slot.area()).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
+    }
+
+    /// What is in a slot. Takes no lock that others take.
+    ///
+    /// # Errors
+    /// The number is stale.
+    pub fn lookup(&self, slot: SlotId) -> Result<SlotState, StaleSlot> {
+        self.with_slots(slot, |slots| slots.lookup(slot))
+    }
+
+    /// The page in `frame` has been evicted: it is in its slot alone. The slot is the caller's.
+    ///
+    /// # Errors
+    /// The number is stale.
+    pub fn set_swapped(&self, slot: SlotId, owner: Owner, note: Note) -> Result<(), StaleSlot> {
+        self.with_slots(slot, |slots| slots.set_swapped(slot, owner, note))
+    }
+
+    /// The page is in `frame` again, and keeps its slot, for as long as it doesn't change. The slot is the caller's.
+    ///
+    /// # Errors
+    /// The number is stale.
+    pub fn set_cached(&self, slot: SlotId, frame: u32) -> Result<(), StaleSlot> {
+        self.with_slots(slot, |slots| slots.set_cached(slot, frame))
+    }
+
+    /// What was remembered of a swapped page. The slot is the caller's.
+    ///
+    /// # Errors
+    /// The number is stale.
+    pub fn note(&self, slot: SlotId) -> Result<Note, StaleSlot> {
+        self.with_slots(slot, |slots| slots.note(slot))
+    }
+
+    /// Gives a slot back, which was the caller's.
+    ///
+    /// # Errors
+    /// The number is stale.
+    pub fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
+        self.with_slots(slot, |slots| slots.free(slot))
+    }
+
+    /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.
+    pub fn drain(&self) {
+        self.copies.here().read().all().for_each(|area| area.slots.drain());
+    }
+
+    /// All areas, by their numbers.
+    #[must_use]
+    pub fn areas(&self) -> Vec<AreaInfo> {
+        let areas = self.copies.here().read();
+        let info = |area: &Arc<Area>| AreaInfo {
+            number: area.number,
+            name: area.name.clone(),
+            priority: area.priority,
+            placement: area.placement,
+            slots: area.slots.slots(),
+            used: area.slots.used(),
+        };
+        areas.all().map(info).collect()
+    }
+
+    /// Memory that the areas' tables take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.copies.here().read().all().map(|area| Slots::bytes(area.slots.slots() + 1)).sum()
+    }
+
+    fn with_slots<R>(&self, slot: SlotId, f: impl FnOnce(&Slots) -> Result<R, StaleSlot>) -> Result<R, StaleSlot> {
+        let areas = self.copies.here().read();
+        areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| f(&area.slots))
+    }
+}
+
+/// What became of earlier attempts to write the same pages.
+#[derive(Clone, Copy, Default)]
+struct Tried {
+    times: u32,
+    /// A bit for each area in which it failed.
+    areas: u32,
+    error: Option<SwapOutError>,
+}
+
+type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
+
+fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
+    let mut at = 0;
+    while at < pages.len() {
+        let mut batch = SlotBatch::new();
+        let Some(area) = areas.allocate(pages.len() - at, tried.areas, &mut batch) else {
+            let error = tried.error.unwrap_or(SwapOutError::Full);
+            return (at..pages.len()).for_each(|at| done(at, Err(error)));
+        };
+        for run in batch.chunk_by(|a, b| a.number() + 1 == b.number()) {
+            let (start, of_run) = (at, &pages[at..at + run.len()]);
+            at += run.len();
+            match area.write(run, of_run) {
+                Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
+                Err(error) => {
+                    tracing::warn!(area = area.name, pages = run.len(), %error, "can't write to a swap area");
+                    // Their numbers are good: they were allocated just now.
+                    run.iter().for_each(|&slot| _ = area.slots.free(slot));
+                    let error = SwapOutError::WriteFailed(error);
+                    let areas_tried = tried.areas | 1 << area.number;
+                    let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error) };
+                    if tried.times < WRITES_MAX {
+                        write_out(areas, of_run, tried, &mut |at, result| done(start + at, result));
+                    } else {
+                        (start..at).for_each(|at| done(at, Err(error)));
+                    }
+                }
+            }
+        }
+    }
+}

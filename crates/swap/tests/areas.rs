@@ -1,0 +1,162 @@
+//! Areas: what is taken for one, which one is used, and how they go.
+#![cfg(not(pagefold_loom))]
+
+mod support;
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
+
+use io::{Backend as _, Posix, SimulatedDisk};
+use support::*;
+use swap::{AddError, AreaOptions, HeaderError, Placement, RemoveError, Source, Swap, SwapOutError};
+use sync::lock::Mutex;
+
+const OVERWRITE: AreaOptions = AreaOptions { priority: 0, placement: None, overwrite: true };
+
+fn add(swap: &Swap, disk: &SimulatedDisk, path: &str, options: AreaOptions) -> Result<u32, AddError> {
+    swap.add(&Source::Path(path.into()), disk, options)
+}
+
+fn memory(swap: &Swap, pages: u64, priority: i32) -> u32 {
+    let source = Source::Memory { bytes: pages * PAGE as u64 };
+    swap.add(&source, &SimulatedDisk::default(), AreaOptions { priority, ..OVERWRITE }).unwrap()
+}
+
+#[test]
+fn what_isnt_an_area_is_left_alone() {
+    let disk = SimulatedDisk::default();
+    let swap = Swap::new(PAGE);
+    disk.add_bytes("/diary", vec![7; 10 * PAGE]);
+    let refused = add(&swap, &disk, "/diary", AreaOptions::default()).unwrap_err();
+    assert!(matches!(refused, AddError::BadHeader { error: HeaderError::NotSwap, .. }), "{refused}");
+    assert!(refused.to_string().contains("/diary") && refused.to_string().contains("overwrite"));
+    let into = blank();
+    let file = disk.open("/diary".as_ref(), io::Access::Read).unwrap();
+    io::read_full(&*file, 0, sync::SharedBytes::new(&into)).unwrap();
+    assert!(into.iter().all(|word| word.load(sync::atomic::Ordering::Relaxed) == 0x0707_0707_0707_0707));
+
+    let number = add(&swap, &disk, "/diary", OVERWRITE).unwrap();
+    assert!(matches!(add(&swap, &disk, "/diary", OVERWRITE), Err(AddError::InUse { .. })));
+    let nobody = Pages { swap: &swap, slots: Mutex::default(), room: 0.into(), version: 0 };
+    swap.remove(number, &nobody).unwrap();
+    add(&swap, &disk, "/diary", AreaOptions::default()).expect("it is one now");
+    swap.remove(0, &nobody).unwrap();
+
+    let other_size = Swap::new(2 * PAGE);
+    let refused = add(&other_size, &disk, "/diary", AreaOptions::default()).unwrap_err();
+    assert!(matches!(refused, AddError::OtherPageSize { found: 4096, page_size: 8192, .. }), "{refused}");
+    disk.truncate("/diary", 9 * PAGE as u64).unwrap();
+    let refused = add(&swap, &disk, "/diary", AreaOptions::default()).unwrap_err();
+    assert!(matches!(refused, AddError::Truncated { wanted: 40_960, .. }), "{refused}");
+    assert_eq!(swap.areas(), []);
+}
+
+#[test]
+fn areas_without_room_for_a_page_are_refused() {
+    let disk = SimulatedDisk::default();
+    let swap = Swap::new(PAGE);
+    for bytes in [0, 1, PAGE, 2 * PAGE - 1] {
+        disk.add_bytes("/small", vec![0; bytes]);
+        let refused = add(&swap, &disk, "/small", OVERWRITE).unwrap_err();
+        assert!(matches!(refused, AddError::TooSmall { min: 8192, .. }), "{refused}");
+    }
+    let missing = add(&swap, &disk, "/missing", OVERWRITE).unwrap_err();
+    assert!(matches!(missing, AddError::OpenFailed { error: io::IoError::NOT_FOUND, .. }), "{missing}");
+    disk.add_generated("/huge", 1, u64::MAX / 2);
+    let refused = add(&swap, &disk, "/huge", OVERWRITE).unwrap_err();
+    assert!(matches!(refused, AddError::TooLarge { .. }), "{refused}");
+    let refused = swap.add(&Source::Memory { bytes: u64::MAX }, &disk, OVERWRITE).unwrap_err();
+    assert!(matches!(refused, AddError::NoMemory { .. }), "{refused}");
+}
+
+#[test]
+fn a_file_of_the_machine_has_no_name_and_is_its_owners() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let swap = Swap::new(PAGE);
+    let source = Source::Unlinked { directory: directory.path().into(), bytes: 64 * PAGE as u64 };
+    let number = swap.add(&source, &Posix::default(), OVERWRITE).unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "it has a name");
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let ours = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path.starts_with(directory.path())));
+    let modes: Vec<u32> = ours.map(|fd| std::fs::metadata(fd.path()).unwrap().mode() & 0o777).collect();
+    assert!(!modes.is_empty() && modes.iter().all(|&mode| mode == 0o600), "{modes:?}");
+
+    let all: Vec<u64> = (0..63).collect();
+    let slots: Vec<_> = out(&swap, &all, 1).into_iter().map(Result::unwrap).collect();
+    assert_eq!(out(&swap, &[99], 1), [Err(SwapOutError::Full)]);
+    all.iter().zip(&slots).for_each(|(&page, &slot)| check_in(&swap, slot, page, 1));
+    let held = all.iter().map(|&page| owner(page)).zip(slots).collect();
+    let pages = Pages { swap: &swap, slots: Mutex::new(held), room: 63.into(), version: 1 };
+    swap.remove(number, &pages).unwrap();
+}
+
+#[test]
+fn higher_priorities_first_and_equal_ones_in_turn() {
+    let swap = Swap::new(PAGE);
+    let [low, high, other_high] =
+        [(200, -1), (101, 5), (101, 5)].map(|(pages, priority)| memory(&swap, pages, priority));
+    let mut used = HashMap::new();
+    let mut batches = Vec::new();
+    for batch in 0..40 {
+        let numbers: Vec<u64> = (batch * 10..batch * 10 + 10).collect();
+        let slots = out(&swap, &numbers, 0);
+        if batch < 20 {
+            assert!(slots.iter().flatten().all(|slot| slot.area() != low), "batch {batch}: {slots:?}");
+            batches.push(slots[0].unwrap().area());
+        }
+        slots.into_iter().flatten().for_each(|slot| *used.entry(slot.area()).or_insert(0) += 1);
+    }
+    assert_eq!(used, HashMap::from([(low, 199), (high, 100), (other_high, 100)]));
+    // Threads that change CPUs may take one area twice, but hardly all the time.
+    let turns = batches.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(turns >= 10, "{batches:?}");
+}
+
+#[test]
+fn removal_brings_pages_back_or_says_what_is_missing() {
+    let swap = Swap::new(PAGE);
+    let number = memory(&swap, 2000, 0);
+    let numbers: Vec<u64> = (0..1500).collect();
+    let slots = out(&swap, &numbers, 4).into_iter().map(Result::unwrap);
+    let slots: HashMap<_, _> = numbers.iter().map(|&number| owner(number)).zip(slots).collect();
+    // Some are in memory as well.
+    numbers.iter().filter(|&number| number % 10 == 0).for_each(|&number| {
+        swap.set_cached(slots[&owner(number)], number as u32).unwrap();
+    });
+    let mut pages = Pages { swap: &swap, slots: Mutex::new(slots), room: 1000.into(), version: 4 };
+    let missing = swap.remove(number, &pages);
+    let left = pages.slots.lock().len();
+    assert_eq!(missing, Err(RemoveError::NoMemory { area: number, missing_bytes: (left * PAGE) as u64 }));
+    assert_eq!(swap.areas()[0].number, number);
+    // It is in use as before.
+    let slot = out(&swap, &[5000], 4)[0].unwrap();
+    pages.slots.lock().insert(owner(5000), slot);
+    pages.room = u64::MAX.into();
+    swap.remove(number, &pages).unwrap();
+    assert!(pages.slots.lock().is_empty());
+    assert_eq!((swap.areas(), swap.lookup(slot)), (vec![], Err(swap::StaleSlot(slot))));
+    assert_eq!(swap.remove(number, &pages), Err(RemoveError::Unknown { area: number }));
+    assert_eq!(swap.remove(4711, &pages), Err(RemoveError::Unknown { area: 4711 }));
+    assert_eq!(out(&swap, &[1], 0), [Err(SwapOutError::Full)]);
+}
+
+#[test]
+fn there_are_as_many_areas_as_numbers() {
+    let swap = Swap::new(PAGE);
+    (0..32).for_each(|expected| assert_eq!(memory(&swap, 4, 0), expected));
+    let refused = swap.add(&Source::Memory { bytes: 1 << 20 }, &SimulatedDisk::default(), OVERWRITE);
+    assert!(matches!(refused, Err(AddError::TooMany { max: 32 })));
+    let nobody = Pages { swap: &swap, slots: Mutex::default(), room: 0.into(), version: 0 };
+    swap.remove(17, &nobody).unwrap();
+    assert_eq!(memory(&swap, 4, 0), 17);
+}
+
+#[test]
+fn placement_is_said_or_found_out() {
+    let swap = Swap::new(PAGE);
+    let options = AreaOptions { placement: Some(Placement::Sequential), ..OVERWRITE };
+    swap.add(&Source::Memory { bytes: 1 << 20 }, &SimulatedDisk::default(), options).unwrap();
+    memory(&swap, 4, 0);
+    let placements: Vec<_> = swap.areas().into_iter().map(|area| area.placement).collect();
+    assert_eq!(placements, [Placement::Sequential, Placement::PerCpu]);
+}

@@ -1,0 +1,90 @@
+//! An area is removed while somebody writes a page to it.
+//!
+//! ```text
+//!   swapping out                          removing
+//!   CPU's copy: reader
+//!   allocate, write, note the slot
+//!                                         each copy's order: waits for the reader
+//!   reader lets go
+//!                                         each slot in use: its owner gives it up, or brings its page back
+//! ```
+//! Whoever finds the area in the order has noted its slot before removal looks for owners; so nothing is left over.
+#![cfg(pagefold_loom)]
+
+use io::SimulatedDisk;
+use swap::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapOutError};
+use sync::atomic::AtomicU64;
+use sync::lock::Mutex;
+use sync::{Arc, SharedBytes};
+
+const PAGE: usize = 64;
+
+/// A page, and the one place where it is. Its lock stands for the page word.
+struct Page {
+    swap: Swap,
+    place: Mutex<Place>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Memory,
+    Both(SlotId),
+    Slot(SlotId),
+}
+
+/// Who has the page.
+struct Holder(Arc<Page>);
+
+impl Owners for Holder {
+    fn bring_back(&self, _: Owner, slot: SlotId) -> Result<(), NotBack> {
+        self.0.give(slot, Place::Slot(slot));
+        Ok(())
+    }
+
+    fn give_up_slot(&self, _: u32, slot: SlotId) {
+        self.0.give(slot, Place::Both(slot));
+    }
+}
+
+impl Page {
+    fn give(&self, slot: SlotId, from: Place) {
+        let mut place = self.place.lock();
+        if *place == from {
+            self.swap.free(slot).expect("the page's");
+            *place = Place::Memory;
+        }
+    }
+
+    fn swap_out(&self) -> Result<(), SwapOutError> {
+        let bytes: Vec<_> = (0..PAGE / 8).map(|_| AtomicU64::new(7)).collect();
+        let owner = Owner::new(1).unwrap();
+        let page = PageOut { bytes: SharedBytes::new(&bytes), frame: 0, owner, group: 0 };
+        let mut outcome = Ok(());
+        self.swap.swap_out(&[page], |_, result| match result {
+            Ok(slot) => *self.place.lock() = Place::Both(slot),
+            Err(error) => outcome = Err(error),
+        });
+        let mut place = self.place.lock();
+        if let Place::Both(slot) = *place {
+            self.swap.set_swapped(slot, owner, Note::default()).expect("the page's");
+            *place = Place::Slot(slot);
+        }
+        outcome
+    }
+}
+
+#[test]
+fn removal_and_allocation() {
+    sync::model(|| {
+        let page = Arc::new(Page { swap: Swap::new(PAGE), place: Mutex::new(Place::Memory) });
+        let source = Source::Memory { bytes: 2 * PAGE as u64 };
+        let number = page.swap.add(&source, &SimulatedDisk::default(), AreaOptions::default()).unwrap();
+        let theirs = Arc::clone(&page);
+        let other = sync::thread::spawn("model", move || _ = theirs.swap_out()).unwrap();
+        let removed = page.swap.remove(number, &Holder(Arc::clone(&page)));
+        other.join().unwrap();
+        assert_eq!(removed, Ok(()));
+        assert_eq!(*page.place.lock(), Place::Memory);
+        assert_eq!(page.swap_out(), Err(SwapOutError::Full));
+    });
+}

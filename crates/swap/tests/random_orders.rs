@@ -1,0 +1,70 @@
+//! Slots taken and freed by several CPUs, in orders drawn at random: more CPUs and clusters than loom can go through.
+#![cfg(pagefold_manycore)]
+
+use std::collections::HashSet;
+
+use manycore::{Costs, Machine, Shape};
+use swap::{Placement, SlotBatch, SlotId, Slots};
+use sync::lock::Mutex;
+use sync::random::Random;
+
+const CPUS: usize = 5;
+
+/// `slots` slots for five CPUs, each of which takes and frees some.
+fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
+    let held = Mutex::new(HashSet::new());
+    let take = |slots: &Slots, want: usize| -> Vec<SlotId> {
+        let mut batch = SlotBatch::new();
+        slots.allocate(want, &mut batch);
+        assert!(batch.iter().all(|slot| held.lock().insert(slot.number())), "{batch:?}: given twice");
+        batch.to_vec()
+    };
+    let put = |slots: &Slots, slot: SlotId| {
+        held.lock().remove(&slot.number());
+        slots.free(slot).unwrap();
+    };
+    let run = machine.run(|| {
+        let area = Slots::new(0, slots, Placement::PerCpu).unwrap();
+        // All but a few: what is left is fought for.
+        let mut mine = Vec::new();
+        while mine.len() + 2 * CPUS < slots as usize {
+            mine.extend(take(&area, (slots as usize - mine.len() - 2 * CPUS).min(64)));
+        }
+        manycore::thread::scope(|scope| {
+            for cpu in 0..CPUS {
+                let (area, take, put) = (&area, &take, &put);
+                scope.spawn(Some(cpu), move || {
+                    let mut random = Random::seeded(cpu as u64);
+                    for _ in 0..3 {
+                        // Nobody has more than one, and there are nine.
+                        let got = take(area, 1);
+                        assert_eq!(got.len(), 1, "there was one for each");
+                        got.into_iter().for_each(|slot| put(area, slot));
+                        if random.one_in(3) {
+                            area.drain();
+                        }
+                    }
+                });
+            }
+        });
+        mine.into_iter().for_each(|slot| put(&area, slot));
+        area.drain();
+        assert_eq!(area.used(), 0);
+        let mut all = 0;
+        loop {
+            match take(&area, 64).len() {
+                0 => break,
+                taken => all += taken,
+            }
+        }
+        assert_eq!(all as u64, slots - 1, "a slot is lost");
+    });
+    run.map(|_| ())
+}
+
+#[test]
+fn random_orders_lose_no_slot_and_give_none_twice() {
+    let machine = Machine::new(Shape::new(1, CPUS, 1).unwrap(), Costs::default()).unwrap().events_max(3_000_000);
+    machine.explore(0..300, |machine| run(machine, 20)).unwrap();
+    machine.explore(0..30, |machine| run(machine, 700)).unwrap();
+}

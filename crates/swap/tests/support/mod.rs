@@ -1,0 +1,102 @@
+//! What the tests share: pages whose bytes say whose they are, and somebody who has them.
+#![allow(dead_code, unreachable_pub, reason = "each test uses some of it, and nobody else any")]
+
+use std::collections::HashMap;
+
+use io::SimulatedDisk;
+use swap::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError};
+use sync::SharedBytes;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
+use sync::random::mix;
+
+pub const PAGE: usize = 4096;
+
+pub type Bytes = Vec<AtomicU64>;
+
+pub fn owner(number: u64) -> Owner {
+    Owner::new(number).expect("35 bits")
+}
+
+/// The page of an owner, in its version so and so: no two are alike in any word.
+pub fn contents(owner: u64, version: u64) -> Bytes {
+    (0..PAGE as u64 / 8).map(|word| AtomicU64::new(mix(mix(owner << 20 | version) ^ word))).collect()
+}
+
+pub fn blank() -> Bytes {
+    (0..PAGE / 8).map(|_| AtomicU64::new(0xdb)).collect()
+}
+
+pub fn same(a: &Bytes, b: &Bytes) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.load(Ordering::Relaxed) == b.load(Ordering::Relaxed))
+}
+
+pub fn group(owner: u64) -> u32 {
+    owner as u32 % 3
+}
+
+pub fn page(bytes: &Bytes, number: u64) -> PageOut<'_> {
+    PageOut { bytes: SharedBytes::new(bytes), frame: number as u32, owner: owner(number), group: group(number) }
+}
+
+/// Areas in files of `bytes` bytes on a simulated disk.
+pub fn with_areas(disk: &SimulatedDisk, backend: &dyn io::Backend, bytes: &[u64]) -> Swap {
+    let swap = Swap::new(PAGE);
+    for (at, &bytes) in bytes.iter().enumerate() {
+        let path = format!("/swap{at}");
+        disk.add_bytes(&path, vec![0; bytes as usize]);
+        let options = AreaOptions { overwrite: true, ..AreaOptions::default() };
+        swap.add(&Source::Path(path.into()), backend, options).expect("an area");
+    }
+    swap
+}
+
+/// Writes pages 0.. in version 0, and evicts those that were written. Says what became of each.
+pub fn out(swap: &Swap, numbers: &[u64], version: u64) -> Vec<Result<SlotId, SwapOutError>> {
+    let bytes: Vec<Bytes> = numbers.iter().map(|&number| contents(number, version)).collect();
+    let pages: Vec<PageOut<'_>> = bytes.iter().zip(numbers).map(|(bytes, &number)| page(bytes, number)).collect();
+    let mut results = vec![Err(SwapOutError::Full); pages.len()];
+    swap.swap_out(&pages, |at, result| results[at] = result);
+    for (&number, slot) in numbers.iter().zip(&results) {
+        if let Ok(slot) = *slot {
+            assert_eq!(swap.lookup(slot), Ok(SlotState::Cached { frame: number as u32 }));
+            swap.set_swapped(slot, owner(number), Note::new(group(number), version)).expect("it is ours");
+        }
+    }
+    results
+}
+
+/// Reads a page back, and compares.
+pub fn check_in(swap: &Swap, slot: SlotId, number: u64, version: u64) {
+    let into = blank();
+    swap.swap_in(slot, owner(number), SharedBytes::new(&into)).expect("it is there");
+    assert!(same(&into, &contents(number, version)), "page {number} has other bytes");
+}
+
+/// Has all pages: in slots, or in memory as far as there is room.
+pub struct Pages<'a> {
+    pub swap: &'a Swap,
+    pub slots: Mutex<HashMap<Owner, SlotId>>,
+    pub room: AtomicU64,
+    pub version: u64,
+}
+
+impl Owners for Pages<'_> {
+    fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack> {
+        let mut slots = self.slots.lock();
+        assert_eq!(slots.get(&owner), Some(&slot), "the owner of the slot");
+        let room = self.room.load(Ordering::Relaxed);
+        self.room.store(room.checked_sub(1).ok_or(NotBack::NoMemory)?, Ordering::Relaxed);
+        let into = blank();
+        self.swap.swap_in(slot, owner, SharedBytes::new(&into)).map_err(|_| NotBack::Failed)?;
+        assert!(same(&into, &contents(owner.number(), self.version)));
+        slots.remove(&owner);
+        self.swap.free(slot).expect("it is ours");
+        Ok(())
+    }
+
+    fn give_up_slot(&self, frame: u32, slot: SlotId) {
+        assert_eq!(self.slots.lock().remove(&owner(u64::from(frame))), Some(slot));
+        self.swap.free(slot).expect("it is ours");
+    }
+}

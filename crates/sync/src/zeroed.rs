@@ -1,0 +1,52 @@
+//! Long arrays of atomics that start at zero.
+//!
+//! Large ones take memory of the system's only where they are written.
+
+use crate::atomic::{AtomicU32, AtomicU64};
+
+/// Types that are valid when all their bytes are zero.
+///
+/// # Safety
+/// All-zero bytes are a value of the type.
+pub unsafe trait Zeroed: Default {}
+
+// SAFETY: an atomic integer; zero is one of its values. (A model's isn't, and isn't made from bytes.)
+unsafe impl Zeroed for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Zeroed for AtomicU64 {}
+
+/// `len` zeros; `None` if there is no memory for them.
+#[cfg(not(pagefold_loom))]
+#[must_use]
+pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
+    use std::alloc::{Layout, alloc_zeroed};
+    let layout = Layout::array::<T>(len).ok()?;
+    if layout.size() == 0 {
+        return Some(Box::default());
+    }
+    // SAFETY: the layout isn't empty.
+    let start = unsafe { alloc_zeroed(layout) }.cast::<T>();
+    // SAFETY: the allocation is the global allocator's, of the layout of this slice, and zeros are values of `T`.
+    (!start.is_null()).then(|| unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start, len)) })
+}
+
+/// `len` zeros: a model's atomics are more than their bytes.
+#[cfg(pagefold_loom)]
+#[must_use]
+pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
+    Some((0..len).map(|_| T::default()).collect())
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+    use crate::atomic::Ordering;
+
+    #[test]
+    fn zeros_or_nothing() {
+        let words = zeroed::<AtomicU64>(1 << 16).unwrap();
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0) && words.len() == 1 << 16);
+        assert!(zeroed::<AtomicU32>(0).unwrap().is_empty());
+        assert!(zeroed::<AtomicU64>(usize::MAX / 8).is_none());
+    }
+}
