@@ -11,13 +11,18 @@ const THREADS: u32 = 4;
 const NODES: u32 = 48;
 const OPS: u64 = if cfg!(pagefold_tsan) { 20_000 } else { 100_000 };
 
+/// One by one: ThreadSanitizer doesn't see how scoped threads end.
+fn join(threads: Vec<std::thread::ScopedJoinHandle<'_, ()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
 #[test]
 fn lists_stay_whole() {
     let mut world = World::new(NODES, 0);
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let world = &world;
-            scope.spawn(move || {
+        let world = &world;
+        let at_work = |thread: u32| {
+            move || {
                 let mut random = Random::seeded(u64::from(thread));
                 for _ in 0..OPS {
                     let node = random.below(u64::from(NODES)) as u32;
@@ -30,8 +35,10 @@ fn lists_stay_whole() {
                     };
                     world.run(op, 0);
                 }
-            });
-        }
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(at_work(thread))).collect();
+        join(threads);
     });
     world.check("after all");
     let second = world.take(1, NODES as usize, true).len();
@@ -48,9 +55,9 @@ fn a_walk_sees_all() {
     (0..NODES).for_each(|node| local.push_back(nodes, node));
     lock.shared().splice_head(nodes, local);
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let lock = &lock;
-            scope.spawn(move || {
+        let lock = &lock;
+        let at_work = |thread: u32| {
+            move || {
                 let mut random = Random::seeded(u64::from(thread));
                 for _ in 0..OPS / 10 {
                     // Each thread has nodes of its own: so it has claimed them.
@@ -59,8 +66,9 @@ fn a_walk_sees_all() {
                     list.del(nodes, node);
                     list.add_head(nodes, node);
                 }
-            });
-        }
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(at_work(thread))).collect();
         for _ in 0..50 {
             let mut list = lock.exclusive();
             assert!(list.is_consistent(nodes, NODES as usize));
@@ -68,6 +76,7 @@ fn a_walk_sees_all() {
             list.move_to_head(nodes, 7);
             assert_eq!(list.iter(nodes).next(), Some(7));
         }
+        join(threads);
     });
 }
 
