@@ -345,7 +345,6 @@ const LANDING_TURNS: u32 = 200;
 const DRAIN_ATTEMPTS: usize = 3;
 
 /// A frame that is charged to a group. Dropped, it is freed and uncharged.
-#[derive(Debug)]
 pub(crate) struct ChargedFrame<'a> {
     frame: OwnedFrame<'a>,
     charge: Charge<'a>,
@@ -361,7 +360,6 @@ enum Short {
 }
 
 /// One page's charge. Dropped, it is in stock again: many are, where several readers load the same pages ahead.
-#[derive(Debug)]
 struct Charge<'a> {
     manager: &'a Manager,
     group: &'a GroupState,
