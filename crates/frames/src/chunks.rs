@@ -11,12 +11,12 @@
 //! | state | meaning | next |
 //! |---|---|---|
 //! | 0 | absent: not charged, words are zero | → `LOCKED` by whoever needs it |
-//! | `PRESENT` + n (+ w · `WRITTEN`) | n words are loading or resident, w of them written | `enter` +1, `leave` −1 |
+//! | `PRESENT` + n (+ w · `WRITTEN`) | n words are loading, resident or swapped, w of them written | `enter` +1, `leave` −1 |
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | somebody is charging it or giving it back | that one: → `PRESENT` + 1, or 0 |
 //!
 //! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk is locked or absent.
-//! - C2. Giving a chunk back needs a count of 0: no resident page's word is ever lost.
+//! - C2. Giving a chunk back needs a count of 0: no resident or swapped page's word is ever lost.
 //! - C3. A word becomes written after the chunk's w went up, and w goes down after it isn't any more: whoever looks for
 //!   written pages looks at chunks with w > 0 alone.
 //!

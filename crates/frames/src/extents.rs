@@ -71,6 +71,11 @@ impl Extents {
         self.populated.load(Ordering::Relaxed)
     }
 
+    /// Those.
+    pub(crate) fn with_memory(&self) -> Vec<usize> {
+        self.population.lock().all().collect()
+    }
+
     pub(crate) fn frames_of(&self, extent: usize) -> Range<usize> {
         extent << self.shift..(extent + 1) << self.shift
     }

@@ -119,10 +119,10 @@ pub(crate) struct FrameRecord {
     /// The policy's, changed only by whoever has the frame isolated. While the frame is the first of a free batch in a
     /// depot: how many are in it.
     rank: AtomicU32,
-    /// While the frame is free: the next one of its batch.
-    next_free: AtomicU32,
-    /// While it is the first of a batch in a depot: the first of the batch below.
-    batch_below: AtomicU32,
+    /// While the frame is free: the next one of its batch, in the lower half; and while it is the first of a batch in a depot,
+    /// in the upper half, the first of the batch below. While a page is in it: the place elsewhere that the page keeps, and has
+    /// the same bytes for as long as nobody writes to the page; 0 if it has none. Changed while the frame is frozen.
+    slot: AtomicU64,
 }
 
 #[cfg(not(pagefold_loom))]
@@ -296,6 +296,16 @@ impl FrameTable {
         record.rank.store(rank, Ordering::Relaxed);
     }
 
+    /// The place elsewhere that the frame's page keeps, or 0.
+    pub(crate) fn slot(&self, frame: FrameId) -> u64 {
+        self.record(frame).slot.load(Ordering::Relaxed)
+    }
+
+    /// Has the page of a frozen frame keep a place, or none.
+    pub(crate) fn set_slot(&self, frame: FrameId, slot: u64) {
+        self.record(frame).slot.store(slot, Ordering::Relaxed);
+    }
+
     pub(crate) fn rank(&self, frame: FrameId) -> u32 {
         self.record(frame).rank.load(Ordering::Relaxed)
     }
@@ -311,24 +321,26 @@ impl FrameTable {
     }
 
     pub(crate) fn next_free(&self, frame: FrameId) -> Option<FrameId> {
-        FrameId::from_link(self.record(frame).next_free.load(Ordering::Relaxed))
+        FrameId::from_link(self.record(frame).slot.load(Ordering::Relaxed) as u32)
     }
 
     pub(crate) fn set_next_free(&self, frame: FrameId, next: Option<FrameId>) {
-        self.record(frame).next_free.store(FrameId::to_link(next), Ordering::Relaxed);
+        let slot = &self.record(frame).slot;
+        slot.store(slot.load(Ordering::Relaxed) >> 32 << 32 | u64::from(FrameId::to_link(next)), Ordering::Relaxed);
     }
 
     /// Length of the batch that `first` is the first frame of, and the first frame of the batch below.
     pub(crate) fn batch(&self, first: FrameId) -> (usize, Option<FrameId>) {
         let record = self.record(first);
-        let below = FrameId::from_link(record.batch_below.load(Ordering::Relaxed));
+        let below = FrameId::from_link((record.slot.load(Ordering::Relaxed) >> 32) as u32);
         (record.rank.load(Ordering::Relaxed) as usize, below)
     }
 
     pub(crate) fn set_batch(&self, first: FrameId, len: usize, below: Option<FrameId>) {
         let record = self.record(first);
         record.rank.store(len as u32, Ordering::Relaxed); // A batch has fewer frames than FRAME_BITS can count.
-        record.batch_below.store(FrameId::to_link(below), Ordering::Relaxed);
+        let next = record.slot.load(Ordering::Relaxed) & u64::from(u32::MAX);
+        record.slot.store(u64::from(FrameId::to_link(below)) << 32 | next, Ordering::Relaxed);
     }
 
     pub(crate) fn ahead(&self, frame: FrameId) -> Option<FrameId> {

@@ -257,6 +257,12 @@ impl Frames {
         self.extents.populated()
     }
 
+    /// All frames that have memory, in use or not.
+    pub fn populated(&self) -> impl Iterator<Item = FrameId> + '_ {
+        let extents = self.extents.with_memory().into_iter();
+        extents.flat_map(|extent| self.extents.frames_of(extent)).map(|number| FrameId::new(number as u32))
+    }
+
     /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a while. Says how many.
     pub fn sweep_maps(&self, wanted: usize) -> usize {
         self.words.sweep(wanted, &self.budget)

@@ -7,7 +7,7 @@
 //!
 //! Everything above, which files there are, whom a page is charged to and which page has to go, is policy and lives
 //! in the `pagefold` crate, without `unsafe`. The protocols are in the heads of `page_word`, `frame_table`,
-//! `page_map`, `writing`, `write_state`, `writeback`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
+//! `page_map`, `writing`, `write_state`, `writeback`, `swapping`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot; population and
 //! free segments are leaves.
@@ -30,6 +30,7 @@ mod page_words;
 mod population;
 mod prefetch;
 mod region;
+mod swapping;
 mod wait_table;
 mod write_state;
 mod writeback;
@@ -43,6 +44,7 @@ pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, Pinn
 pub use loading_run::{KeptPin, LoadingRun};
 pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError};
 pub use page_word::{PageState, PageWord};
+pub use swapping::Unwritten;
 pub use wait_table::{LoadFailure, Waiting};
 pub use write_state::{Ahead, Unclean};
 pub use writeback::{HeldPage, Hold};

@@ -18,6 +18,7 @@ use sync::{Arc, SharedBytes, StableBytes};
 use crate::frame_table::FrameId;
 use crate::frames::{Frames, OwnedFrame, PinnedFrame};
 use crate::page_map::{Loading, PageMap};
+use crate::page_word::PageWord;
 
 /// Neighbouring pages of one object that are being loaded, with the frames that they are loaded into.
 pub struct LoadingRun {
@@ -32,7 +33,7 @@ pub struct LoadingRun {
 #[derive(Clone, Copy)]
 struct RunPage {
     frame: FrameId,
-    shadow: u64,
+    before: PageWord,
 }
 
 impl LoadingRun {
@@ -53,10 +54,10 @@ impl LoadingRun {
             self.first = page;
         }
         assert_eq!(page, self.first + self.pages.len() as u64, "the page isn't the next");
-        let shadow = loading.shadow;
+        let before = loading.before;
         let frame = frame.give_up(&self.map.shared.frames);
         loading.give_up();
-        self.pages.push(RunPage { frame, shadow });
+        self.pages.push(RunPage { frame, before });
     }
 
     /// The pages that are still the run's.
@@ -83,7 +84,7 @@ impl LoadingRun {
         let page = *self.pages.get(self.ended)?;
         let index = self.map.shared.first + (self.first as usize + self.ended);
         self.ended += 1;
-        let loading = Loading { map: &self.map, index, shadow: page.shadow, ended: false };
+        let loading = Loading { map: &self.map, index, before: page.before, ended: false };
         Some((loading, OwnedFrame::unused(&self.map.shared.frames, page.frame)))
     }
 }

@@ -57,6 +57,8 @@ pub struct Labels {
     pub rank: u32,
     /// Whether nobody has wanted the page yet.
     pub ahead: Ahead,
+    /// Where else the page is, for as long as nobody writes to it; 0 for nowhere.
+    pub slot: u64,
 }
 
 /// What [`PageMap::begin_load`] found.
@@ -92,6 +94,8 @@ pub enum Detach<'a> {
         frame: OwnedFrame<'a>,
         /// Its file didn't have all of it.
         discarded: bool,
+        /// The place elsewhere that it kept, or 0.
+        slot: u64,
     },
     /// The page is out of memory, and whoever has its frame isolated will free it.
     Orphaned {
@@ -99,6 +103,13 @@ pub enum Detach<'a> {
         group: u32,
         /// Its file didn't have all of it.
         discarded: bool,
+        /// The place elsewhere that it kept, or 0.
+        slot: u64,
+    },
+    /// The page was swapped out, and isn't any more: what its entry names is the caller's.
+    Swapped {
+        /// The entry.
+        entry: u64,
     },
 }
 
@@ -112,6 +123,12 @@ impl PageMap {
         let map = Self { lookup: Lookup::new(&shared), shared };
         map.set_len(u64::MAX);
         Ok(map)
+    }
+
+    /// The number of page 0's word among all page words.
+    #[must_use]
+    pub fn first_word(&self) -> u64 {
+        self.shared.first as u64
     }
 
     /// Pages that the map was made for.
@@ -308,12 +325,13 @@ impl PageMap {
         let mut entered = false;
         let found = loop {
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
-            let shadow = match now.state() {
-                PageState::Vacant { shadow } => shadow,
+            let swapped = match now.state() {
+                PageState::Vacant { .. } => false,
+                PageState::Swapped { .. } => true, // Its chunk counts it already.
                 PageState::Loading => break BeginLoad::Busy,
                 PageState::Resident { .. } => break BeginLoad::Resident,
             };
-            if !entered {
+            if !entered && !swapped {
                 if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
                     return BeginLoad::NoRoom;
                 }
@@ -323,7 +341,10 @@ impl PageMap {
             // Acquire: what the evictor of the last stay did comes first. Relaxed on failure: we look again.
             let loading = PageWord::loading().bits();
             if word.compare_exchange(now.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return BeginLoad::Begun(Loading { map: self, index, shadow, ended: false });
+                if entered && swapped {
+                    self.shared.frames.words.chunks.leave(index, false);
+                }
+                return BeginLoad::Begun(Loading { map: self, index, before: now, ended: false });
             }
         };
         if entered {
@@ -340,7 +361,7 @@ impl PageMap {
         self.begin_wait(page, None).map_or(Ok(()), Waiting::sleep)
     }
 
-    /// The pages of `range` that are in memory or being loaded, in order. Pages that come or go meanwhile may be missed.
+    /// The pages of `range` that are in memory, being loaded or swapped out, in order. Pages that come or go meanwhile may be missed.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
         words.chunks.in_use(self.words_of(range)).flat_map(move |chunk| {
@@ -371,7 +392,11 @@ impl PageMap {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
         let now = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = now.frame() else {
-            return if now.is_loading() { Detach::Loading } else { Detach::Vacant };
+            return match now.state() {
+                PageState::Swapped { entry } => self.forget_swapped(index, entry, shadow),
+                PageState::Loading => Detach::Loading,
+                _ => Detach::Vacant,
+            };
         };
         if !self.shared.frames.table.freeze(frame) {
             return if self.shared.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
@@ -399,14 +424,15 @@ impl PageMap {
         let vacated = vacate(word, now, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
         self.shared.frames.words.chunks.leave(index, now.is_written());
-        let group = self.shared.frames.table.group(frame); // While the frame is still ours to look at.
+        // While the frame is still ours to look at.
+        let (group, slot) = (self.shared.frames.table.group(frame), self.shared.frames.table.slot(frame));
         let mut backoff = Backoff::new();
         loop {
             if self.shared.frames.table.isolate(frame) {
-                return Detach::Listed { frame: OwnedFrame::used(&self.shared.frames, frame), discarded };
+                return Detach::Listed { frame: OwnedFrame::used(&self.shared.frames, frame), discarded, slot };
             }
             if self.shared.frames.table.orphan(frame) {
-                return Detach::Orphaned { group, discarded };
+                return Detach::Orphaned { group, discarded, slot };
             }
             // Listed and isolated in between: at most one other party is at it.
             backoff.wait();
@@ -459,7 +485,8 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
 pub struct Loading<'a> {
     pub(crate) map: &'a PageMap,
     pub(crate) index: usize,
-    pub(crate) shadow: u64,
+    /// What the word was before, and is again if the load fails.
+    pub(crate) before: PageWord,
     pub(crate) ended: bool,
 }
 
@@ -470,7 +497,25 @@ impl<'a> Loading<'a> {
     /// The shadow that the page's last eviction left; 0 if there was none.
     #[must_use]
     pub fn shadow(&self) -> u64 {
-        self.shadow
+        match self.before.state() {
+            PageState::Vacant { shadow } => shadow,
+            _ => 0,
+        }
+    }
+
+    /// The entry of a page that was swapped out.
+    #[must_use]
+    pub fn swapped(&self) -> Option<u64> {
+        match self.before.state() {
+            PageState::Swapped { entry } => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// The number of the page's word among all page words.
+    #[must_use]
+    pub fn word_number(&self) -> u64 {
+        self.index as u64
     }
 
     /// Makes the page resident in `frame`, which holds its bytes, and wakes who waits. The frame is returned
@@ -516,6 +561,7 @@ impl<'a> Loading<'a> {
         }
         frames.table.set_word(id, self.index as u64);
         frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
+        frames.table.set_slot(id, labels.slot);
         frames.table.unfreeze(id, u32::from(pin));
         let pin = pin.then(|| PinnedFrame::new(frames.table.record(id), frames.bytes(id)));
         let resident = PageWord::resident(id, frames.table.generation(id));
@@ -537,9 +583,10 @@ impl<'a> Loading<'a> {
     fn end(&mut self, failure: LoadFailure) {
         self.ended = true;
         let frames = &self.map.shared.frames;
-        let vacant = PageWord::vacant(self.shadow);
-        frames.waits.end_load(self.index, &frames.words.words[self.index], vacant, Err(failure));
-        frames.words.chunks.leave(self.index, false);
+        frames.waits.end_load(self.index, &frames.words.words[self.index], self.before, Err(failure));
+        if self.swapped().is_none() {
+            frames.words.chunks.leave(self.index, false);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
 //! | 1 | *loading*: somebody reads it | 3: `WAITED`, somebody sleeps until it is there |
 //! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 4–33: the frame's generation · 34–63: frame |
-//! | 3 | free, for a swap slot | |
+//! | 3 | *swapped*: elsewhere, or needs no place | 3–63: the entry, which says where |
 //!
 //! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame is at the top, one shift away.
 //! A page that somebody wrote to is `WRITTEN`, and then never `REFERENCED`: its readers leave the short way, and find
@@ -19,6 +19,10 @@
 //!     ▲  ▲                   │                           │
 //!     │  └───────────────────┘ load failed               │
 //!     └──────────────────────────────────────────────────┘ evict (frame frozen), remove
+//!
+//!                swap_out (frame frozen)         begin_load
+//!   resident ─────────────▶ swapped ─────────────▶ loading, and back if the load failed
+//!                              └──▶ vacant         detach
 //!
 //!                begin_write (frame frozen)
 //!   resident(f, g) ─────────────▶ resident(f, g, WRITTEN) ─────────────▶ resident(f, g + 1)
@@ -40,6 +44,7 @@ pub struct PageWord(u64);
 const TAG: u64 = 0b11;
 const LOADING: u64 = 1;
 const RESIDENT: u64 = 2;
+const SWAPPED: u64 = 3;
 
 /// In a *loading* word: somebody is in the wait table for it.
 const WAITED: u64 = 1 << 3;
@@ -73,10 +78,15 @@ pub enum PageState {
         /// The frame.
         frame: FrameId,
     },
+    /// Not in memory, and not lost with that: a page that no file has.
+    Swapped {
+        /// Where it is: 61 bits of the policy's.
+        entry: u64,
+    },
 }
 
 impl PageWord {
-    /// Bits that a shadow may have.
+    /// Bits that a shadow, or an entry, may have.
     pub const SHADOW_BITS: u32 = 64 - SHADOW_SHIFT;
 
     /// A page that was never in memory.
@@ -95,6 +105,11 @@ impl PageWord {
         Self(shadow << SHADOW_SHIFT)
     }
 
+    pub(crate) fn swapped(entry: u64) -> Self {
+        debug_assert!(entry >> Self::SHADOW_BITS == 0, "entry {entry:#x} is too wide");
+        Self(entry << SHADOW_SHIFT | SWAPPED)
+    }
+
     pub(crate) fn loading() -> Self {
         Self(LOADING)
     }
@@ -111,6 +126,7 @@ impl PageWord {
         match self.0 & TAG {
             LOADING => PageState::Loading,
             RESIDENT => PageState::Resident { frame: self.frame_bits() },
+            SWAPPED => PageState::Swapped { entry: self.0 >> SHADOW_SHIFT },
             _ => PageState::Vacant { shadow: self.0 >> SHADOW_SHIFT },
         }
     }
@@ -217,6 +233,9 @@ mod tests {
         }
         let widest = (1 << PageWord::SHADOW_BITS) - 1;
         assert_eq!(PageWord::vacant(widest).state(), PageState::Vacant { shadow: widest });
+        let swapped = PageWord::swapped(widest);
+        assert_eq!(swapped.state(), PageState::Swapped { entry: widest });
+        assert!(!swapped.is_hot() && !swapped.is_written() && swapped.frame().is_none());
         assert_eq!(PageWord::NEVER.state(), PageState::Vacant { shadow: 0 });
         assert!(PageWord::loading().with_waited().is_waited() && !PageWord::loading().is_waited());
         assert!(!PageWord::loading().with_waited().is_written() && !PageWord::vacant(widest).is_written());

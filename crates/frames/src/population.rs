@@ -68,6 +68,11 @@ impl Population {
         self.returned[self.nodes.node_of(extent)].insert(extent);
     }
 
+    /// The extents with memory.
+    pub(crate) fn all(&self) -> impl Iterator<Item = usize> + '_ {
+        self.with.iter().copied()
+    }
+
     /// The extent with memory that comes after the one that this said last.
     pub(crate) fn next(&mut self) -> Option<usize> {
         let after = self.with.range(self.hand + 1..).next();

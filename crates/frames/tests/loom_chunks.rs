@@ -143,7 +143,7 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
         let evictor = thread(move || drop(evict(&theirs, frame, 5)));
         match old.detach(0, 0, false) {
             Detach::Listed { frame, .. } => drop(frame),
-            Detach::Vacant | Detach::Orphaned { .. } => {}
+            Detach::Vacant | Detach::Swapped { .. } | Detach::Orphaned { .. } => {}
             // The file's owner would wait for whoever has the page; the model ends here.
             Detach::Busy | Detach::Pinned => {
                 evictor.join().unwrap();

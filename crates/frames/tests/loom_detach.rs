@@ -29,6 +29,7 @@ fn remove(map: &PageMap) {
         | Detach::Pinned
         | Detach::Loading
         | Detach::Unclean
+        | Detach::Swapped { .. }
         | Detach::Orphaned { .. } => {}
     }
 }

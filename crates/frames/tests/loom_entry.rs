@@ -35,7 +35,7 @@ fn free(map: &PageMap) {
         let mut backoff = Backoff::new();
         loop {
             match map.detach(page, 0, true) {
-                Detach::Listed { .. } | Detach::Orphaned { .. } | Detach::Vacant => break,
+                Detach::Listed { .. } | Detach::Orphaned { .. } | Detach::Swapped { .. } | Detach::Vacant => break,
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
             }
         }

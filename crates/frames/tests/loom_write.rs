@@ -232,7 +232,7 @@ fn a_page_that_is_cut_off_is_not_being_written_back() {
         });
         let gone = loop {
             match map.detach(0, 0, true) {
-                Detach::Listed { frame, discarded } => {
+                Detach::Listed { frame, discarded, .. } => {
                     assert!(discarded);
                     break frame;
                 }

@@ -1,6 +1,9 @@
 //! Building a Pagefold.
 
+use std::path::PathBuf;
+
 use frames::{Config, Frames};
+use swap::Swap;
 use sync::Arc;
 use sync::lock::Mutex;
 use sync::time::Instant;
@@ -13,6 +16,7 @@ use crate::machine;
 use crate::manager::Manager;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
+use crate::swap_area::SwapArea;
 
 /// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
 pub struct Builder {
@@ -23,6 +27,7 @@ pub struct Builder {
     pretouch: bool,
     huge_pages: bool,
     nodes: Option<usize>,
+    swap: Vec<SwapArea>,
 }
 
 /// The largest page: the system's huge page.
@@ -40,6 +45,7 @@ impl Default for Builder {
             pretouch: false,
             huge_pages: true,
             nodes: None,
+            swap: Vec::new(),
         }
     }
 }
@@ -95,10 +101,24 @@ impl Builder {
         self
     }
 
+    /// Adds a swap area: a new file of that size, which has the name `path` only while it is made; or, if that is a directory,
+    /// one in there. For areas of other kinds, or with a priority: [`swap_area`](Self::swap_area).
+    #[must_use]
+    pub fn swap(self, path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
+        self.swap_area(SwapArea::unlinked(path, size))
+    }
+
+    /// Adds a swap area. May be called several times; later there is [`Pagefold::add_swap`].
+    #[must_use]
+    pub fn swap_area(mut self, area: SwapArea) -> Self {
+        self.swap.push(area);
+        self
+    }
+
     /// Builds it.
     ///
     /// # Errors
-    /// A size that isn't one; a page size that isn't supported; a budget too small for 16 pages; the system's
+    /// A swap area that can't be one. A size that isn't one; a page size that isn't supported; a budget too small for 16 pages; the system's
     /// refusal of address space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
@@ -114,7 +134,7 @@ impl Builder {
         };
         let frames =
             Frames::new(&config).map_err(|error| Error::System { what: "reserve memory", error: error.to_string() })?;
-        Pagefold::start(Manager {
+        let pagefold = Pagefold::start(Manager {
             frames: Arc::new(frames),
             backend: self.backend.unwrap_or_else(io::automatic),
             groups: Default::default(),
@@ -122,6 +142,12 @@ impl Builder {
             handles: Default::default(),
             entries: EntryBatches::new(),
             charges: ChargeStocks::new(),
+            swap: Swap::new(page_size),
+            swapping: Default::default(),
+            area_changes: Mutex::new(()),
+            slots_taken: Mutex::new(None),
+            swap_charges: ChargeStocks::new(),
+            spaces: Default::default(),
             doorbell: Default::default(),
             flushers: Default::default(),
             unclean: Default::default(),
@@ -129,7 +155,11 @@ impl Builder {
             clock: Instant::now(),
             helping: Default::default(),
             room_making: Mutex::new(()),
-        })
+        })?;
+        for area in self.swap {
+            pagefold.add_swap(area)?;
+        }
+        Ok(pagefold)
     }
 }
 

@@ -64,6 +64,7 @@ impl Manager {
             page_bytes,
             reclaimer_wakeups: self.doorbell.wakeups(),
             retired_frames: frames.retired_frames as u64,
+            swap: self.swap_stats(),
             groups: self.groups.all().iter().map(|group| self.group_stats(group)).collect(),
             files: self.files.all().iter().map(|file| self.file_stats(file)).collect(),
         }
@@ -92,6 +93,10 @@ impl Manager {
             direct_reclaims: get(&counters.direct_reclaims),
             read_ahead: get(&counters.read_ahead),
             read_ahead_wasted: get(&counters.read_ahead_wasted),
+            swap_outs: get(&group.swapped.outs),
+            same_filled: get(&group.swapped.same_filled),
+            swap_ins: group.swapped.ins.sum(),
+            swapped_bytes: self.swapped_of(group) * page_bytes,
         }
     }
 

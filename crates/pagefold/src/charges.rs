@@ -45,8 +45,8 @@ pub(crate) struct ChargeStocks {
 /// What is in a stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stock {
-    group: u32,
-    pages: u64,
+    pub(crate) group: u32,
+    pub(crate) pages: u64,
 }
 
 const GROUP_SHIFT: u32 = 32;
@@ -78,7 +78,7 @@ impl ChargeStocks {
 
     /// Puts charges into this CPU's stock, as far as that then has no more than `most`. Says how many of them it didn't take;
     /// another group's stock makes way.
-    fn put(&self, group: u32, pages: u64, most: u64) -> (u64, Option<Stock>) {
+    pub(crate) fn put(&self, group: u32, pages: u64, most: u64) -> (u64, Option<Stock>) {
         let stock = self.stocks.here();
         let mut word = stock.load(Ordering::Relaxed);
         loop {
@@ -97,8 +97,25 @@ impl ChargeStocks {
         }
     }
 
+    /// Empties all stocks of `group`, or of all, and tells `give_back` what was in them. Says how many charges that were.
+    pub(crate) fn drain(&self, group: Option<u32>, mut give_back: impl FnMut(Stock)) -> u64 {
+        let mut pages = 0;
+        for word in self.stocks.iter() {
+            let now = word.load(Ordering::Relaxed);
+            let Some(stock) = Stock::of_word(now).filter(|stock| group.is_none_or(|group| group == stock.group)) else {
+                continue;
+            };
+            // Otherwise its CPU is using it.
+            if word.compare_exchange(now, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                give_back(stock);
+                pages += stock.pages;
+            }
+        }
+        pages
+    }
+
     /// What is in stock of a group.
-    fn of(&self, group: u32) -> u64 {
+    pub(crate) fn of(&self, group: u32) -> u64 {
         let stocks = self.stocks.iter().filter_map(|stock| Stock::of_word(stock.load(Ordering::Relaxed)));
         stocks.filter(|stock| stock.group == group).map(|stock| stock.pages).sum()
     }
@@ -169,19 +186,7 @@ impl Manager {
 
     /// Gives back what CPUs have in stock of `group`, or of all. Says how many charges that were.
     pub(crate) fn drain_charges(&self, group: Option<u32>) -> u64 {
-        let mut pages = 0;
-        for word in self.charges.stocks.iter() {
-            let now = word.load(Ordering::Relaxed);
-            let Some(stock) = Stock::of_word(now).filter(|stock| group.is_none_or(|group| group == stock.group)) else {
-                continue;
-            };
-            // Otherwise its CPU is using it.
-            if word.compare_exchange(now, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                self.give_back(Some(stock));
-                pages += stock.pages;
-            }
-        }
-        pages
+        self.charges.drain(group, |stock| self.give_back(Some(stock)))
     }
 
     /// Pages of a group, without what is in stock. Exact when nobody is at it.
@@ -193,6 +198,7 @@ impl Manager {
     pub(crate) fn sweep_groups(&self) {
         if self.groups.any(GroupState::is_abandoned) {
             self.drain_charges(None);
+            self.drain_swapped(None);
         }
         self.groups.sweep();
     }

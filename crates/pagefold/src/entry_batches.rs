@@ -99,19 +99,19 @@ impl Manager {
                 group.uncharge(std::mem::take(&mut leftovers.orphans));
             });
             debug_assert!(entered.is_some(), "a page outlived its group");
-            self.relist(leftovers);
+            self.relist(leftovers.misplaced);
         }
     }
 
     /// Ends what a group's lists left to their user.
     pub(crate) fn settle(&self, group: &GroupState, leftovers: Leftovers) {
         self.uncharge(group, leftovers.orphans);
-        self.relist(leftovers);
+        self.relist(leftovers.misplaced);
     }
 
     /// Puts frames back that were found on other lists than was thought.
-    fn relist(&self, leftovers: Leftovers) {
-        for frame in leftovers.misplaced {
+    pub(crate) fn relist(&self, misplaced: impl IntoIterator<Item = IsolatedFrame>) {
+        for frame in misplaced {
             let id = frame.id();
             let Err(orphan) = self.frames.put_back(frame) else { continue };
             // Its page was removed meanwhile, and nobody else will take it off its list.

@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// The group has no page that could make room: all are pinned or being loaded. Unpin some, or raise the limit.
     #[error(
-        "group `{group}` has reached its limit of {max}, and nothing in it can be reclaimed: {charged} are pinned, anonymous or being loaded"
+        "group `{group}` has reached its limit of {max}, and nothing in it can be reclaimed: {charged} are pinned, being loaded, or have no place in swap"
     )]
     LimitReached {
         /// The group that asked for a page.
@@ -185,6 +185,27 @@ pub enum Error {
     NoAddresses {
         /// What was asked for.
         len: u64,
+    },
+    /// A swap area that can't be one, or not now. There is none then.
+    #[error(transparent)]
+    SwapRefused(#[from] swap::AddError),
+    /// A swap area couldn't be removed. It is in use as before.
+    #[error(transparent)]
+    SwapInUse(#[from] swap::RemoveError),
+    /// A page couldn't be read back from swap. It is there still; another access tries again.
+    #[error("can't read the page at {address:#x} from swap: {error}")]
+    SwapReadFailed {
+        /// Where the page begins.
+        address: u64,
+        /// The device's answer.
+        error: IoError,
+    },
+    /// What came back from swap isn't what was written there. Nothing of it is given to anybody. The page fails until all of it
+    /// is overwritten, or it is discarded or unmapped.
+    #[error("the page at {address:#x} came back from swap as something else than was written there")]
+    SwapCorrupt {
+        /// Where the page begins.
+        address: u64,
     },
     /// The process has so many open files and groups that there is no place left to count their hits.
     #[error("too many files and groups are open: close some")]

@@ -272,7 +272,7 @@ impl Landing {
                 Purpose::ReadAhead(_) => Ahead::Yes,
                 Purpose::Use | Purpose::Future(_) => Ahead::No,
             };
-            let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ahead };
+            let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ahead, slot: 0 };
             charge.hand_over();
             entering.push(if matches!(purpose, Purpose::Future(_)) {
                 let (isolated, pin) = loading.publish_pinned(frame, labels);

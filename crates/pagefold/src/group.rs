@@ -25,11 +25,12 @@ pub struct GroupBuilder {
     pagefold: Pagefold,
     name: String,
     max: Result<Option<Size>, SizeError>,
+    swap_max: Result<Option<Size>, SizeError>,
 }
 
 impl GroupBuilder {
     pub(crate) fn new(pagefold: Pagefold, name: &str) -> Self {
-        Self { pagefold, name: name.to_owned(), max: Ok(None) }
+        Self { pagefold, name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
     }
 
     /// The group's limit: its pages never take more. Several groups' limits may add up to more than the budget.
@@ -40,6 +41,14 @@ impl GroupBuilder {
         self
     }
 
+    /// How much of the group may be in swap slots. Without this limit, as much as there is room for; 0 is nothing. (Pages that
+    /// repeat one word need no slot.)
+    #[must_use]
+    pub fn swap_max(mut self, size: impl IntoSize) -> Self {
+        self.swap_max = size.into_size().map(Some);
+        self
+    }
+
     /// Makes the group.
     ///
     /// # Errors
@@ -47,12 +56,16 @@ impl GroupBuilder {
     pub fn build(self) -> Result<Group, Error> {
         let manager = self.pagefold.manager();
         let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
+        let swap_max = self.swap_max?;
         manager.charge_metadata(GROUP_BYTES)?;
         let budget = || manager.frames.budget().max() / manager.frames.page_size() as u64;
         let state = manager
             .groups
             .add(&self.name, max, budget)
             .inspect_err(|_| manager.frames.budget().uncharge(GROUP_BYTES))?;
+        if let Some(size) = swap_max {
+            state.swapped.set_max(size.0 / manager.frames.page_size() as u64);
+        }
         Ok(Group { handle: Arc::new(Handle { state, pagefold: self.pagefold }) })
     }
 }
@@ -136,6 +149,16 @@ impl Group {
         }
     }
 
+    /// Changes how much of the group may be in swap slots. What is there beyond a lower limit stays there until it is used.
+    ///
+    /// # Errors
+    /// A limit that isn't a size.
+    pub fn set_swap_max(&self, size: impl IntoSize) -> Result<(), Error> {
+        self.pagefold().manager().refuse_child()?;
+        self.state().swapped.set_max(size.into_size()?.0 / self.page_size());
+        Ok(())
+    }
+
     /// Opens a file for reading. Its pages are charged to this group if it is this handle that loads them. A file that
     /// is open already, in this group or another, under this name or another, is the same cache.
     ///
@@ -145,8 +168,8 @@ impl Group {
         File::open(self, path.as_ref(), Access::Read)
     }
 
-    /// An empty address space, whose memory is charged to this group. It isn't evicted: the group's limit answers with an
-    /// error.
+    /// An empty address space, whose memory is charged to this group. Where there is swap, it goes there when memory is short;
+    /// otherwise it isn't evicted: the group's limit answers with an error.
     ///
     /// # Errors
     /// No room in the budget for its index.

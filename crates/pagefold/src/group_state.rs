@@ -14,6 +14,7 @@ use crate::group_lists::GroupLists;
 use crate::reserve::Shortage;
 use crate::shadow::{Level, Shadow};
 use crate::stats::Counters;
+use crate::swap_charges::Swapped;
 
 const UNLIMITED: u64 = 1 << 63;
 
@@ -38,6 +39,8 @@ pub(crate) struct GroupState {
     pub(crate) unclean: UncleanCount,
     /// Charged pages of spaces, in memory or about to be: they are on no list.
     anonymous: AtomicU64,
+    /// Pages of the group in swap slots.
+    pub(crate) swapped: Swapped,
     /// Nobody has a handle any more: the group goes when its last page does.
     abandoned: AtomicBool,
 }
@@ -62,6 +65,7 @@ impl GroupState {
             counters: Counters::new()?,
             unclean: UncleanCount::default(),
             anonymous: AtomicU64::new(0),
+            swapped: Swapped::new()?,
             abandoned: AtomicBool::new(false),
         })
     }
@@ -123,6 +127,11 @@ impl GroupState {
         self.anonymous.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A page of a space is on the group's lists from now on.
+    pub(crate) fn becomes_listed(&self) {
+        self.anonymous.fetch_sub(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn uncharge_anonymous(&self, pages: u64) {
         self.anonymous.fetch_sub(pages, Ordering::Relaxed);
         self.uncharge(pages);
@@ -177,6 +186,16 @@ impl GroupState {
             self.clock.fetch_add(pages, Ordering::Relaxed);
             self.counters.evictions.add(pages);
         }
+    }
+
+    /// As [`welcome`](Self::welcome), of a page that was swapped out, by what its slot's note says.
+    pub(crate) fn welcome_back(&self, note: swap::Note) -> (Level, bool) {
+        self.welcome(Shadow::of_note(note, self.clock.load(Ordering::Relaxed)).bits())
+    }
+
+    /// What to note of a page of `level` that is being swapped out.
+    pub(crate) fn note(&self, level: Level) -> swap::Note {
+        Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).to_note(self.id)
     }
 
     /// The shadow for a page of `level` that is being evicted.

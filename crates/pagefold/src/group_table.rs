@@ -83,6 +83,6 @@ impl GroupTable {
 
 fn forget(slots: &mut [Option<Arc<GroupState>>]) {
     for slot in slots {
-        slot.take_if(|group| group.is_abandoned() && group.charged() == 0);
+        slot.take_if(|group| group.is_abandoned() && group.charged() == 0 && group.swapped.pages() == 0);
     }
 }

@@ -85,6 +85,9 @@ mod size;
 mod space;
 mod stats;
 mod stripe;
+mod swap_area;
+mod swap_charges;
+mod swap_out;
 mod write;
 mod writeback;
 
@@ -100,3 +103,5 @@ pub use pagefold::Pagefold;
 pub use size::{IntoSize, Size, SizeError};
 pub use space::{Area, Protection, Space};
 pub use stats::{FileStats, GroupStats, Stats};
+pub use swap::{AddError, Placement, RemoveError};
+pub use swap_area::{SwapArea, SwapAreaStats};

@@ -400,7 +400,7 @@ impl Handle {
         file.counters.loaded(got, refault);
         group.counters.loaded(got, refault);
         let rank = Rank::young(level).bits();
-        let labels = Labels { group: group.id, owner: file.owner, rank, ahead: Ahead::No };
+        let labels = Labels { group: group.id, owner: file.owner, rank, ..Labels::default() };
         let (isolated, pin) = loading.publish(frame.into_frame(), labels, pin);
         file.manager.enter(group, isolated);
         pin

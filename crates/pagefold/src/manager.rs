@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use frames::{Frames, OwnedFrame};
+use swap::Swap;
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
@@ -17,14 +18,15 @@ use crate::entry_batches::EntryBatches;
 use crate::error::Error;
 use crate::file_table::FileTable;
 use crate::flusher::Flushers;
-use crate::group_state::{ANONYMOUS, GroupState};
+use crate::group_state::GroupState;
 use crate::group_table::GroupTable;
 use crate::io::Backend;
 use crate::reclaimer::Doorbell;
 use crate::reserve::Shortage;
 use crate::size::Size;
+use crate::space::SpaceTable;
 use crate::stats::Counters;
-use crate::stripe::Leftovers;
+use crate::stripe::{BATCH_MAX, Batch, Leftovers};
 
 /// Everything but the background thread, which shares it.
 pub(crate) struct Manager {
@@ -35,6 +37,15 @@ pub(crate) struct Manager {
     pub(crate) handles: HandleTable,
     pub(crate) entries: EntryBatches,
     pub(crate) charges: ChargeStocks,
+    pub(crate) swap: Swap,
+    /// Some area gets pages.
+    pub(crate) swapping: AtomicBool,
+    /// Held while areas come and go.
+    pub(crate) area_changes: Mutex<()>,
+    /// When slots were last taken from pages that had no use for them.
+    pub(crate) slots_taken: Mutex<Option<Instant>>,
+    pub(crate) swap_charges: ChargeStocks,
+    pub(crate) spaces: SpaceTable,
     pub(crate) doorbell: Doorbell,
     pub(crate) flushers: Flushers,
     pub(crate) unclean: UncleanCount,
@@ -294,25 +305,26 @@ impl Manager {
                     sleep(Duration::from_micros(50));
                 }
                 self.drain_entries();
+                let mut anonymous = Batch::<BATCH_MAX>::new();
                 for frame in drain.frames() {
-                    self.evict_listed(frame);
+                    self.evict_listed(frame, &mut anonymous);
+                    if anonymous.is_full() {
+                        self.evict_anonymous(std::mem::take(&mut anonymous));
+                    }
                 }
+                self.evict_anonymous(anonymous);
             }
             drain.finish()
         })
     }
 
-    /// Evicts a page whatever the policy thinks of it, if it is on a list and not pinned.
-    fn evict_listed(&self, frame: frames::FrameId) {
+    /// Evicts a page whatever the policy thinks of it, if it is on a list and not pinned. One that no file has is left to the
+    /// caller.
+    fn evict_listed(&self, frame: frames::FrameId, anonymous: &mut Batch<BATCH_MAX>) {
         let Some(isolated) = self.frames.isolate(frame) else { return };
         let Some(group) = self.groups.get(self.frames.group(frame)) else { return };
-        if self.frames.owner(frame) == ANONYMOUS {
-            // On no list, and to stay. If its space unmapped it meanwhile, it is ours to free.
-            if let Err(orphan) = self.frames.put_back(isolated) {
-                self.frames.free_all([orphan]);
-                group.uncharge_anonymous(1);
-            }
-            return;
+        if self.is_anonymous(&isolated) {
+            return anonymous.push(isolated);
         }
         group.lists.unlink(&self.frames, &[frame]);
         match self.evict(&group, isolated) {

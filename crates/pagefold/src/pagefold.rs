@@ -12,6 +12,7 @@ use crate::manager::Manager;
 use crate::reclaimer::Reclaimer;
 use crate::size::IntoSize;
 use crate::stats::Stats;
+use crate::swap_area::SwapArea;
 
 /// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it, of its groups or
 /// of its files.
@@ -76,6 +77,23 @@ impl Pagefold {
             return Err(Error::BudgetTooLarge { size, max: crate::size::Size(max) });
         }
         self.manager().resize(size)
+    }
+
+    /// Adds a swap area, and says its number. Its tables are charged to the budget: 20 bytes for each page that it has room for.
+    ///
+    /// # Errors
+    /// [`Error::SwapRefused`]; [`Error::BudgetBusy`] if there is no room for the tables.
+    pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
+        self.manager().add_swap(area)
+    }
+
+    /// Removes a swap area, when all that is in it is back in memory.
+    ///
+    /// # Errors
+    /// [`Error::SwapInUse`], which says how much memory is missing, or how many pages can't be read. The area is in use as before
+    /// then, with fewer pages in it.
+    pub fn remove_swap(&self, number: u32) -> Result<(), Error> {
+        self.manager().remove_swap(number)
     }
 
     /// Bytes in a page.

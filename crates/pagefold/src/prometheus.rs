@@ -5,6 +5,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge}
 use prometheus_client::registry::Registry;
 
 use crate::stats::{FileStats, GroupStats, Stats};
+use crate::swap_area::SwapAreaStats;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct GroupLabel {
@@ -12,10 +13,17 @@ struct GroupLabel {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AreaLabel {
+    area: u32,
+    name: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FileLabel {
     file: String,
 }
 
+type AreaGet = fn(&SwapAreaStats) -> u64;
 type GroupGet = fn(&GroupStats) -> u64;
 type FileGet = fn(&FileStats) -> u64;
 
@@ -26,6 +34,7 @@ impl Stats {
         let mut registry = Registry::with_prefix("pagefold");
         self.register_whole(&mut registry);
         self.register_groups(&mut registry);
+        self.register_swap(&mut registry);
         self.register_files(&mut registry);
         let mut text = String::new();
         // Writing to a string doesn't fail.
@@ -49,10 +58,11 @@ impl Stats {
     }
 
     fn register_groups(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, GroupGet); 4] = [
+        let gauges: [(&str, &str, GroupGet); 5] = [
             ("group_charged_bytes", "Memory charged to the group", |group| group.charged_bytes),
             ("group_max_bytes", "The group's limit", |group| group.max_bytes),
             ("group_unclean_bytes", "Memory of the group that its files don't have yet", |group| group.unclean_bytes),
+            ("group_swapped_bytes", "Memory of the group that is in swap slots", |group| group.swapped_bytes),
             ("group_peak_bytes", "The most that was ever charged to the group", |group| group.peak_bytes),
         ];
         for (name, help, get) in gauges {
@@ -63,7 +73,7 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
-        let counters: [(&str, &str, GroupGet); 11] = [
+        let counters: [(&str, &str, GroupGet); 14] = [
             ("group_hits", "Page lookups that found the page in memory", |group| group.hits),
             ("group_misses", "Page lookups that loaded the page", |group| group.misses),
             ("group_waits", "Page lookups that waited for another thread's load", |group| group.waits),
@@ -74,12 +84,30 @@ impl Stats {
             ("group_errors", "Loads that failed", |group| group.errors),
             ("group_direct_reclaims", "Times a thread had to reclaim for itself", |group| group.direct_reclaims),
             ("group_read_ahead", "Pages read ahead of their use", |group| group.read_ahead),
+            ("group_swap_outs", "Pages without a file that left memory", |group| group.swap_outs),
+            ("group_same_filled", "Those that repeated one word, and took no slot", |group| group.same_filled),
+            ("group_swap_ins", "Pages without a file that came back", |group| group.swap_ins),
             ("group_read_ahead_wasted", "Pages read ahead and evicted unused", |group| group.read_ahead_wasted),
         ];
         for (name, help, get) in counters {
             let family = Family::<GroupLabel, Counter>::default();
             for group in &self.groups {
                 family.get_or_create(&GroupLabel { group: group.name.clone() }).inc_by(get(group));
+            }
+            registry.register(name, help, family);
+        }
+    }
+
+    fn register_swap(&self, registry: &mut Registry) {
+        let gauges: [(&str, &str, AreaGet); 2] = [
+            ("swap_bytes", "Room in the swap area", |area| area.bytes),
+            ("swap_used_bytes", "What is in the swap area", |area| area.used_bytes),
+        ];
+        for (name, help, get) in gauges {
+            let family = Family::<AreaLabel, Gauge<i64>>::default();
+            for area in &self.swap {
+                let label = AreaLabel { area: area.number, name: area.name.clone() };
+                family.get_or_create(&label).set(i64::try_from(get(area)).unwrap_or(i64::MAX));
             }
             registry.register(name, help, family);
         }

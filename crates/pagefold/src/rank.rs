@@ -55,7 +55,7 @@ impl Place {
 ///
 /// | bits | |
 /// |---|---|
-/// | 0–1 | 0 young, 1 cold, 2 main |
+/// | 0–1 | 0 young, 1 cold, 2 main, 3 on no list |
 /// | 2–3 | level |
 /// | 4–8 | stripe |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,7 @@ pub(crate) struct Rank {
 const YOUNG: u32 = 0;
 const COLD: u32 = 1;
 const MAIN: u32 = 2;
+const UNLISTED: u32 = 3;
 const KIND_MASK: u32 = 3;
 const LEVEL_SHIFT: u32 = 2;
 const STRIPE_SHIFT: u32 = 4;
@@ -74,6 +75,15 @@ impl Rank {
     /// Of a page that is just being loaded. Its stripe is chosen when it is listed.
     pub(crate) fn young(level: Level) -> Self {
         Self { bits: YOUNG | u32::from(level.0) << LEVEL_SHIFT }
+    }
+
+    /// Of a page that is on no list.
+    pub(crate) fn unlisted() -> Self {
+        Self { bits: UNLISTED }
+    }
+
+    pub(crate) fn is_unlisted(self) -> bool {
+        self.bits & KIND_MASK == UNLISTED
     }
 
     pub(crate) fn bits(self) -> u32 {

@@ -9,6 +9,8 @@
 //! main gives up a page in its place: if main kept all of its own while cold is full of such pages, nobody would get a
 //! frame before they are written.
 //!
+//! A page that no file has goes to swap (`swap_out`), all of a pass together; where that can't be, it stays in the same way.
+//!
 //! Nor is a page to go that was read ahead and whose use is still to come: it is passed over, once.
 //!
 //! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none.
@@ -21,6 +23,7 @@ use crate::manager::Manager;
 use crate::rank::Rank;
 use crate::stats::Counters;
 use crate::stripe::{BATCH_MAX, Batch, Cut, Leftovers, Stripe};
+use crate::swap_out::SwappedOut;
 
 /// Pages of main that one page from cold may challenge.
 const TRIES: usize = 3;
@@ -128,18 +131,22 @@ impl Manager {
     /// stay for the latter reason.
     fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> (usize, usize) {
         let mut unclean_victims = 0;
-        let mut evicted = ArrayVec::<_, VICTIMS_MAX>::new();
-        for frame in std::mem::take(&mut sorting.victims) {
+        let victims = std::mem::take(&mut sorting.victims).into_iter();
+        let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
+        let SwappedOut { gone: mut evicted, stay: mut refused } =
+            if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous) };
+        for frame in of_files {
             match self.evict(group, frame) {
                 Ok(frame) => evicted.push(frame),
-                Err(Refused { frame, unclean }) => {
-                    let rank = Rank::of(&self.frames, frame.id());
-                    unclean_victims += usize::from(unclean);
-                    // What its file doesn't have yet goes round once more; pinned is in use.
-                    let rank = if unclean { rank.cold() } else { rank.main(rank.level()) };
-                    sorting.stay(&self.frames, frame, rank);
-                }
+                Err(refusal) => refused.push(refusal),
             }
+        }
+        for Refused { frame, unclean } in refused {
+            let rank = Rank::of(&self.frames, frame.id());
+            unclean_victims += usize::from(unclean);
+            // What its file doesn't have yet goes round once more; pinned is in use.
+            let rank = if unclean { rank.cold() } else { rank.main(rank.level()) };
+            sorting.stay(&self.frames, frame, rank);
         }
         self.count_evictions(group, &evicted);
         (self.release(group, evicted), unclean_victims)

@@ -2,6 +2,7 @@
 //! often it had proved itself.
 
 use frames::PageWord;
+use swap::Note;
 
 /// How often a page was found used again: 0, once, or more often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +48,9 @@ const CLOCK_SHIFT: u32 = 19;
 const CLOCK_BITS: u32 = 40;
 const CLOCK_MASK: u64 = (1 << CLOCK_BITS) - 1;
 
+const NOTE_CLOCK_SHIFT: u32 = 2;
+const NOTE_CLOCK_MASK: u64 = (1 << (Note::SHADOW_BITS - NOTE_CLOCK_SHIFT)) - 1;
+
 const _: () = assert!(CLOCK_SHIFT + CLOCK_BITS <= PageWord::SHADOW_BITS);
 
 impl Shadow {
@@ -66,6 +70,18 @@ impl Shadow {
             group: (bits >> GROUP_SHIFT) as u16,
             clock: (bits >> CLOCK_SHIFT) & CLOCK_MASK,
         })
+    }
+
+    /// What of it fits into a slot's note: the level, and the clock cut off to 38 bits.
+    pub(crate) fn to_note(self, group: u32) -> Note {
+        Note::new(group, u64::from(self.level.0) | (self.clock & NOTE_CLOCK_MASK) << NOTE_CLOCK_SHIFT)
+    }
+
+    /// The shadow that a note was made of, no longer than the clock of its group takes to come round, which says `now`.
+    pub(crate) fn of_note(note: Note, now: u64) -> Self {
+        let level = Level((note.shadow() & 3).min(Level::COUNT as u64 - 1) as u8);
+        let distance = now.wrapping_sub(note.shadow() >> NOTE_CLOCK_SHIFT) & NOTE_CLOCK_MASK;
+        Self::new(level, note.group(), now.wrapping_sub(distance))
     }
 
     /// How many pages the group has evicted since, if it is the same group; exact up to 2^40.
@@ -90,5 +106,13 @@ mod tests {
             }
         }
         assert_eq!(Shadow::from_bits(0), None);
+    }
+
+    #[test]
+    fn a_shadow_survives_a_note() {
+        for (level, clock) in [(0, 0), (1, 5), (2, NOTE_CLOCK_MASK), (1, CLOCK_MASK)] {
+            let shadow = Shadow::new(Level(level), 77, clock);
+            assert_eq!(Shadow::of_note(shadow.to_note(77), clock.wrapping_add(1000)), shadow);
+        }
     }
 }

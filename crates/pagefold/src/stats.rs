@@ -8,6 +8,7 @@ use sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
 use crate::size::Size;
+use crate::swap_area::SwapAreaStats;
 
 /// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread, so
 /// that misses share no line for them.
@@ -106,6 +107,8 @@ pub struct Stats {
     pub reclaimer_wakeups: u64,
     /// Frames that can't be used any more, because their generations are used up.
     pub retired_frames: u64,
+    /// Each swap area.
+    pub swap: Vec<SwapAreaStats>,
     /// Each group.
     pub groups: Vec<GroupStats>,
     /// Each open file.
@@ -150,6 +153,14 @@ pub struct GroupStats {
     pub read_ahead: u64,
     /// Those of them that left memory without having been used.
     pub read_ahead_wasted: u64,
+    /// Pages that no file has and that left memory.
+    pub swap_outs: u64,
+    /// Those of them that repeated one word, so that no slot was needed.
+    pub same_filled: u64,
+    /// Pages that came back.
+    pub swap_ins: u64,
+    /// What is in swap slots now.
+    pub swapped_bytes: u64,
 }
 
 /// A file's numbers; see [`GroupStats`].
@@ -231,6 +242,28 @@ impl fmt::Display for Stats {
                 size(group.unclean_bytes),
                 group.evictions,
                 group.refaults,
+            )?;
+        }
+        for group in self.groups.iter().filter(|group| group.swap_outs > 0) {
+            writeln!(
+                f,
+                "{}: {} swapped, {} pages out ({} same-filled), {} in",
+                group.name,
+                size(group.swapped_bytes),
+                group.swap_outs,
+                group.same_filled,
+                group.swap_ins
+            )?;
+        }
+        for area in &self.swap {
+            writeln!(
+                f,
+                "swap {} ({}): {} of {}, priority {}",
+                area.number,
+                area.name,
+                size(area.used_bytes),
+                size(area.bytes),
+                area.priority
             )?;
         }
         for file in &self.files {

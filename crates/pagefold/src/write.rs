@@ -310,12 +310,12 @@ impl FileState {
         let mut backoff = Backoff::new();
         loop {
             match self.map.detach(page, 0, discard) {
-                Detach::Vacant => return Dropped::Gone,
-                Detach::Orphaned { group, discarded } => {
+                Detach::Vacant | Detach::Swapped { .. } => return Dropped::Gone,
+                Detach::Orphaned { group, discarded, .. } => {
                     self.discarded(group, discarded);
                     return Dropped::Gone;
                 }
-                Detach::Listed { frame, discarded } => {
+                Detach::Listed { frame, discarded, .. } => {
                     self.discarded(self.manager.frames.group(frame.id()), discarded);
                     gone.push(frame);
                     return Dropped::Gone;

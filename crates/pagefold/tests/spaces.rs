@@ -18,7 +18,7 @@ fn group() -> (Pagefold, Group) {
 }
 
 fn areas(space: &Space) -> Vec<(Range<u64>, Protection, u64)> {
-    space.areas().into_iter().map(|Area { range, protection, resident }| (range, protection, resident)).collect()
+    space.areas().into_iter().map(|Area { range, protection, resident, .. }| (range, protection, resident)).collect()
 }
 
 /// Starts so many threads. Not scoped ones: ThreadSanitizer doesn't see how they end.

@@ -20,11 +20,11 @@ use crate::{Owner, SlotId};
 /// Where an area lies.
 #[derive(Debug)]
 pub enum Source {
-    /// A new file in this directory, of so many bytes, that has no name: nobody else can open it, and it is gone when
-    /// the process is. It takes room on the disk as it fills.
+    /// A new file, of so many bytes, that has no name: nobody else can open it, and it is gone when the process is. It takes
+    /// room on the disk as it fills.
     Unlinked {
-        /// The directory.
-        directory: PathBuf,
+        /// The directory to make it in, or the name that it has while it is made, and that nothing has yet.
+        at: PathBuf,
         /// Bytes, the header included.
         bytes: u64,
     },
@@ -75,15 +75,16 @@ impl Area {
         backend: &dyn Backend,
         options: AreaOptions,
         page_size: usize,
+        admit: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Self, AddError> {
         let (name, is_new) = match source {
-            Source::Unlinked { directory, .. } => (format!("a file in {}", directory.display()), true),
+            Source::Unlinked { at, .. } => (at.display().to_string(), true),
             Source::Path(path) => (path.display().to_string(), false),
             Source::Memory { .. } => ("memory".to_owned(), true),
         };
         let failed = |error| AddError::OpenFailed { area: name.clone(), error };
         let file = match source {
-            Source::Unlinked { directory, bytes } => unlinked(directory, *bytes, backend).map_err(failed)?,
+            Source::Unlinked { at, bytes } => unlinked(at, *bytes, backend).map_err(failed)?,
             Source::Path(path) => backend.open(path, Access::Write).map_err(failed)?,
             Source::Memory { bytes } => {
                 let no_memory = || AddError::NoMemory { area: name.clone(), bytes: *bytes };
@@ -106,6 +107,9 @@ impl Area {
             false => Placement::PerCpu,
         });
         let no_memory = || AddError::NoMemory { area: name.clone(), bytes: Slots::bytes(slots) };
+        if !admit(Slots::bytes(slots)) {
+            return Err(AddError::NoRoom { area: name, bytes: Slots::bytes(slots) });
+        }
         let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?;
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         Ok(Self { number, name, priority: options.priority, placement, slots: table, identity, page_size, file })
@@ -146,11 +150,13 @@ impl Area {
 }
 
 /// A file for its owner alone, which loses its name at once.
-fn unlinked(directory: &Path, bytes: u64, backend: &dyn Backend) -> Result<Box<dyn BackingFile>, IoError> {
+fn unlinked(at: &Path, bytes: u64, backend: &dyn Backend) -> Result<Box<dyn BackingFile>, IoError> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let error = |error: std::io::Error| error.raw_os_error().map_or(IoError::IO, IoError::Os);
-    for attempt in 0..64 {
-        let path = directory.join(format!(".pagefold-swap-{}-{attempt}", std::process::id()));
+    let is_directory = at.is_dir();
+    for attempt in 0..if is_directory { 64 } else { 1 } {
+        let name = format!(".pagefold-swap-{}-{attempt}", std::process::id());
+        let path = if is_directory { at.join(name) } else { at.to_owned() };
         match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Err(there) if there.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => {

@@ -36,6 +36,11 @@ impl AreaList {
         self.table.iter().flatten()
     }
 
+    /// Whether an area gets new pages.
+    pub(crate) fn is_filled(&self, area: &Area) -> bool {
+        self.order.iter().flat_map(|level| &level.areas).any(|other| other.number == area.number)
+    }
+
     pub(crate) fn has(&self, identity: Identity) -> bool {
         self.all().any(|area| area.identity == identity)
     }

@@ -36,6 +36,11 @@ impl ClusterList {
         self.len.fetch_sub(1, Ordering::Release);
     }
 
+    /// Clusters in it, about.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed) as usize
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         // Acquire: as in `first_in`.
         self.len.load(Ordering::Acquire) == 0

@@ -59,6 +59,11 @@ impl Clusters {
         self.all.iter().map(|cluster| u64::from(cluster.free())).sum()
     }
 
+    /// Whether half of the clusters have no page.
+    pub(crate) fn are_half_empty(&self) -> bool {
+        2 * self.empty.len() >= self.all.len()
+    }
+
     /// Takes slots of a cluster, and sees to its list.
     pub(crate) fn take(
         &self,

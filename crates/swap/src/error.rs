@@ -85,6 +85,14 @@ pub enum AddError {
         /// The area's name.
         area: String,
     },
+    /// The tables for its slots don't fit into the budget.
+    #[error("no room in the budget for the tables of {area}: {bytes} bytes")]
+    NoRoom {
+        /// The area's name.
+        area: String,
+        /// What they take.
+        bytes: u64,
+    },
     /// The tables for its slots don't fit into memory.
     #[error("no memory for the tables of {area}: {bytes} bytes")]
     NoMemory {

@@ -213,6 +213,13 @@ impl Slots {
         self.slots().saturating_sub(self.clusters.free())
     }
 
+    /// Whether about half of the slots around this one are free, or half of all clusters.
+    #[must_use]
+    pub fn may_keep(&self, slot: SlotId) -> bool {
+        let cluster = self.clusters.get(slot.number() as usize / SLOTS);
+        self.clusters.are_half_empty() || cluster.is_some_and(|cluster| 2 * cluster.free() >= cluster.slots())
+    }
+
     /// Every slot that is somebody's, as it was when this came by.
     pub fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
         self.table.held()

@@ -14,8 +14,11 @@
 //!
 //! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has.
 
+use std::time::Duration;
+
 use io::Backend;
 use sync::lock::{Mutex, RwLock};
+use sync::thread::sleep;
 use sync::{Arc, PerCpu, SharedBytes};
 
 use crate::StaleSlot;
@@ -29,9 +32,10 @@ use crate::slots::{Placement, SlotBatch, Slots};
 const WRITES_MAX: u32 = 3;
 
 /// How often removal goes through an area: pages may be on their way into slots or out of them.
-const ROUNDS_MAX: u32 = 3;
+const ROUNDS_MAX: u32 = 8;
 
-/// A page that is to be written. Its bytes don't change meanwhile.
+/// A page that is to be written. If its bytes change meanwhile, what is written is good for nothing, and whoever changes them
+/// or has it written sees to it that nobody asks for it.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut<'a> {
     /// All of its bytes.
@@ -102,9 +106,24 @@ impl Swap {
     /// # Errors
     /// What is there isn't an area and isn't to be overwritten, or is too small, or can't be opened or written.
     pub fn add(&self, source: &Source, backend: &dyn Backend, options: AreaOptions) -> Result<u32, AddError> {
+        self.add_admitted(source, backend, options, &mut |_| true)
+    }
+
+    /// As [`add`](Self::add), if `admit` says yes to the bytes that the area's tables will take, of which it is told before they
+    /// take them. It may have said so, too, for an area that then couldn't be added.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); [`AddError::NoRoom`].
+    pub fn add_admitted(
+        &self,
+        source: &Source,
+        backend: &dyn Backend,
+        options: AreaOptions,
+        admit: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u32, AddError> {
         let _turn = self.changing.lock();
         let number = self.copies.here().read().free_number()?;
-        let area = Arc::new(Area::open(number, source, backend, options, self.page_size)?);
+        let area = Arc::new(Area::open(number, source, backend, options, self.page_size, admit)?);
         if self.copies.here().read().has(area.identity) {
             return Err(AddError::InUse { area: area.name.clone() });
         }
@@ -137,7 +156,10 @@ impl Swap {
 
     /// Brings back all pages of an area that gets no new ones.
     fn empty(&self, area: &Area, owners: &dyn Owners) -> Result<(), RemoveError> {
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
+            if round > 0 {
+                sleep(Duration::from_millis(1)); // For whoever has such a page just now.
+            }
             for (slot, state) in area.slots.held() {
                 let back = match state {
                     SlotState::Swapped { owner } => owners.bring_back(owner, slot),
@@ -216,6 +238,23 @@ impl Swap {
     /// The number is stale.
     pub fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
         self.with_slots(slot, |slots| slots.free(slot))
+    }
+
+    /// Calls `visit` with each slot whose page was in memory as well when this came by, and that page's frame.
+    pub fn each_cached(&self, mut visit: impl FnMut(SlotId, u32)) {
+        let areas: Vec<_> = self.copies.here().read().all().cloned().collect();
+        for (slot, state) in areas.iter().flat_map(|area| area.slots.held()) {
+            if let SlotState::Cached { frame } = state {
+                visit(slot, frame);
+            }
+        }
+    }
+
+    /// Whether a page that came back may as well keep its slot: about half of the slots there are free.
+    #[must_use]
+    pub fn may_keep(&self, slot: SlotId) -> bool {
+        let areas = self.copies.here().read();
+        areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.slots.may_keep(slot))
     }
 
     /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.

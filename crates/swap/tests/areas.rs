@@ -73,7 +73,7 @@ fn areas_without_room_for_a_page_are_refused() {
 fn a_file_of_the_machine_has_no_name_and_is_its_owners() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let swap = Swap::new(PAGE);
-    let source = Source::Unlinked { directory: directory.path().into(), bytes: 64 * PAGE as u64 };
+    let source = Source::Unlinked { at: directory.path().into(), bytes: 64 * PAGE as u64 };
     let number = swap.add(&source, &Posix::default(), OVERWRITE).unwrap();
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "it has a name");
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();

@@ -132,7 +132,7 @@ fn what_its_file_lacks_is_not_evicted() {
         assert!(matches!(map.detach(0, 0, false), Detach::Unclean));
         hold(&map, 0, state).end(Unclean::Unstable);
     }
-    let Detach::Listed { frame, discarded: true } = map.detach(0, 0, true) else { panic!("listed, unclean") };
+    let Detach::Listed { frame, discarded: true, .. } = map.detach(0, 0, true) else { panic!("listed, unclean") };
     drop(frame);
     assert_eq!((map.next_written(0..8), map.state(0)), (None, PageState::Vacant { shadow: 0 }));
 }

@@ -218,7 +218,7 @@ impl Writing {
             return;
         }
         let discarded = match self.policy.maps[map].detach(page, 1, true) {
-            Detach::Listed { frame, discarded } => {
+            Detach::Listed { frame, discarded, .. } => {
                 self.policy.unlist(frame.id());
                 discarded
             }

@@ -5,6 +5,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use super::index::Entry;
 use super::region::{REGION_PAGES, Region};
+use super::swap_in::Fault;
 use super::{Space, SpaceState};
 use crate::error::Error;
 
@@ -103,11 +104,16 @@ impl SpaceState {
             if region.map.read(start, into) {
                 return Ok(());
             }
-            if let frames::PageState::Vacant { .. } = region.map.state(page % REGION_PAGES) {
-                into.fill(0);
-                return Ok(());
+            match region.map.state(page % REGION_PAGES) {
+                frames::PageState::Vacant { .. } => {
+                    into.fill(0);
+                    return Ok(());
+                }
+                frames::PageState::Swapped { .. } | frames::PageState::Loading => {
+                    self.fault_or_wait(region, page, Fault::Read)?;
+                }
+                frames::PageState::Resident { .. } => backoff.wait(),
             }
-            backoff.wait();
         }
     }
 
@@ -160,7 +166,8 @@ impl SpaceState {
                     return Ok(());
                 }
                 BeginWrite::Absent => {
-                    if self.touch(region, page, first.0, first.1)? && !first.1.is_empty() {
+                    let fault = Fault::Write { offset: first.0, bytes: first.1 };
+                    if self.fault_or_wait(region, page, fault)? && !first.1.is_empty() {
                         return Ok(());
                     }
                 }

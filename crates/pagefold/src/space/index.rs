@@ -147,6 +147,15 @@ impl Index {
         })
     }
 
+    /// The region that has the page word with that number, and the page.
+    pub(super) fn of_word(&self, word: u64) -> Option<(&Region, u64)> {
+        self.all().into_iter().find_map(|pages| {
+            let region = self.region(pages.first)?;
+            let local = word.checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
+            Some((region, pages.first + local))
+        })
+    }
+
     /// The pages of all regions that are there.
     pub(super) fn all(&self) -> Vec<Pages> {
         let mut all = Vec::new();

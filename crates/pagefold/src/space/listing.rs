@@ -19,6 +19,8 @@ pub struct Area {
     pub protection: Protection,
     /// Bytes of it that are in memory.
     pub resident: u64,
+    /// Bytes of it that were swapped out.
+    pub swapped: u64,
 }
 
 impl fmt::Display for Area {
@@ -29,7 +31,17 @@ impl fmt::Display for Area {
             Protection::ReadWrite => "rw",
         };
         let size = Size(self.range.end - self.range.start);
-        write!(f, "{:012x}-{:012x} {flags} {size}, resident {}", self.range.start, self.range.end, Size(self.resident))
+        write!(
+            f,
+            "{:012x}-{:012x} {flags} {size}, resident {}",
+            self.range.start,
+            self.range.end,
+            Size(self.resident)
+        )?;
+        if self.swapped > 0 {
+            write!(f, ", swapped {}", Size(self.swapped))?;
+        }
+        Ok(())
     }
 }
 
@@ -53,10 +65,15 @@ impl Space {
             }
         }
         let area = |(pages, entry): (Pages, Entry)| {
-            let resident = state.index.regions(pages).map(|(region, local)| region.map.pages_in_memory(local).count());
-            let resident = resident.sum::<usize>() as u64;
+            let (mut resident, mut swapped) = (0, 0);
+            for (region, local) in state.index.regions(pages) {
+                for page in region.map.pages_in_memory(local) {
+                    let is_swapped = matches!(region.map.state(page), frames::PageState::Swapped { .. });
+                    *(if is_swapped { &mut swapped } else { &mut resident }) += 1_u64 << state.page_shift;
+                }
+            }
             let protection = entry.protection()?;
-            Some(Area { range: state.bytes(pages), protection, resident: resident << state.page_shift })
+            Some(Area { range: state.bytes(pages), protection, resident, swapped })
         };
         runs.into_iter().filter_map(area).collect()
     }

@@ -35,8 +35,12 @@
 //!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written after protect has.
 //! - S2. A touch takes no lock, and a hit writes nothing that is shared. It obtains its frame before it has the word.
 //!
-//! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Pages of a space aren't on their
-//! group's lists and aren't evicted, as there is no place to bring them to; the group's limit answers with an error.
+//! - S3. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
+//!   word tells, or the frame's record (`frames::swapping`).
+//!
+//! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where there is swap, pages are on their
+//! group's lists as those of files are, and leave memory by `swap_out`; their word says then where they are, and a fault brings
+//! them back (`swap_in`). Where there is none, they are on no list, and the group's limit answers with an error.
 
 mod access;
 mod address;
@@ -44,10 +48,13 @@ mod index;
 mod listing;
 mod region;
 mod stock;
+mod swap_in;
+mod table;
 mod touch;
 
 pub use address::Protection;
 pub use listing::Area;
+pub(crate) use table::{SpaceTable, SwapIn};
 
 use std::fmt;
 use std::ops::Range;
@@ -96,7 +103,9 @@ impl Space {
             stock: Stock::new(group.state()),
             page_shift,
         };
-        Ok(Self { state: Arc::new(state) })
+        let state = Arc::new(state);
+        manager.spaces.add(&state);
+        Ok(Self { state })
     }
 
     /// Maps `len` bytes of zeros, rounded up to whole pages, where there is room. Says where: the range's start is whole

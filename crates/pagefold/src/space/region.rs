@@ -135,7 +135,7 @@ impl Region {
         match self.map.state(page) {
             frames::PageState::Loading => true,
             frames::PageState::Resident { .. } => matches!(self.map.begin_write(page), BeginWrite::Busy),
-            frames::PageState::Vacant { .. } => false,
+            frames::PageState::Vacant { .. } | frames::PageState::Swapped { .. } => false,
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The first touch of a page, and its end.
+//! A page's ways into memory, new or back from swap, and its end.
 
 use std::ops::Range;
 
-use frames::{BeginLoad, Detach, Labels, OwnedFrame};
+use arrayvec::ArrayVec;
+use frames::{BeginLoad, Detach, OwnedFrame, PageState};
+use swap::{PageEntry, SlotId};
 use sync::SharedBytes;
 use sync::atomic::{Backoff, Ordering, fence};
 
@@ -10,11 +12,30 @@ use super::SpaceState;
 use super::address::Pages;
 use super::index::Entry;
 use super::region::{REGION_PAGES, REGION_SHIFT, Region};
+use super::swap_in::Fault;
 use crate::error::Error;
-use crate::group_state::ANONYMOUS;
+use crate::rank::Rank;
+use crate::stripe::BATCH_MAX;
 
-/// Pages that are freed together.
-const FREE_BATCH: usize = 256;
+/// What is left of pages that are taken out of memory together.
+#[derive(Default)]
+struct Gone<'a> {
+    unlisted: ArrayVec<OwnedFrame<'a>, BATCH_MAX>,
+    listed: ArrayVec<OwnedFrame<'a>, BATCH_MAX>,
+    slots: ArrayVec<SlotId, BATCH_MAX>,
+}
+
+impl Gone<'_> {
+    fn is_full(&self) -> bool {
+        self.unlisted.is_full() || self.listed.is_full() || self.slots.is_full()
+    }
+
+    /// Adds the slot that a page kept, 0 for none.
+    fn add_slot(&mut self, slot: u64) {
+        self.slots.extend(SlotId::from_bits(slot).filter(|_| slot != 0));
+    }
+}
+
 /// How often room for page words is made before a touch gives up.
 const ROOM_ATTEMPTS: u32 = 64;
 
@@ -22,7 +43,7 @@ const ROOM_ATTEMPTS: u32 = 64;
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// Zeroes a frame: through the caches if it is in them, past them otherwise.
-fn zero(bytes: SharedBytes<'_>, is_warm: bool) {
+pub(super) fn zero(bytes: SharedBytes<'_>, is_warm: bool) {
     if !is_warm && bytes.len() == ZEROS.len() {
         return bytes.stream_from(&ZEROS);
     }
@@ -42,52 +63,47 @@ impl SpaceState {
         }
     }
 
-    /// Brings a page that was never written into memory: zeros, but for `bytes` at `offset`. False, with nothing done, if
-    /// it is there, or somebody else is at it.
+    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is done to it. False, with
+    /// nothing done, if it is there, or somebody else is at it.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse).
+    /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
     #[cold]
-    pub(super) fn touch(&self, region: &Region, page: u64, offset: usize, bytes: &[u8]) -> Result<bool, Error> {
+    pub(super) fn fault(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         let manager = &**self.manager();
+        let local = page % REGION_PAGES;
         let mut rooms_made = 0;
         loop {
-            let (frame, is_warm) = self.stock.take(manager)?;
-            frame.fill(|memory| {
-                zero(memory, is_warm);
-                if !bytes.is_empty() {
-                    memory.copy_from(offset, bytes);
-                }
-            });
-            match region.map.begin_load(page % REGION_PAGES) {
+            let memory = self.take_memory(manager)?;
+            // Most pages are new: filled before anybody has to wait for them.
+            let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
+            if is_new {
+                memory.frame().fill(|bytes| {
+                    zero(bytes, memory.is_warm());
+                    fault.write_to(bytes);
+                });
+            }
+            match region.map.begin_load(local) {
                 BeginLoad::Begun(loading) => {
                     fence(Ordering::SeqCst); // S1
-                    let entry = region.entry(page % REGION_PAGES);
-                    if !entry.may_write() {
+                    let entry = region.entry(local);
+                    if !fault.is_permitted(entry) {
                         drop(loading);
-                        self.give_back([frame]);
+                        self.put_away(memory);
                         return Err(self.refuse(page, entry));
                     }
-                    let labels = Labels { group: self.group.state().id, owner: ANONYMOUS, ..Labels::default() };
-                    let (isolated, _) = loading.publish(frame, labels, false);
-                    // On no list; but so that who unmaps it gets the frame.
-                    if let Err(orphan) = manager.frames.put_back(isolated) {
-                        self.give_back([orphan]);
-                    }
-                    return Ok(true);
+                    return self.bring_in(page, loading, memory, fault, is_new);
                 }
                 BeginLoad::Resident => {
-                    self.give_back([frame]);
+                    self.put_away(memory);
                     return Ok(false);
                 }
                 BeginLoad::Busy => {
-                    self.give_back([frame]);
-                    // The other one's failure isn't ours.
-                    let _ = region.map.wait(page % REGION_PAGES);
-                    return Ok(false);
+                    self.put_away(memory);
+                    return self.outcome(page, region.map.wait(local));
                 }
                 BeginLoad::NoRoom => {
-                    self.give_back([frame]);
+                    self.put_away(memory);
                     rooms_made += 1;
                     if rooms_made > ROOM_ATTEMPTS {
                         return Err(manager.limit_reached(self.group.state()));
@@ -110,14 +126,14 @@ impl SpaceState {
             if let frames::PageState::Resident { .. } = region.map.state(page % REGION_PAGES) {
                 return Ok(());
             }
-            if self.touch(region, page, 0, &[])? {
+            if self.fault_or_wait(region, page, Fault::Write { offset: 0, bytes: &[] })? {
                 return Ok(());
             }
             backoff.wait();
         }
     }
 
-    fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
+    pub(super) fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
         let count = self.manager().frames.free_all(frames);
         self.stock.freed(count as u64);
     }
@@ -130,27 +146,42 @@ impl SpaceState {
     }
 
     fn free_in(&self, region: &Region, local: Range<u64>) {
-        let mut gone = Vec::with_capacity(FREE_BATCH.min((local.end - local.start) as usize));
+        let mut gone = Gone::default();
         for page in region.map.pages_in_memory(local) {
-            if let Some(frame) = self.take_out(region, page) {
-                gone.push(frame);
-                if gone.len() == FREE_BATCH {
-                    self.give_back(gone.drain(..));
-                }
+            self.take_out(region, page, &mut gone);
+            if gone.is_full() {
+                self.free_gone(&mut gone);
             }
         }
-        if !gone.is_empty() {
-            self.give_back(gone);
-        }
+        self.free_gone(&mut gone);
     }
 
-    fn take_out<'a>(&self, region: &'a Region, page: u64) -> Option<OwnedFrame<'a>> {
+    fn free_gone<'a>(&'a self, gone: &mut Gone<'a>) {
+        if !gone.unlisted.is_empty() {
+            self.give_back(gone.unlisted.drain(..));
+        }
+        self.manager().free_gone(gone.listed.drain(..).collect());
+        self.manager().free_slots(self.group.state(), gone.slots.drain(..));
+    }
+
+    fn take_out<'a>(&'a self, region: &'a Region, page: u64, gone: &mut Gone<'a>) {
         let mut backoff = Backoff::new();
         loop {
             match region.map.detach(page, 0, true) {
-                Detach::Listed { frame, .. } => return Some(frame),
-                // Whoever brought it in is about to put it back, and frees it.
-                Detach::Vacant | Detach::Orphaned { .. } => return None,
+                Detach::Listed { frame, slot, .. } => {
+                    gone.add_slot(slot);
+                    let is_unlisted = Rank::of(&self.manager().frames, frame.id()).is_unlisted();
+                    return if is_unlisted { gone.unlisted.push(frame) } else { gone.listed.push(frame) };
+                }
+                // Whoever has it isolated is about to put it back, and frees it.
+                Detach::Orphaned { slot, .. } => return gone.add_slot(slot),
+                Detach::Swapped { entry } => {
+                    if let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry) {
+                        gone.slots.push(slot);
+                    }
+                    return;
+                }
+                Detach::Vacant => return,
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
             }
         }

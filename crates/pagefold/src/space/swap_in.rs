@@ -1,0 +1,244 @@
+//! Swapping in: what a fault does with a page whose word says that it is elsewhere.
+//!
+//! Changing the word to *loading* makes this thread the one reader; others wait for the word, and get this one's error if there
+//! is one. The frame, charged to the space's group, was taken before (S2 of `space`). Then the page is read, and its seal
+//! checked (`swap`); a page that is overwritten as a whole isn't.
+//!
+//! A page that is only read keeps its slot, as long as slots aren't scarce: if nobody writes to it, it leaves memory again
+//! without a write. Otherwise its slot is freed.
+//!
+//! | the word was | page | if that fails |
+//! |---|---|---|
+//! | *vacant* | zeros | |
+//! | *swapped*, a slot | as it was written there | *swapped* again: nothing is lost |
+//! | *swapped*, a word | that word, again and again | |
+
+use frames::{Labels, LoadFailure, Loading, OwnedFrame, PageState};
+use swap::{Owner, PageEntry, SlotId, SwapInError};
+use sync::SharedBytes;
+
+use super::SpaceState;
+use super::index::Entry;
+use super::region::{REGION_PAGES, Region};
+use super::touch::zero;
+use crate::error::Error;
+use crate::group_state::ANONYMOUS;
+use crate::load;
+use crate::manager::{ChargedFrame, Manager};
+use crate::rank::Rank;
+use crate::shadow::Level;
+
+/// What waiters are told of a page that came back as something else.
+const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
+
+/// What is to be done to a page that isn't in memory.
+#[derive(Clone, Copy)]
+pub(super) enum Fault<'a> {
+    /// It is read.
+    Read,
+    /// These bytes are written to it; if there are none, some will be.
+    Write { offset: usize, bytes: &'a [u8] },
+    /// Its slot is wanted.
+    BringBack,
+}
+
+impl Fault<'_> {
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+
+    pub(super) fn is_permitted(self, entry: Entry) -> bool {
+        match self {
+            Self::Read => entry.may_read(),
+            Self::Write { .. } => entry.may_write(),
+            Self::BringBack => entry != Entry::NONE,
+        }
+    }
+
+    pub(super) fn write_to(self, page: SharedBytes<'_>) {
+        if let Self::Write { offset, bytes } = self
+            && !bytes.is_empty()
+        {
+            page.copy_from(offset, bytes);
+        }
+    }
+
+    /// Whether nothing of what the page was is left.
+    fn overwrites(self, page_size: usize) -> bool {
+        matches!(self, Self::Write { bytes, .. } if bytes.len() == page_size)
+    }
+
+    /// Whether the page may stay as it is in its slot.
+    fn leaves_unchanged(self) -> bool {
+        matches!(self, Self::Read | Self::Write { bytes: [], .. })
+    }
+}
+
+/// A frame for a page, charged.
+pub(super) enum Memory<'a> {
+    /// Out of the space's stock, for a page that no list will have.
+    Unlisted { frame: OwnedFrame<'a>, is_warm: bool },
+    /// For a page that may be swapped out.
+    Listed(ChargedFrame<'a>),
+}
+
+impl<'a> Memory<'a> {
+    pub(super) fn frame(&self) -> &OwnedFrame<'a> {
+        match self {
+            Self::Unlisted { frame, .. } => frame,
+            Self::Listed(frame) => frame,
+        }
+    }
+
+    /// Whether its bytes are likely to be in this CPU's caches.
+    pub(super) fn is_warm(&self) -> bool {
+        matches!(self, Self::Unlisted { is_warm: true, .. })
+    }
+}
+
+/// What a page has from where it was.
+#[derive(Default)]
+struct Past {
+    /// The slot that is to be freed, or the one that it keeps.
+    unused: Option<SlotId>,
+    kept: Option<SlotId>,
+    level: Level,
+    is_refault: bool,
+}
+
+impl SpaceState {
+    pub(super) fn take_memory<'a>(&'a self, manager: &'a Manager) -> Result<Memory<'a>, Error> {
+        if manager.swaps() {
+            return manager.take_frame(self.group.state()).map(Memory::Listed);
+        }
+        let (frame, is_warm) = self.stock.take(manager)?;
+        Ok(Memory::Unlisted { frame, is_warm })
+    }
+
+    /// Frees a frame that no page got.
+    pub(super) fn put_away(&self, memory: Memory<'_>) {
+        match memory {
+            Memory::Unlisted { frame, .. } => self.give_back([frame]),
+            Memory::Listed(frame) => drop(frame),
+        }
+    }
+
+    /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
+    pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
+        match region.map.state(page % REGION_PAGES) {
+            PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES)),
+            _ => self.fault(region, page, fault),
+        }
+    }
+
+    /// What another thread's load says to one that waited for it: that it is over, or why it failed.
+    pub(super) fn outcome(&self, page: u64, outcome: Result<(), LoadFailure>) -> Result<bool, Error> {
+        let address = page << self.page_shift;
+        match outcome {
+            // What wasn't permitted to that one, or was in vain, isn't our failure.
+            Ok(()) | Err(Loading::ABANDONED) => Ok(false),
+            Err(CORRUPT) => Err(Error::SwapCorrupt { address }),
+            Err(failure) => Err(Error::SwapReadFailed { address, error: load::decode(failure) }),
+        }
+    }
+
+    /// Ends a load that this thread has begun. The frame `is_new` if it holds the page already.
+    pub(super) fn bring_in(
+        &self,
+        page: u64,
+        loading: Loading<'_>,
+        memory: Memory<'_>,
+        fault: Fault<'_>,
+        is_new: bool,
+    ) -> Result<bool, Error> {
+        let past = match loading.swapped().and_then(PageEntry::from_bits) {
+            Some(entry) => match self.fetch(entry, &loading, memory.frame(), fault) {
+                Ok(past) => past,
+                Err(error) => {
+                    let failure = match error {
+                        SwapInError::ReadFailed { error, .. } => load::encode(error),
+                        SwapInError::SwapCorrupt { .. } => CORRUPT,
+                    };
+                    loading.fail(failure);
+                    self.put_away(memory);
+                    return self.outcome(page, Err(failure));
+                }
+            },
+            None if !fault.writes() => {
+                // Discarded in between.
+                drop(loading);
+                self.put_away(memory);
+                return Ok(false);
+            }
+            None => {
+                if !is_new {
+                    memory.frame().fill(|bytes| {
+                        zero(bytes, memory.is_warm());
+                        fault.write_to(bytes);
+                    });
+                }
+                Past::default()
+            }
+        };
+        self.publish(loading, memory, &past);
+        self.manager().free_slots(self.group.state(), past.unused);
+        Ok(true)
+    }
+
+    fn publish<'a>(&'a self, loading: Loading<'a>, memory: Memory<'a>, past: &Past) {
+        let (manager, group) = (&**self.manager(), self.group.state());
+        let rank = match memory {
+            Memory::Unlisted { .. } => Rank::unlisted(),
+            Memory::Listed(_) => Rank::young(past.level),
+        };
+        let slot = past.kept.map_or(0, SlotId::bits);
+        let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), slot, ..Labels::default() };
+        match memory {
+            Memory::Unlisted { frame, .. } => {
+                let (isolated, _) = loading.publish(frame, labels, false);
+                // On no list; but so that who unmaps it gets the frame.
+                if let Err(orphan) = manager.frames.put_back(isolated) {
+                    self.give_back([orphan]);
+                }
+            }
+            Memory::Listed(frame) => {
+                let (isolated, _) = loading.publish(frame.into_frame(), labels, false);
+                manager.enter(group, isolated);
+            }
+        }
+        if past.is_refault {
+            group.counters.refaults.add(1);
+        }
+    }
+
+    /// Fills a frame with a page that was swapped out, and does the fault to it.
+    fn fetch(
+        &self,
+        entry: PageEntry,
+        loading: &Loading<'_>,
+        frame: &OwnedFrame<'_>,
+        fault: Fault<'_>,
+    ) -> Result<Past, SwapInError> {
+        let (manager, group) = (&**self.manager(), self.group.state());
+        let mut past = Past::default();
+        match entry {
+            PageEntry::SameFilled(fill) => frame.fill(|bytes| fill.fill(bytes)),
+            PageEntry::Slot(slot) => {
+                let owner = Owner::new(loading.word_number()).expect("there are no more page words than owners");
+                if !fault.overwrites(1 << self.page_shift) {
+                    frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
+                }
+                if let Ok(note) = manager.swap.note(slot) {
+                    (past.level, past.is_refault) = group.welcome_back(note);
+                }
+                let keeps = fault.leaves_unchanged()
+                    && manager.swap.may_keep(slot)
+                    && manager.swap.set_cached(slot, frame.id().number()).is_ok();
+                *(if keeps { &mut past.kept } else { &mut past.unused }) = Some(slot);
+            }
+        }
+        frame.fill(|bytes| fault.write_to(bytes));
+        group.swapped.ins.add(1);
+        Ok(past)
+    }
+}

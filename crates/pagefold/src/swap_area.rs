@@ -1,0 +1,164 @@
+//! Swap areas as users see them: made, added, removed, counted.
+
+use std::path::PathBuf;
+
+use swap::{AreaOptions, NotBack, Owner, Owners, Placement, SlotId, Source};
+use sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::manager::Manager;
+use crate::size::{IntoSize, Size, SizeError};
+use crate::space::SwapIn;
+
+/// Where memory that no file has goes when the budget, or a group's limit, is short: for
+/// [`Builder::swap_area`](crate::Builder::swap_area) and [`Pagefold::add_swap`](crate::Pagefold::add_swap). Nothing in it
+/// outlives the process.
+#[derive(Clone, Debug)]
+pub struct SwapArea {
+    place: Place,
+    options: AreaOptions,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Unlinked { at: PathBuf, size: Result<Size, SizeError> },
+    Path(PathBuf),
+    Memory { size: Result<Size, SizeError> },
+}
+
+impl SwapArea {
+    fn new(place: Place) -> Self {
+        Self { place, options: AreaOptions::default() }
+    }
+
+    /// A new file of `size`, mode 0600, that loses its name as soon as it is made: in the directory `path`, or with that name,
+    /// which nothing may have. It takes room on the disk as it fills.
+    #[must_use]
+    pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
+        Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
+    }
+
+    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be [made](Self::overwrite) one.
+    #[must_use]
+    pub fn path(path: impl Into<PathBuf>) -> Self {
+        Self::new(Place::Path(path.into()))
+    }
+
+    /// Memory, beside the budget: for tests and measurements.
+    #[must_use]
+    pub fn memory(size: impl IntoSize) -> Self {
+        Self::new(Place::Memory { size: size.into_size() })
+    }
+
+    /// Areas of higher priority are filled first; equal ones take turns. Default: 0.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.options.priority = priority;
+        self
+    }
+
+    /// How slots are given to CPUs. Default: as suits the device.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.options.placement = Some(placement);
+        self
+    }
+
+    /// Makes an area of the file or device, whatever it holds, which is lost. Default: no.
+    #[must_use]
+    pub fn overwrite(mut self, yes: bool) -> Self {
+        self.options.overwrite = yes;
+        self
+    }
+
+    fn source(self) -> Result<Source, Error> {
+        Ok(match self.place {
+            Place::Unlinked { at, size } => Source::Unlinked { at, bytes: size?.0 },
+            Place::Path(path) => Source::Path(path),
+            Place::Memory { size } => Source::Memory { bytes: size?.0 },
+        })
+    }
+}
+
+/// A swap area's numbers. Sizes are in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct SwapAreaStats {
+    /// By which it is removed.
+    pub number: u32,
+    /// Its path, or `memory`.
+    pub name: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Room for pages.
+    pub bytes: u64,
+    /// How much of that is in use.
+    pub used_bytes: u64,
+}
+
+impl Manager {
+    pub(crate) fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
+        self.refuse_child()?;
+        let options = area.options;
+        let source = area.source()?;
+        let _turn = self.area_changes.lock();
+        let (mut charged, mut refusal) = (0, None);
+        let mut admit = |bytes| match self.charge_metadata(bytes) {
+            Ok(()) => {
+                charged = bytes;
+                true
+            }
+            Err(error) => {
+                refusal = Some(error);
+                false
+            }
+        };
+        let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit);
+        let number = added.map_err(|error| {
+            self.frames.budget().uncharge(charged);
+            refusal.unwrap_or(Error::SwapRefused(error))
+        })?;
+        // Relaxed: see `swaps`.
+        self.swapping.store(true, Ordering::Relaxed);
+        self.list_anonymous();
+        Ok(number)
+    }
+
+    pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
+        self.refuse_child()?;
+        let _turn = self.area_changes.lock();
+        let before = self.swap.bytes();
+        let removed = self.swap.remove(number, self);
+        self.frames.budget().uncharge(before - self.swap.bytes());
+        self.swapping.store(!self.swap.areas().is_empty(), Ordering::Relaxed);
+        Ok(removed?)
+    }
+
+    pub(crate) fn swap_stats(&self) -> Vec<SwapAreaStats> {
+        self.swap.drain();
+        let page_bytes = self.frames.page_size() as u64;
+        let stats = |area: swap::AreaInfo| SwapAreaStats {
+            number: area.number,
+            name: area.name,
+            priority: area.priority,
+            bytes: area.slots * page_bytes,
+            used_bytes: area.used * page_bytes,
+        };
+        self.swap.areas().into_iter().map(stats).collect()
+    }
+}
+
+impl Owners for Manager {
+    fn bring_back(&self, owner: Owner, _: SlotId) -> Result<(), NotBack> {
+        match self.spaces.swap_in(owner.number()) {
+            // A space that just goes frees its slots itself.
+            SwapIn::Back | SwapIn::Gone => Ok(()),
+            SwapIn::Failed(Error::LimitReached { .. }) => Err(NotBack::NoMemory),
+            SwapIn::Failed(_) => Err(NotBack::Failed),
+        }
+    }
+
+    fn give_up_slot(&self, frame: u32, slot: SlotId) {
+        self.take_slot(slot, frame, false);
+    }
+}

@@ -1,0 +1,110 @@
+//! How many pages of a group are in swap slots, and how many may be.
+//!
+//! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
+//! one goes to the CPU's stock first (`charges` has the invariants). So the limit holds at every moment, and a page that comes
+//! back writes to nothing that CPUs share.
+
+use sync::CachePadded;
+use sync::ThreadCounter;
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::charges::Stock;
+use crate::error::Error;
+use crate::group_state::GroupState;
+use crate::manager::Manager;
+
+/// Slots that a CPU's stock has, at most.
+const STOCK_MAX: u64 = 64;
+
+/// Of one group. `Relaxed` throughout: numbers.
+#[derive(Debug)]
+pub(crate) struct Swapped {
+    /// Pages in slots, and what CPUs have in stock.
+    pages: CachePadded<AtomicU64>,
+    max: AtomicU64,
+    /// Pages that came back, pages that went, and those of them that needed no slot: they repeated one word.
+    pub(crate) ins: ThreadCounter,
+    pub(crate) outs: AtomicU64,
+    pub(crate) same_filled: AtomicU64,
+}
+
+impl Swapped {
+    /// Nothing, and no limit.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self {
+            pages: CachePadded::new(AtomicU64::new(0)),
+            max: AtomicU64::new(u64::MAX),
+            ins: ThreadCounter::new().ok_or(Error::TooManyCounters)?,
+            outs: AtomicU64::new(0),
+            same_filled: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_max(&self, pages: u64) {
+        self.max.store(pages, Ordering::Relaxed);
+    }
+
+    fn try_charge(&self, wanted: u64) -> u64 {
+        let max = self.max();
+        let more = |pages: u64| (pages < max).then(|| max.min(pages.saturating_add(wanted)));
+        let charged = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        charged.map_or(0, |before| (max - before).min(wanted))
+    }
+
+    fn uncharge(&self, pages: u64) {
+        let before = self.pages.fetch_sub(pages, Ordering::Relaxed);
+        debug_assert!(before >= pages, "more slots uncharged than charged");
+    }
+}
+
+impl Manager {
+    /// Charges up to `wanted` slots, as far as the group's limit allows it. Says how many.
+    pub(crate) fn charge_swapped(&self, group: &GroupState, wanted: u64) -> u64 {
+        let got = group.swapped.try_charge(wanted);
+        if got == wanted || self.drain_swapped(Some(group.id)) == 0 {
+            return got;
+        }
+        got + group.swapped.try_charge(wanted - got)
+    }
+
+    /// Uncharges slots that were freed.
+    pub(crate) fn uncharge_swapped(&self, group: &GroupState, slots: u64) {
+        if slots == 0 {
+            return;
+        }
+        // A group that nobody has a handle of is to end with its last slot.
+        if group.is_abandoned() {
+            return group.swapped.uncharge(slots);
+        }
+        let (rest, other) = self.swap_charges.put(group.id, slots, STOCK_MAX);
+        group.swapped.uncharge(rest);
+        if let Some(other) = other {
+            self.give_back_swapped(other);
+        }
+    }
+
+    fn give_back_swapped(&self, stock: Stock) {
+        self.groups.with(stock.group, |group| group.swapped.uncharge(stock.pages));
+    }
+
+    /// Gives back what CPUs have in stock of `group`, or of all. Says how many slots that were.
+    pub(crate) fn drain_swapped(&self, group: Option<u32>) -> u64 {
+        self.swap_charges.drain(group, |stock| self.give_back_swapped(stock))
+    }
+
+    /// Slots that a group's pages are in. Exact when nobody is at it.
+    pub(crate) fn swapped_of(&self, group: &GroupState) -> u64 {
+        group.swapped.pages().saturating_sub(self.swap_charges.of(group.id))
+    }
+}

@@ -1,0 +1,89 @@
+//! Areas come and go while pages are in them.
+
+use super::*;
+use pagefold::{AddError, Error, RemoveError};
+
+#[test]
+fn pages_touched_before_there_was_swap_go_there_too() {
+    let mm = Pagefold::builder().memory("8MiB").build().unwrap();
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let (space, base) = filled(&group, ROOM);
+    let more = space.map(ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    assert!(matches!(space.write_at(&[1], more), Err(Error::LimitReached { .. })));
+    mm.add_swap(in_memory(200)).unwrap();
+    (0..ROOM).for_each(|page| write(&space, more, page, 3));
+    (0..ROOM).for_each(|page| check(&space, base, page, 0));
+    (0..ROOM).for_each(|page| check(&space, more, page, 3));
+    drop(space);
+    assert_eq!((group.charged(), used(&mm)), (0, 0));
+}
+
+#[test]
+fn an_area_is_removed_when_its_pages_are_back_or_says_what_is_missing() {
+    let (mm, group) = with_swap(1000);
+    let (space, base) = filled(&group, 8 * ROOM);
+    let error = mm.remove_swap(0).unwrap_err();
+    let Error::SwapInUse(RemoveError::NoMemory { area: 0, missing_bytes }) = error else { panic!("{error}") };
+    // All of it but what a group's limit has in reserve for a page on its way.
+    assert!((6 * ROOM * PAGE..=8 * ROOM * PAGE).contains(&missing_bytes), "{error}");
+    (0..8 * ROOM).for_each(|page| check(&space, base, page, 0));
+    // Into another one.
+    let second = mm.add_swap(in_memory(2000)).unwrap();
+    mm.remove_swap(0).unwrap();
+    assert_eq!(mm.stats().swap.len(), 1);
+    (0..8 * ROOM).for_each(|page| check(&space, base, page, 0));
+    // And into memory.
+    group.set_max("8MiB").unwrap();
+    mm.remove_swap(second).unwrap();
+    assert!(mm.stats().swap.is_empty());
+    assert_eq!(space.areas()[0].swapped, 0);
+    (0..8 * ROOM).for_each(|page| check(&space, base, page, 0));
+    assert!(matches!(mm.remove_swap(second), Err(Error::SwapInUse(RemoveError::Unknown { .. }))));
+}
+
+#[test]
+fn tables_are_charged_to_the_budget() {
+    let mm = Pagefold::builder().memory("1MiB").build().unwrap();
+    let before = mm.stats().metadata_bytes;
+    // Twenty bytes for each of its pages are more than the budget has.
+    let error = mm.add_swap(SwapArea::unlinked(std::env::temp_dir(), "1GiB")).unwrap_err();
+    assert!(matches!(error, Error::BudgetBusy { .. }), "{error}");
+    assert_eq!(mm.stats().metadata_bytes, before);
+    mm.add_swap(SwapArea::unlinked(std::env::temp_dir(), "16MiB")).unwrap();
+    assert!(mm.stats().metadata_bytes >= before + 4096 * 20);
+    mm.remove_swap(0).unwrap();
+    assert_eq!(mm.stats().metadata_bytes, before);
+}
+
+#[test]
+fn what_cant_be_an_area_is_told_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("swap");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let mm = Pagefold::builder().memory("8MiB").build().unwrap();
+    let refusal = |area: SwapArea| match mm.add_swap(area) {
+        Err(Error::SwapRefused(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(refusal(SwapArea::path(&path)), AddError::BadHeader { .. }));
+    assert!(matches!(refusal(SwapArea::unlinked(&path, "1MiB")), AddError::OpenFailed { .. }), "it exists");
+    assert!(matches!(refusal(SwapArea::path(dir.path().join("none"))), AddError::OpenFailed { .. }));
+    assert!(matches!(refusal(SwapArea::memory(4096)), AddError::TooSmall { .. }));
+    assert!(matches!(mm.add_swap(SwapArea::memory("lots")), Err(Error::BadSize(_))));
+    assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
+    assert!(matches!(Pagefold::builder().memory("8MiB").swap(&path, "1MiB").build(), Err(Error::SwapRefused(_))));
+    mm.add_swap(SwapArea::path(&path).overwrite(true)).unwrap();
+    assert!(matches!(refusal(SwapArea::path(&path).overwrite(true)), AddError::InUse { .. }));
+}
+
+/// Through the machine's file systems, by whatever is chosen there.
+#[test]
+fn a_file_without_a_name_is_swap() {
+    let dir = tempfile::tempdir().unwrap();
+    let mm = Pagefold::builder().memory("8MiB").swap(dir.path().join("swap"), "16MiB").build().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it has no name any more");
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let (space, base) = filled(&group, 8 * ROOM);
+    (0..8 * ROOM).for_each(|page| check(&space, base, page, 0));
+    assert!(used(&mm) >= 7 * ROOM);
+}

@@ -1,0 +1,55 @@
+//! Memory that no file has, and more of it than there is room for: it goes to swap and comes back as it was, or not at all.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod areas;
+mod faults;
+mod pages;
+mod seeds;
+
+use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
+use sync::random::mix;
+
+const PAGE: u64 = 4096;
+/// Pages that a group of the tests may have in memory.
+const ROOM: u64 = 64;
+
+/// A Pagefold with swap in memory for so many pages, and a group whose limit is [`ROOM`].
+fn with_swap(slots: u64) -> (Pagefold, Group) {
+    let mm = Pagefold::builder().memory("8MiB").swap_area(in_memory(slots)).build().unwrap();
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    (mm, group)
+}
+
+fn in_memory(slots: u64) -> SwapArea {
+    SwapArea::memory((slots + 1) * PAGE)
+}
+
+/// The bytes of a page in a version: no two are alike in any word.
+fn contents(page: u64, version: u64) -> Vec<u8> {
+    (0..PAGE / 8).flat_map(|word| mix(mix(page << 24 | version) ^ word).to_le_bytes()).collect()
+}
+
+fn write(space: &Space, base: u64, page: u64, version: u64) {
+    space.write_at(&contents(page, version), base + page * PAGE).unwrap();
+}
+
+#[track_caller]
+fn check(space: &Space, base: u64, page: u64, version: u64) {
+    let mut bytes = vec![0xa5; PAGE as usize];
+    space.read_at(&mut bytes, base + page * PAGE).unwrap();
+    assert!(bytes == contents(page, version), "page {page} isn't what version {version} of it is");
+}
+
+/// A space with `pages` pages, all written in version 0. Says where they begin.
+fn filled(group: &Group, pages: u64) -> (Space, u64) {
+    let space = group.space().unwrap();
+    let base = space.map(pages * PAGE, Protection::ReadWrite).unwrap().start;
+    (0..pages).for_each(|page| write(&space, base, page, 0));
+    (space, base)
+}
+
+fn used(mm: &Pagefold) -> u64 {
+    mm.stats().swap.iter().map(|area| area.used_bytes / PAGE).sum()
+}

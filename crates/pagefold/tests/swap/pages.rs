@@ -1,0 +1,174 @@
+//! Pages go and come back.
+
+use super::*;
+use pagefold::Error;
+
+#[test]
+fn what_doesnt_fit_goes_out_and_comes_back_as_it_was() {
+    let (mm, group) = with_swap(1000);
+    let (space, base) = filled(&group, 8 * ROOM);
+    assert!(group.charged() <= group.max());
+    for turn in 0..3 {
+        (0..8 * ROOM).for_each(|page| check(&space, base, page, turn));
+        (0..8 * ROOM).for_each(|page| write(&space, base, page, turn + 1));
+    }
+    let stats = group.stats();
+    assert!(stats.swap_outs >= 20 * ROOM && stats.swap_ins >= 20 * ROOM && stats.same_filled == 0, "{stats:?}");
+    assert_eq!(stats.swapped_bytes, used(&mm) * PAGE);
+    assert!(mm.stats().to_string().contains("swap 0 (memory): "), "{}", mm.stats());
+    assert!(mm.stats().to_prometheus().contains("pagefold_group_swap_ins_total{group=\"a\"}"));
+    drop(space);
+    assert_eq!((used(&mm), group.charged(), group.stats().swapped_bytes), (0, 0, 0));
+}
+
+#[test]
+fn pages_of_one_word_take_no_slot() {
+    let (mm, group) = with_swap(1000);
+    let space = group.space().unwrap();
+    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let fill = |page: u64| [0, 0xab, 0xff, 7][page as usize % 4];
+    (0..8 * ROOM).for_each(|page| space.write_at(&[fill(page); PAGE as usize], base + page * PAGE).unwrap());
+    for page in 0..8 * ROOM {
+        let mut bytes = [1; PAGE as usize];
+        space.read_at(&mut bytes, base + page * PAGE).unwrap();
+        assert_eq!(bytes, [fill(page); PAGE as usize], "page {page}");
+    }
+    let stats = group.stats();
+    assert_eq!((used(&mm), stats.swap_outs), (0, stats.same_filled));
+    assert!(stats.swap_outs >= 8 * ROOM);
+}
+
+#[test]
+fn a_page_that_is_only_read_keeps_its_slot_and_isnt_written_again() {
+    let disk = pagefold::io::SimulatedDisk::default();
+    disk.add_bytes("/swap", vec![0; (4000 * PAGE) as usize]);
+    let area = SwapArea::path("/swap").overwrite(true);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let (space, base) = filled(&group, 4 * ROOM);
+    // The pages that are in memory still have to be written once.
+    (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
+    let (written, outs) = (disk.stats().writes, group.stats().swap_outs);
+    for _ in 0..3 {
+        (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
+    }
+    assert_eq!(disk.stats().writes, written, "{:?}", mm.stats());
+    assert!(group.stats().swap_outs > outs + 8 * ROOM);
+    // Those that are written to are written, and have one slot each.
+    (0..4 * ROOM).for_each(|page| space.write_at(&[1], base + page * PAGE).unwrap());
+    (0..4 * ROOM).for_each(|page| space.write_at(&[2], base + page * PAGE).unwrap());
+    assert!(disk.stats().writes > written);
+    assert!(used(&mm) <= 4 * ROOM);
+    drop(space);
+    assert_eq!(used(&mm), 0);
+}
+
+#[test]
+fn what_is_unmapped_or_discarded_leaves_no_slot() {
+    let (mm, group) = with_swap(1000);
+    let (space, base) = filled(&group, 8 * ROOM);
+    let before = used(&mm);
+    space.unmap(base..base + 2 * ROOM * PAGE).unwrap();
+    space.discard(base + 2 * ROOM * PAGE..base + 4 * ROOM * PAGE).unwrap();
+    assert!(used(&mm) <= before - 3 * ROOM, "{} of {before}", used(&mm));
+    let mut byte = [1];
+    space.read_at(&mut byte, base + 3 * ROOM * PAGE).unwrap();
+    assert_eq!(byte, [0]);
+    (4 * ROOM..8 * ROOM).for_each(|page| check(&space, base, page, 0));
+    assert!(matches!(space.read_at(&mut byte, base), Err(Error::NotMapped { .. })));
+    let area = space.areas().into_iter().find(|area| area.range.start > base).unwrap();
+    assert_eq!((area.resident + area.swapped) / PAGE, 4 * ROOM, "{area}");
+}
+
+#[test]
+fn protection_holds_for_pages_in_swap() {
+    let (_mm, group) = with_swap(1000);
+    let (space, base) = filled(&group, 4 * ROOM);
+    let all = base..base + 4 * ROOM * PAGE;
+    space.protect(all.clone(), Protection::None).unwrap();
+    assert!(matches!(space.read_at(&mut [0], base), Err(Error::NotPermitted { .. })));
+    space.protect(all, Protection::Read).unwrap();
+    assert!(matches!(space.write_at(&[0], base), Err(Error::NotPermitted { .. })));
+    (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
+}
+
+#[test]
+fn files_give_way_when_swap_is_full_and_then_the_limit_answers() {
+    let disk = support::disk(1, 100 * PAGE);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk).swap_area(in_memory(40)).build().unwrap();
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let file = group.open("f0").unwrap();
+    (0..40).for_each(|page| assert_eq!(support::read(&file, 0, page * PAGE, 4096).unwrap(), 4096));
+    let space = group.space().unwrap();
+    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let refused = (0..8 * ROOM).find_map(|page| {
+        let result = space.write_at(&contents(page, 0), base + page * PAGE);
+        result.err().map(|error| (page, error))
+    });
+    let (page, error) = refused.expect("there is no room for all");
+    assert!(matches!(&error, Error::LimitReached { group, .. } if group == "a"), "{error}");
+    assert_eq!(page, 40 + ROOM, "all slots and all memory are used, the files' as well");
+    // What is freed heals it. Nothing was lost.
+    space.unmap(base..base + 20 * PAGE).unwrap();
+    (20..page).for_each(|page| check(&space, base, page, 0));
+    (page..page + 10).for_each(|page| write(&space, base, page, 0));
+    (20..page + 10).for_each(|page| check(&space, base, page, 0));
+    support::read(&file, 0, 0, 4096).unwrap();
+}
+
+#[test]
+fn slots_kept_in_vain_are_found_when_there_are_no_others() {
+    let (_mm, group) = with_swap(3 * ROOM + 16);
+    let (space, base) = filled(&group, 2 * ROOM);
+    // All come back by reading, keep their slots as long as there are enough, and are written to then.
+    for page in 0..2 * ROOM {
+        check(&space, base, page, 0);
+        write(&space, base, page, 1);
+    }
+    let more = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    (0..2 * ROOM).for_each(|page| write(&space, more, page, 5));
+    (0..2 * ROOM).for_each(|page| check(&space, base, page, 1));
+    (0..2 * ROOM).for_each(|page| check(&space, more, page, 5));
+}
+
+#[test]
+fn a_group_has_no_more_slots_than_it_may() {
+    let (mm, group) = with_swap(1000);
+    assert!(matches!(mm.group("x").swap_max("much").build(), Err(Error::BadSize(_))));
+    let small = mm.group("b").max(ROOM * PAGE).swap_max(10 * PAGE).build().unwrap();
+    let space = small.space().unwrap();
+    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let write = |page: u64| space.write_at(&contents(page, 0), base + page * PAGE);
+    let refused = (0..8 * ROOM).find(|&page| write(page).is_err()).unwrap();
+    assert_eq!(refused, ROOM + 10);
+    assert_eq!(small.stats().swapped_bytes, 10 * PAGE);
+    // Others go on, and so does it with more.
+    filled(&group, 4 * ROOM);
+    small.set_swap_max(20 * PAGE).unwrap();
+    (refused..refused + 10).for_each(|page| write(page).unwrap());
+    assert!(write(refused + 10).is_err());
+    // Whoever has no room left can't have a page back either, until there is some.
+    assert!(space.read_at(&mut [0], base).is_err());
+    small.set_swap_max(30 * PAGE).unwrap();
+    (0..refused + 10).for_each(|page| check(&space, base, page, 0));
+    // Pages of one word aren't limited.
+    small.set_swap_max(0).unwrap();
+    let zeros = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap();
+    drop(space);
+    let space = small.space().unwrap();
+    space.map_at(zeros.clone(), Protection::ReadWrite).unwrap();
+    space.populate(zeros).unwrap();
+    assert!(small.charged() <= small.max());
+}
+
+#[test]
+fn the_budget_shrinks_by_way_of_swap() {
+    let mm = Pagefold::builder().memory("8MiB").swap_area(in_memory(4000)).build().unwrap();
+    let group = mm.group("a").build().unwrap();
+    let (space, base) = filled(&group, 1500);
+    mm.resize("2MiB").unwrap();
+    assert!(mm.stats().used_bytes <= 2 << 20);
+    (0..1500).for_each(|page| check(&space, base, page, 0));
+    mm.resize("8MiB").unwrap();
+    (0..1500).for_each(|page| check(&space, base, page, 0));
+}

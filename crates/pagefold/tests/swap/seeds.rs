@@ -1,0 +1,178 @@
+//! Random operations beside a plain model, with memory for an eighth of it, and a device that fails.
+
+use super::*;
+use pagefold::Error;
+use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk};
+use sync::Arc;
+use sync::random::Random;
+
+/// Pages of each thread.
+const PART: u64 = 128;
+const THREADS: u64 = 4;
+
+/// What a page should be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Content {
+    /// The same byte throughout.
+    Fill(u8),
+    Stamped(u64),
+}
+
+impl Content {
+    fn bytes(self, page: u64) -> Vec<u8> {
+        match self {
+            Self::Fill(byte) => vec![byte; PAGE as usize],
+            Self::Stamped(version) => contents(page, version),
+        }
+    }
+}
+
+struct Model {
+    first: u64,
+    pages: Vec<Option<Vec<u8>>>,
+    failed: u64,
+}
+
+/// Whether a failed device, or a limit, is the reason.
+fn is_excused(error: &Error) -> bool {
+    matches!(error, Error::SwapReadFailed { .. } | Error::LimitReached { .. })
+}
+
+impl Model {
+    fn step(&mut self, space: &Space, random: &mut Random, version: u64) {
+        let at = random.below(PART) as usize;
+        let page = self.first + at as u64;
+        let start = page * PAGE;
+        match random.below(20) {
+            0 => {
+                let end = (at + 1 + random.below(20) as usize).min(PART as usize);
+                let range = start..start + (end - at) as u64 * PAGE;
+                if self.pages[at..end].iter().all(Option::is_some) {
+                    match random.below(2) {
+                        0 => {
+                            space.unmap(range).unwrap();
+                            self.pages[at..end].fill(None);
+                        }
+                        _ => {
+                            space.discard(range).unwrap();
+                            self.pages[at..end].fill(Some(vec![0; PAGE as usize]));
+                        }
+                    }
+                } else if self.pages[at..end].iter().all(Option::is_none) {
+                    space.map_at(range, Protection::ReadWrite).unwrap();
+                    self.pages[at..end].fill(Some(vec![0; PAGE as usize]));
+                }
+            }
+            1..=4 => {
+                let content =
+                    if random.below(4) == 0 { Content::Fill(random.below(3) as u8) } else { Content::Stamped(version) };
+                let bytes = content.bytes(page);
+                match (space.write_at(&bytes, start), &mut self.pages[at]) {
+                    (Ok(()), Some(now)) => *now = bytes,
+                    (Err(Error::NotMapped { .. }), None) => {}
+                    (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
+                    (other, _) => panic!("{other:?}"),
+                }
+            }
+            5..=8 => {
+                let offset = random.below(PAGE - 8) as usize;
+                let bytes = random.next_u64().to_le_bytes();
+                match (space.write_at(&bytes, start + offset as u64), &mut self.pages[at]) {
+                    (Ok(()), Some(now)) => now[offset..offset + 8].copy_from_slice(&bytes),
+                    (Err(Error::NotMapped { .. }), None) => {}
+                    (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
+                    (other, _) => panic!("{other:?}"),
+                }
+            }
+            9 => match (space.update_u64(start, |word| Some(word.wrapping_add(1))), &mut self.pages[at]) {
+                (Ok(before), Some(now)) => {
+                    assert_eq!(before.to_ne_bytes(), now[..8]);
+                    now[..8].copy_from_slice(&before.wrapping_add(1).to_ne_bytes());
+                }
+                (Err(Error::NotMapped { .. }), None) => {}
+                (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
+                (other, _) => panic!("{other:?}"),
+            },
+            _ => self.check(space, at),
+        }
+    }
+
+    fn check(&mut self, space: &Space, at: usize) {
+        let page = self.first + at as u64;
+        let mut bytes = vec![0xa5; PAGE as usize];
+        match (space.read_at(&mut bytes, page * PAGE), &self.pages[at]) {
+            (Ok(()), Some(now)) => assert!(bytes == *now, "page {page} has other bytes"),
+            (Err(Error::NotMapped { .. }), None) => {}
+            (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+}
+
+fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
+    let disk = SimulatedDisk::default();
+    let mut random = Random::seeded(seed);
+    for area in ["/a", "/b"] {
+        disk.add_bytes(area, vec![0; ((200 + random.below(600)) * PAGE) as usize]);
+    }
+    let faulty = Arc::new(FaultyBackend::new(disk, Schedule::Never));
+    let mm = Pagefold::builder().memory("2MiB").backend(Arc::clone(&faulty)).build().unwrap();
+    let group = mm.group("a").max(THREADS * PART / 8 * PAGE).build().unwrap();
+    let space = group.space().unwrap();
+    let late = seed % 4 == 1;
+    let add = |name: &str, priority| mm.add_swap(SwapArea::path(name).overwrite(true).priority(priority)).unwrap();
+    if !late {
+        add("/a", 0);
+    }
+    add("/b", (seed % 3) as i32);
+    let faults = vec![Fault::Errno(5), Fault::Errno(28), Fault::Interrupted, Fault::Again, Fault::Short(512)];
+    let n = [0, 8, 32, 200][seed as usize % 4];
+    faulty.set_schedule(Schedule::OneIn { n, seed, faults });
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let space = space.clone();
+            let body = move || {
+                let mut model = Model { first: thread * PART, pages: vec![None; PART as usize], failed: 0 };
+                let mut random = Random::seeded(seed * THREADS + thread);
+                space.map_at(thread * PART * PAGE..(thread + 1) * PART * PAGE, Protection::ReadWrite).unwrap();
+                model.pages.fill(Some(vec![0; PAGE as usize]));
+                (0..steps).for_each(|step| model.step(&space, &mut random, step));
+                model
+            };
+            sync::thread::spawn("seed", body).unwrap()
+        })
+        .collect();
+    if late {
+        let _ = mm.add_swap(SwapArea::path("/a").overwrite(true));
+    }
+    if seed % 8 == 2 {
+        let _ = mm.remove_swap(1);
+    }
+    let models: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    faulty.set_schedule(Schedule::Never);
+    assert!(group.charged() <= group.max(), "seed {seed}");
+    let failed: u64 = models.iter().map(|model| model.failed).sum();
+    for mut model in models {
+        model.failed = 0;
+        (0..PART as usize).for_each(|at| model.check(&space, at));
+        assert_eq!(model.failed, 0, "seed {seed}: the device is well again");
+    }
+    let stats = group.stats();
+    drop(space);
+    assert_eq!((group.charged(), used(&mm), group.stats().swapped_bytes), (0, 0, 0), "seed {seed}");
+    (stats.swap_outs, stats.same_filled, failed)
+}
+
+#[test]
+fn threads_agree_with_a_plain_model_in_an_eighth_of_the_memory() {
+    let seeds = std::env::var("PAGEFOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24_u64);
+    let (mut outs, mut same_filled, mut failed) = (0, 0, 0);
+    for seed in 0..seeds {
+        let of_run = run(seed, 400);
+        outs += of_run.0;
+        same_filled += of_run.1;
+        failed += of_run.2;
+    }
+    assert!(outs > 500 * seeds && same_filled > 0, "{outs} pages went, {same_filled} of one word");
+    assert!(failed > 0 || seeds < 8, "no fault was ever noticed");
+}
