@@ -118,6 +118,9 @@ fn long_checks() -> Vec<Check> {
     model.command.env("PAGEFOLD_SEEDS", "3000");
     let mut swap_slots = cargo("swap slots, 5,000 seeds", "test --release -p pagefold-swap --lib random_steps");
     swap_slots.command.env("PAGEFOLD_SEEDS", "5000");
+    let mut swap =
+        cargo("memory in swap beside a plain model, 2,000 seeds", "test --release -p pagefold --test swap seeds");
+    swap.command.env("PAGEFOLD_SEEDS", "2000");
     let mut docs = cargo("documentation", "doc --workspace --no-deps --lib");
     docs.command.env("RUSTDOCFLAGS", "-D warnings");
     vec![
@@ -159,7 +162,7 @@ fn long_checks() -> Vec<Check> {
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer(
             "ThreadSanitizer: pagefold",
-            "test -p pagefold --test stress --test files --test writes --test spaces",
+            "test -p pagefold --test stress --test files --test writes --test spaces --test swap",
         ),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",
@@ -174,6 +177,7 @@ fn long_checks() -> Vec<Check> {
         },
         model,
         swap_slots,
+        swap,
         cargo("benchmarks in small", "run --release -p bench -- peers all --quick"),
     ]
 }

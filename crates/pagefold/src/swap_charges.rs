@@ -100,7 +100,8 @@ impl Manager {
 
     /// Gives back what CPUs have in stock of `group`, or of all. Says how many slots that were.
     pub(crate) fn drain_swapped(&self, group: Option<u32>) -> u64 {
-        self.swap_charges.drain(group, |stock| self.give_back_swapped(stock))
+        let stocks = self.swap_charges.drain(group);
+        stocks.inspect(|stock| self.give_back_swapped(*stock)).map(|stock| stock.pages).sum()
     }
 
     /// Slots that a group's pages are in. Exact when nobody is at it.

@@ -192,8 +192,7 @@ impl Manager {
             group.evicted(gone.len() as u64);
             if is_unlisted {
                 let orphans = stay.into_iter().filter_map(|refused| self.frames.put_back(refused.frame).err());
-                let freed = self.frames.free_all(gone.into_iter().chain(orphans));
-                group.uncharge_anonymous(freed as u64);
+                self.release_anonymous(&group, gone.into_iter().chain(orphans));
             } else {
                 self.release(&group, gone);
                 let mut leftovers = Leftovers::default();
@@ -231,7 +230,7 @@ impl Manager {
 }
 
 /// How often all areas may be searched for slots that are kept in vain.
-const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
+const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// The number of a page, as slots know it: that of its word, of which there are 2^35.
 fn owner(page: &Unwritten<'_>) -> Owner {

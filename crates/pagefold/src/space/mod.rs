@@ -47,10 +47,10 @@ mod address;
 mod index;
 mod listing;
 mod region;
-mod stock;
 mod swap_in;
 mod table;
 mod touch;
+mod warm;
 
 pub use address::Protection;
 pub use listing::Area;
@@ -68,7 +68,7 @@ use crate::group::Group;
 use crate::manager::Manager;
 use address::{Addresses, Pages};
 use index::{Entry, Index};
-use stock::Stock;
+use warm::WarmFrames;
 
 /// An address space of a group: anonymous memory at addresses from 0 to 2^47. Clones are the same space; with the last one
 /// its memory is freed.
@@ -84,7 +84,7 @@ struct SpaceState {
     /// Of changes to the index.
     lock: RangeLock,
     addresses: Addresses,
-    stock: Stock,
+    warm: WarmFrames,
     page_shift: u32,
 }
 
@@ -100,7 +100,7 @@ impl Space {
             index,
             lock: RangeLock::with_unit_bits(page_shift),
             addresses: Addresses::new(page_shift),
-            stock: Stock::new(group.state()),
+            warm: WarmFrames::new(),
             page_shift,
         };
         let state = Arc::new(state);
@@ -254,7 +254,6 @@ impl Drop for SpaceState {
         for pages in self.index.all() {
             self.free(pages);
         }
-        self.stock.empty();
         self.index.uncharge(self.manager());
     }
 }

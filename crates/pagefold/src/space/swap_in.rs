@@ -75,25 +75,12 @@ impl Fault<'_> {
 }
 
 /// A frame for a page, charged.
-pub(super) enum Memory<'a> {
-    /// Out of the space's stock, for a page that no list will have.
-    Unlisted { frame: OwnedFrame<'a>, is_warm: bool },
-    /// For a page that may be swapped out.
-    Listed(ChargedFrame<'a>),
-}
-
-impl<'a> Memory<'a> {
-    pub(super) fn frame(&self) -> &OwnedFrame<'a> {
-        match self {
-            Self::Unlisted { frame, .. } => frame,
-            Self::Listed(frame) => frame,
-        }
-    }
-
-    /// Whether its bytes are likely to be in this CPU's caches.
-    pub(super) fn is_warm(&self) -> bool {
-        matches!(self, Self::Unlisted { is_warm: true, .. })
-    }
+pub(super) struct Memory<'a> {
+    pub(super) frame: ChargedFrame<'a>,
+    /// The page may be swapped out. Otherwise no list will have it.
+    is_listed: bool,
+    /// Its bytes are likely to be in this CPU's caches.
+    pub(super) is_warm: bool,
 }
 
 /// What a page has from where it was.
@@ -108,19 +95,8 @@ struct Past {
 
 impl SpaceState {
     pub(super) fn take_memory<'a>(&'a self, manager: &'a Manager) -> Result<Memory<'a>, Error> {
-        if manager.swaps() {
-            return manager.take_frame(self.group.state()).map(Memory::Listed);
-        }
-        let (frame, is_warm) = self.stock.take(manager)?;
-        Ok(Memory::Unlisted { frame, is_warm })
-    }
-
-    /// Frees a frame that no page got.
-    pub(super) fn put_away(&self, memory: Memory<'_>) {
-        match memory {
-            Memory::Unlisted { frame, .. } => self.give_back([frame]),
-            Memory::Listed(frame) => drop(frame),
-        }
+        let frame = manager.take_frame(self.group.state())?;
+        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take() })
     }
 
     /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
@@ -152,7 +128,7 @@ impl SpaceState {
         is_new: bool,
     ) -> Result<bool, Error> {
         let past = match loading.swapped().and_then(PageEntry::from_bits) {
-            Some(entry) => match self.fetch(entry, &loading, memory.frame(), fault) {
+            Some(entry) => match self.fetch(entry, &loading, &memory.frame, fault) {
                 Ok(past) => past,
                 Err(error) => {
                     let failure = match error {
@@ -160,20 +136,16 @@ impl SpaceState {
                         SwapInError::SwapCorrupt { .. } => CORRUPT,
                     };
                     loading.fail(failure);
-                    self.put_away(memory);
                     return self.outcome(page, Err(failure));
                 }
             },
             None if !fault.writes() => {
-                // Discarded in between.
-                drop(loading);
-                self.put_away(memory);
-                return Ok(false);
+                return Ok(false); // Discarded in between.
             }
             None => {
                 if !is_new {
-                    memory.frame().fill(|bytes| {
-                        zero(bytes, memory.is_warm());
+                    memory.frame.fill(|bytes| {
+                        zero(bytes, memory.is_warm);
                         fault.write_to(bytes);
                     });
                 }
@@ -187,23 +159,17 @@ impl SpaceState {
 
     fn publish<'a>(&'a self, loading: Loading<'a>, memory: Memory<'a>, past: &Past) {
         let (manager, group) = (&**self.manager(), self.group.state());
-        let rank = match memory {
-            Memory::Unlisted { .. } => Rank::unlisted(),
-            Memory::Listed(_) => Rank::young(past.level),
-        };
+        let rank = if memory.is_listed { Rank::young(past.level) } else { Rank::unlisted() };
         let slot = past.kept.map_or(0, SlotId::bits);
         let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), slot, ..Labels::default() };
-        match memory {
-            Memory::Unlisted { frame, .. } => {
-                let (isolated, _) = loading.publish(frame, labels, false);
-                // On no list; but so that who unmaps it gets the frame.
-                if let Err(orphan) = manager.frames.put_back(isolated) {
-                    self.give_back([orphan]);
-                }
-            }
-            Memory::Listed(frame) => {
-                let (isolated, _) = loading.publish(frame.into_frame(), labels, false);
-                manager.enter(group, isolated);
+        if memory.is_listed {
+            let (isolated, _) = loading.publish(memory.frame.into_frame(), labels, false);
+            manager.enter(group, isolated);
+        } else {
+            let (isolated, _) = loading.publish(memory.frame.into_anonymous(), labels, false);
+            // On no list; but so that who unmaps it gets the frame.
+            if let Err(orphan) = manager.frames.put_back(isolated) {
+                self.give_back([orphan]);
             }
         }
         if past.is_refault {

@@ -78,8 +78,8 @@ impl SpaceState {
             // Most pages are new: filled before anybody has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
             if is_new {
-                memory.frame().fill(|bytes| {
-                    zero(bytes, memory.is_warm());
+                memory.frame.fill(|bytes| {
+                    zero(bytes, memory.is_warm);
                     fault.write_to(bytes);
                 });
             }
@@ -89,21 +89,21 @@ impl SpaceState {
                     let entry = region.entry(local);
                     if !fault.is_permitted(entry) {
                         drop(loading);
-                        self.put_away(memory);
+                        drop(memory);
                         return Err(self.refuse(page, entry));
                     }
                     return self.bring_in(page, loading, memory, fault, is_new);
                 }
                 BeginLoad::Resident => {
-                    self.put_away(memory);
+                    drop(memory);
                     return Ok(false);
                 }
                 BeginLoad::Busy => {
-                    self.put_away(memory);
+                    drop(memory);
                     return self.outcome(page, region.map.wait(local));
                 }
                 BeginLoad::NoRoom => {
-                    self.put_away(memory);
+                    drop(memory);
                     rooms_made += 1;
                     if rooms_made > ROOM_ATTEMPTS {
                         return Err(manager.limit_reached(self.group.state()));
@@ -134,8 +134,8 @@ impl SpaceState {
     }
 
     pub(super) fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
-        let count = self.manager().frames.free_all(frames);
-        self.stock.freed(count as u64);
+        let count = self.manager().release_anonymous(self.group.state(), frames);
+        self.warm.freed(count as u64);
     }
 
     /// Takes all of `pages` out of memory, and waits for those who have one (S1).
