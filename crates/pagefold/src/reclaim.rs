@@ -135,8 +135,9 @@ impl Manager {
                 Err(Refused { frame, unclean }) => {
                     let rank = Rank::of(&self.frames, frame.id());
                     unclean_victims += usize::from(unclean);
-                    // What its file doesn't have yet goes round once more; pinned is in use.
-                    let rank = if unclean { rank.cold() } else { rank.main(rank.level()) };
+                    // What its file doesn't have yet goes round once more; pinned is in use: one
+                    // level up, or a few at the lowest would be met again and again, and hide all others.
+                    let rank = if unclean { rank.cold() } else { rank.main(rank.level().up()) };
                     sorting.stay(&self.frames, frame, rank);
                 }
             }
