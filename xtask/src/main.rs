@@ -162,7 +162,7 @@ fn long_checks() -> Vec<Check> {
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer(
             "ThreadSanitizer: pagefold",
-            "test -p pagefold --test stress --test files --test writes --test spaces --test swap",
+            "test -p pagefold --test stress --test files --test writes --test spaces --test deep --test swap",
         ),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",
