@@ -22,7 +22,8 @@ pub(crate) struct Common {
     /// Only these workloads: a list
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) workloads: Vec<String>,
-    /// Time in which each run counts operations [default: 200us of virtual, 300ms of real time]
+    /// Time in which each run counts operations [default: 200us of virtual time, or longer if an experiment
+    /// needs it; 300ms of real time]
     #[arg(long, value_parser = parse_time)]
     pub(crate) time: Option<Duration>,
     /// Bytes that an operation copies, in experiments in which that can be chosen
