@@ -75,6 +75,7 @@ mod prefetch;
 mod prometheus;
 mod rank;
 mod read_ahead;
+mod recharge;
 mod reclaim;
 mod reclaimer;
 mod request;
