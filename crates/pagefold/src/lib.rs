@@ -76,6 +76,7 @@ mod prometheus;
 mod rank;
 mod read_ahead;
 mod read_queue;
+mod recharge;
 mod reclaim;
 mod reclaimer;
 mod request;

@@ -93,9 +93,6 @@ impl Manager {
 
     /// One pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        if group.lists.is_time_to_collect() {
-            self.drain_charges(Some(group.id));
-        }
         self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, false)
     }
 
