@@ -284,8 +284,16 @@ impl Frames {
     }
 
     /// Whether the page was used since this was last asked. For whoever has the frame isolated: so it isn't freed.
+    ///
+    /// Pages are loaded for their first use, which doesn't show here. If one was read ahead, its first use comes later, and
+    /// doesn't either, nor do others that came with it.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
+        let first = self.table.record(frame).write_state.take_first_use();
+        self.take_reference(frame) && !first
+    }
+
+    fn take_reference(&self, frame: FrameId) -> bool {
         let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
         let (_, word) = self.word_of(frame);
         if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {
@@ -332,6 +340,22 @@ impl Frames {
     #[must_use]
     pub fn group(&self, frame: FrameId) -> u32 {
         self.table.group(frame)
+    }
+
+    /// Changes the group of an isolated page that nobody uses or removes at this moment, and that is clean. False, and nothing
+    /// is done, otherwise.
+    #[must_use]
+    pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
+        if !self.table.freeze(frame.0) {
+            return false;
+        }
+        // Frozen: so no writer makes it unclean now.
+        let is_clean = self.table.record(frame.0).write_state.is_clean();
+        if is_clean {
+            self.table.set_group(frame.0, group);
+        }
+        self.table.unfreeze(frame.0, 0);
+        is_clean
     }
 
     /// Whether the page that the frame holds, or held last, was read ahead and nobody has used it.

@@ -43,8 +43,8 @@ mod address;
 mod index;
 mod listing;
 mod region;
-mod stock;
 mod touch;
+mod warm;
 
 pub use address::Protection;
 pub use listing::Area;
@@ -61,7 +61,7 @@ use crate::group::Group;
 use crate::manager::Manager;
 use address::{Addresses, Pages};
 use index::{Entry, Index};
-use stock::Stock;
+use warm::WarmFrames;
 
 /// An address space of a group: anonymous memory at addresses from 0 to 2^47. Clones are the same space; with the last one
 /// its memory is freed.
@@ -77,7 +77,7 @@ struct SpaceState {
     /// Of changes to the index.
     lock: RangeLock,
     addresses: Addresses,
-    stock: Stock,
+    warm: WarmFrames,
     page_shift: u32,
 }
 
@@ -93,7 +93,7 @@ impl Space {
             index,
             lock: RangeLock::with_unit_bits(page_shift),
             addresses: Addresses::new(page_shift),
-            stock: Stock::new(group.state()),
+            warm: WarmFrames::new(),
             page_shift,
         };
         Ok(Self { state: Arc::new(state) })
@@ -245,7 +245,6 @@ impl Drop for SpaceState {
         for pages in self.index.all() {
             self.free(pages);
         }
-        self.stock.empty();
         self.index.uncharge(self.manager());
     }
 }
