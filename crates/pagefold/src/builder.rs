@@ -123,7 +123,7 @@ impl Builder {
             entries: EntryBatches::new(),
             charges: ChargeStocks::new(),
             doorbell: Default::default(),
-            flushers: Default::default(),
+            flusher: Default::default(),
             unclean: Default::default(),
             rate: Default::default(),
             clock: Instant::now(),

@@ -49,6 +49,7 @@ mod batch;
 mod builder;
 mod census;
 mod charges;
+mod course;
 mod cycle;
 mod dirty;
 mod entry_batches;
