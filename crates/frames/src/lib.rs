@@ -30,6 +30,7 @@ mod page_words;
 mod population;
 mod prefetch;
 mod region;
+mod usage;
 mod wait_table;
 mod write_state;
 mod writeback;
@@ -43,6 +44,7 @@ pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, Pinn
 pub use loading_run::{KeptPin, LoadingRun};
 pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError};
 pub use page_word::{PageState, PageWord};
+pub use usage::Usage;
 pub use wait_table::{LoadFailure, Waiting};
 pub use write_state::{Ahead, Unclean};
 pub use writeback::{HeldPage, Hold};

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use frames::{BeginWrite, PageMap};
+use frames::PageMap;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
 use sync::lock::OnceCell;
 
-use super::index::Entry;
+use super::entry::Entry;
 use crate::error::Error;
 use crate::manager::Manager;
 
@@ -33,6 +33,8 @@ pub(super) const LEAF_BYTES: u64 = 4 << 10;
 
 /// Pages `0..REGION_PAGES` of a region.
 pub(super) struct Region {
+    /// Its first page's number in the space.
+    pub(super) first: u64,
     pub(super) map: PageMap,
     granules: Box<[AtomicU64]>,
     leaves: Box<[OnceCell<Leaf>]>,
@@ -43,10 +45,10 @@ fn zeros(count: usize) -> Box<[AtomicU64]> {
 }
 
 impl Region {
-    pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
+    pub(super) fn new(manager: &Manager, first: u64) -> Result<Self, Error> {
         let map = PageMap::new(Arc::clone(&manager.frames), REGION_PAGES)
             .map_err(|error| Error::System { what: "reserve page words", error: error.to_string() })?;
-        Ok(Self { map, granules: zeros(GRANULES), leaves: (0..GRANULES).map(|_| OnceCell::new()).collect() })
+        Ok(Self { first, map, granules: zeros(GRANULES), leaves: (0..GRANULES).map(|_| OnceCell::new()).collect() })
     }
 
     /// What is mapped at a page.
@@ -127,15 +129,6 @@ impl Region {
                 return word.store(SPLIT, Ordering::Release);
             }
             backoff.wait();
-        }
-    }
-
-    /// Whether somebody changes the page, or brings it in.
-    pub(super) fn is_busy(&self, page: u64) -> bool {
-        match self.map.state(page) {
-            frames::PageState::Loading => true,
-            frames::PageState::Resident { .. } => matches!(self.map.begin_write(page), BeginWrite::Busy),
-            frames::PageState::Vacant { .. } => false,
         }
     }
 }
