@@ -6,8 +6,9 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::OnceCell;
 
 use super::address::{ADDRESS_BITS, Pages};
+use super::entries::GRANULE_PAGES;
 use super::entry::Entry;
-use super::region::{GRANULE_PAGES, LEAF_BYTES, REGION_BYTES, REGION_PAGES, REGION_SHIFT, Region};
+use super::region::{LEAF_BYTES, REGION_BYTES, REGION_PAGES, REGION_SHIFT, Region};
 use crate::error::Error;
 use crate::manager::Manager;
 
@@ -54,9 +55,9 @@ impl Index {
                 continue;
             }
             let (Some(region), page) = (self.region(page), page % REGION_PAGES) else { continue };
-            if !region.has_leaf(page) {
+            if !region.entries.has_leaf(page) {
                 self.charge(manager, LEAF_BYTES)?;
-                if !region.prepare_leaf(page) {
+                if !region.entries.prepare_leaf(page) {
                     self.give_back(manager, LEAF_BYTES);
                 }
             }

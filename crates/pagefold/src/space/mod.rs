@@ -47,6 +47,7 @@ mod access;
 mod address;
 mod advise;
 mod change;
+mod entries;
 mod entry;
 mod guard;
 mod index;
