@@ -47,14 +47,14 @@ mod peers {
     use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
     use crate::peers::cli::{CountChild, Peers};
-    use crate::peers::{COUNT_CHILD, cli, count_child, disk, write};
+    use crate::peers::{COUNT_CHILD, cli, confined, count_child, disk, write};
 
     pub(super) fn commands(bench: Command) -> Command {
         let child = CountChild::augment_args(Command::new(COUNT_CHILD).hide(true));
         let round = write::RoundArgs::augment_args(Command::new(write::ROUND_COMMAND).hide(true));
         let reading = disk::RoundArgs::augment_args(Command::new(disk::ROUND_COMMAND).hide(true));
         let bytes = Arg::new("bytes").required(true).value_parser(value_parser!(u64));
-        let keeper = Command::new(write::KEEPER_COMMAND).hide(true).arg(bytes);
+        let keeper = Command::new(confined::KEEPER_COMMAND).hide(true).arg(bytes);
         bench.subcommand(cli::command()).subcommands([child, round, reading, keeper])
     }
 
@@ -63,7 +63,7 @@ mod peers {
             COUNT_CHILD => count_child(&CountChild::from_arg_matches(matches)?),
             write::ROUND_COMMAND => write::round(&write::RoundArgs::from_arg_matches(matches)?),
             disk::ROUND_COMMAND => disk::round(&disk::RoundArgs::from_arg_matches(matches)?),
-            write::KEEPER_COMMAND => write::keep(*matches.get_one("bytes").expect("it is required")),
+            confined::KEEPER_COMMAND => confined::keep(*matches.get_one("bytes").expect("it is required")),
             _ => crate::peers::run(&Peers::from_arg_matches(matches)?),
         }
     }

@@ -23,8 +23,8 @@
 //!
 //! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the frame's bytes.
 //! - I2. Bytes of a frame that has a pin don't change: a writer freezes the frame, too.
-//! - I3. While a frame is `ISOLATED` its group doesn't change, nor its page, except that a remover may take the page
-//!   away and leave the frame `ORPHANED`.
+//! - I3. While a frame is `ISOLATED` its group is its holder's to change, once it has the frame frozen as well, and nobody
+//!   else's; nor does its page change, except that a remover may take the page away and leave the frame `ORPHANED`.
 //! - I4. A generation is used for one stay: it goes up when the frame is freed, before anybody else can get the frame.
 //!   (A page that is settled begins another stay in its frame.)
 //!
@@ -295,6 +295,12 @@ impl FrameTable {
 
     pub(crate) fn group(&self, frame: FrameId) -> u32 {
         self.record(frame).group.load(Ordering::Relaxed)
+    }
+
+    /// For whoever has the frame isolated and frozen (I3).
+    pub(crate) fn set_group(&self, frame: FrameId, group: u32) {
+        // Relaxed: the Release of `put_back` and `unfreeze`.
+        self.record(frame).group.store(group, Ordering::Relaxed);
     }
 
     pub(crate) fn owner(&self, frame: FrameId) -> u32 {

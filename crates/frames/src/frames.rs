@@ -334,6 +334,22 @@ impl Frames {
         self.table.group(frame)
     }
 
+    /// Changes the group of an isolated page that nobody uses or removes at this moment, and that is clean. False, and nothing
+    /// is done, otherwise.
+    #[must_use]
+    pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
+        if !self.table.freeze(frame.0) {
+            return false;
+        }
+        // Frozen: so no writer makes it unclean now.
+        let is_clean = self.table.record(frame.0).write_state.is_clean();
+        if is_clean {
+            self.table.set_group(frame.0, group);
+        }
+        self.table.unfreeze(frame.0, 0);
+        is_clean
+    }
+
     /// Whether the page that the frame holds, or held last, was read ahead and nobody has used it.
     #[must_use]
     pub fn is_unused_ahead(&self, frame: FrameId) -> bool {

@@ -40,6 +40,7 @@ mod posix;
 #[cfg(not(pagefold_loom))]
 mod posix_open;
 mod progress;
+mod queued_file;
 mod read_full;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod reaper;

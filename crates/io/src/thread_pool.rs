@@ -18,9 +18,10 @@ use std::path::Path;
 
 use sync::lock::{Condvar, Mutex};
 use sync::thread::{self, JoinHandle};
-use sync::{Arc, ForkMark, SharedBytes};
+use sync::{Arc, ForkMark};
 
-use crate::{Access, Backend, BackingFile, Identity, IoError, Queue, Request};
+use crate::queued_file::{QueuedFile, Submission};
+use crate::{Access, Backend, BackingFile, IoError, Queue, Request};
 
 /// A backend whose submitted requests are done by threads, with the calls of another one.
 pub struct ThreadPool {
@@ -50,58 +51,7 @@ impl Backend for ThreadPool {
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         let file = Arc::from(self.inner.open(path, access)?);
-        Ok(Box::new(PooledFile { file, pool: Arc::clone(&self.pool) }))
-    }
-}
-
-struct PooledFile {
-    file: Arc<dyn BackingFile>,
-    pool: Arc<Pool>,
-}
-
-impl BackingFile for PooledFile {
-    fn identity(&self) -> Identity {
-        self.file.identity()
-    }
-
-    fn len(&self) -> Result<u64, IoError> {
-        self.file.len()
-    }
-
-    fn reads_by_copy(&self) -> bool {
-        self.file.reads_by_copy()
-    }
-
-    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        self.file.read(offset, into)
-    }
-
-    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        self.file.write(offset, from, len)
-    }
-
-    fn sync(&self) -> Result<(), IoError> {
-        self.file.sync()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), IoError> {
-        self.file.set_len(len)
-    }
-
-    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
-        if self.pool.fork.is_child() {
-            // The threads weren't inherited.
-            requests.drain(..).for_each(|request| request.run(&*self.file));
-        } else {
-            self.pool.submit(&self.file, requests);
-        }
-        Queue::default()
-    }
-
-    fn help(&self, _: Queue, done: &dyn Fn() -> bool) {
-        if !self.pool.fork.is_child() {
-            self.pool.line.help(done);
-        }
+        Ok(Box::new(QueuedFile { file, submission: Arc::clone(&self.pool) }))
     }
 }
 
@@ -113,8 +63,28 @@ struct Pool {
     fork: ForkMark,
 }
 
+impl Submission for Pool {
+    type File = dyn BackingFile;
+
+    fn submit(&self, file: &Arc<dyn BackingFile>, requests: &mut Vec<Request>) -> Queue {
+        if self.fork.is_child() {
+            // The threads weren't inherited.
+            requests.drain(..).for_each(|request| request.run(&**file));
+        } else {
+            self.start(file, requests);
+        }
+        Queue::default()
+    }
+
+    fn help(&self, _: Queue, done: &dyn Fn() -> bool) {
+        if !self.fork.is_child() {
+            self.line.help(done);
+        }
+    }
+}
+
 impl Pool {
-    fn submit(&self, file: &Arc<dyn BackingFile>, requests: &mut Vec<Request>) {
+    fn start(&self, file: &Arc<dyn BackingFile>, requests: &mut Vec<Request>) {
         let wanted = self.line.enter(file, requests);
         for _ in 0..wanted {
             let mut threads = self.threads.lock();

@@ -1,7 +1,9 @@
+use sync::SharedBytes;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::time::{Duration, Instant};
 
 use super::*;
+use crate::Identity;
 
 /// Calls `read` instead of reading.
 struct Custom<F>(Arc<F>);

@@ -14,12 +14,13 @@ use std::path::Path;
 
 use sync::lock::OnceCell;
 use sync::thread::{self, JoinHandle};
-use sync::{Arc, ForkMark, SharedBytes};
+use sync::{Arc, ForkMark};
 
 use crate::posix::{PosixFile, range_of};
+use crate::queued_file::{QueuedFile, Submission};
 use crate::reaper::Reaper;
 use crate::ring::{Ring, Sizes, Submitted, error_of};
-use crate::{Access, Backend, BackingFile, DirectIo, Identity, IoError, Posix, Queue, Request};
+use crate::{Access, Backend, BackingFile, DirectIo, Direction, IoError, Posix, Queue, Request};
 
 /// Rings for each CPU, and altogether: many threads may wait for a disk on few CPUs.
 const RINGS_PER_CPU: usize = 4;
@@ -54,7 +55,7 @@ impl Backend for Uring {
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         let file = Arc::new(self.posix.open_file(path, access)?);
-        Ok(Box::new(UringFile { file, rings: Arc::clone(&self.rings) }))
+        Ok(Box::new(QueuedFile { file, submission: Arc::clone(&self.rings) }))
     }
 }
 
@@ -150,72 +151,39 @@ impl Shared {
     }
 }
 
-struct UringFile {
-    file: Arc<PosixFile>,
-    rings: Arc<Rings>,
-}
+impl Submission for Rings {
+    type File = PosixFile;
 
-impl UringFile {
-    /// What would go wrong with the request before the device has it.
-    fn check(&self, request: &Request) -> Result<(), IoError> {
-        if request.direction() == crate::Direction::Write {
-            self.file.check_writable()?;
-        }
-        range_of(request.offset(), request.next().1).map(|_| ())
-    }
-}
-
-impl BackingFile for UringFile {
-    fn identity(&self) -> Identity {
-        self.file.identity()
-    }
-
-    fn len(&self) -> Result<u64, IoError> {
-        self.file.len()
-    }
-
-    fn reads_by_copy(&self) -> bool {
-        self.file.reads_by_copy()
-    }
-
-    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        self.file.read(offset, into)
-    }
-
-    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        self.file.write(offset, from, len)
-    }
-
-    fn sync(&self) -> Result<(), IoError> {
-        self.file.sync()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), IoError> {
-        self.file.set_len(len)
-    }
-
-    fn queue(&self) -> Queue {
-        if self.rings.fork.is_child() { Queue::default() } else { self.rings.shared.here().0 }
-    }
-
-    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+    fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) -> Queue {
         // What isn't for the device is done here. It may submit more, so the ring isn't touched yet.
-        let here = self.file.is_in_memory() || self.rings.fork.is_child();
-        let odd = |request: &mut Request| here || request.next().1 == 0 || self.check(request).is_err();
-        requests.extract_if(.., odd).for_each(|request| request.run(&*self.file));
+        let here = file.is_in_memory() || self.fork.is_child();
+        let odd = |request: &mut Request| here || request.next().1 == 0 || check(file, request).is_err();
+        requests.extract_if(.., odd).for_each(|request| request.run(&**file));
         if requests.is_empty() {
             return self.queue();
         }
-        let (queue, ring) = self.rings.shared.here();
-        ring.submit(requests.drain(..).map(|request| Submitted { file: Arc::clone(&self.file), request }));
+        let (queue, ring) = self.shared.here();
+        ring.submit(requests.drain(..).map(|request| Submitted { file: Arc::clone(file), request }));
         queue
     }
 
+    fn queue(&self) -> Queue {
+        if self.fork.is_child() { Queue::default() } else { self.shared.here().0 }
+    }
+
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        if !self.rings.fork.is_child() {
-            self.rings.shared.of(queue).help(done);
+        if !self.fork.is_child() {
+            self.shared.of(queue).help(done);
         }
     }
+}
+
+/// What would go wrong with the request before the device has it.
+fn check(file: &PosixFile, request: &Request) -> Result<(), IoError> {
+    if request.direction() == Direction::Write {
+        file.check_writable()?;
+    }
+    range_of(request.offset(), request.next().1).map(|_| ())
 }
 
 #[cfg(test)]

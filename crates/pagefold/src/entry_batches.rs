@@ -142,6 +142,17 @@ impl Manager {
         }
     }
 
+    /// The same for pages of spaces.
+    pub(crate) fn release_anonymous<'a>(
+        &'a self,
+        group: &GroupState,
+        gone: impl IntoIterator<Item = OwnedFrame<'a>>,
+    ) -> usize {
+        let count = self.release(group, gone);
+        group.anonymous_gone(count as u64);
+        count
+    }
+
     /// Frees frames whose pages are gone, and uncharges them. Says how many.
     pub(crate) fn release<'a>(&'a self, group: &GroupState, gone: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
         let count = self.frames.free_all(gone);

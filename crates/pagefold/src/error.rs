@@ -78,6 +78,12 @@ pub enum Error {
         /// What is charged.
         charged: Size,
     },
+    /// The group belongs to another Pagefold, whose pages are none of this one's.
+    #[error("group `{group}` belongs to another Pagefold")]
+    OtherPagefold {
+        /// The group given.
+        group: String,
+    },
     /// The file couldn't be opened.
     #[error("can't open {}: {error}", path.display())]
     OpenFailed {

@@ -312,6 +312,20 @@ impl File {
         self.handle.advise(advice, range)
     }
 
+    /// Charges the file's pages in `range`, in bytes, that are in memory to `group` from now on, whichever group they were
+    /// charged to. Says how many bytes. Pages that are pinned or being changed at this moment, and those that the file doesn't
+    /// have yet, stay where they are: [sync](Self::sync) first.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`], with the pages up to there recharged; [`Error::OtherPagefold`].
+    pub fn charge_to(&self, group: &Group, range: Range<u64>) -> Result<u64, Error> {
+        let file = &*self.handle.file;
+        file.manager.refuse_child()?;
+        group.check_manager(&file.manager)?;
+        let pages = range.start >> file.page_shift()..range.end.min(self.len()).div_ceil(file.page_bytes());
+        Ok(file.manager.recharge(file, pages, None, group.state())? * file.page_bytes())
+    }
+
     /// The file's length in bytes, as it was when the file was opened or when a read last met its end. Another process
     /// may have changed it.
     #[must_use]

@@ -16,11 +16,12 @@ use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex};
 
+use crate::charges::ChargedPages;
 use crate::file::Handle;
 use crate::file_state::FileState;
 use crate::io::{IoError, Queue, Request};
 use crate::load::encode;
-use crate::manager::{ChargedFrame, ChargedPages};
+use crate::manager::ChargedFrame;
 use crate::page_future::Reply;
 use crate::rank::Rank;
 use crate::shadow::Level;
@@ -203,9 +204,15 @@ impl Handle {
                 // The frame is for the next one.
                 BeginLoad::Resident | BeginLoad::Busy => next = Some(frame),
                 // Making room is for who has no word in *loading*.
-                BeginLoad::NoRoom => break,
+                BeginLoad::NoRoom => {
+                    next = Some(frame);
+                    break;
+                }
             }
         }
+        // Many, where several readers load the same pages ahead.
+        let unused = next.into_iter().chain(frames).map(ChargedFrame::into_frame);
+        file.manager.release(self.group.state(), unused);
         runs
     }
 

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::group_state::GroupState;
 use crate::io::Access;
+use crate::manager::Manager;
 use crate::open_options::OpenOptions;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
@@ -121,9 +122,9 @@ impl Group {
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
         manager.drain_entries();
-        manager.drain_charges(Some(self.state().id));
         let (mut cleaned, mut awaited) = (0, 0);
         loop {
+            manager.drain_charges(Some(self.state().id));
             // Somebody may have raised it again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
             let done = beyond == 0
@@ -134,6 +135,28 @@ impl Group {
                 return Ok(());
             }
         }
+    }
+
+    /// Charges this group's pages to another group, as before an end of this one that would evict them. Says how many bytes.
+    /// Memory of spaces stays here, and what [`File::charge_to`] wouldn't move.
+    ///
+    /// # Errors
+    /// Those of [`File::charge_to`].
+    pub fn hand_over(&self, to: &Self) -> Result<u64, Error> {
+        let manager = self.pagefold().manager();
+        manager.refuse_child()?;
+        to.check_manager(manager)?;
+        let mut pages = 0;
+        for file in manager.files.all() {
+            pages += manager.recharge(&file, 0..u64::MAX, Some(self.state().id), to.state())?;
+        }
+        Ok(pages * self.page_size())
+    }
+
+    /// Whether the group is one of `manager`'s.
+    pub(crate) fn check_manager(&self, manager: &Arc<Manager>) -> Result<(), Error> {
+        let same = Arc::ptr_eq(manager, self.pagefold().manager());
+        if same { Ok(()) } else { Err(Error::OtherPagefold { group: self.name().to_owned() }) }
     }
 
     /// Opens a file for reading. Its pages are charged to this group if it is this handle that loads them. A file that

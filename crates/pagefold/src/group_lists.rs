@@ -46,8 +46,6 @@ const STRIPE_CPUS: usize = 4;
 const STRIPE_PAGES: usize = 64;
 /// So often a CPU reclaims from a stripe of others.
 const OWN_TURNS: usize = 8;
-/// And so often charges in stock are given back.
-const COLLECT_TURNS: usize = 64;
 
 /// The lists of one group.
 #[derive(Debug)]
@@ -95,11 +93,6 @@ impl GroupLists {
         let (count, own) = (self.stripe_count(), self.own());
         let turns = self.stripe(own).next_turn();
         if count > 1 && turns % OWN_TURNS == OWN_TURNS - 1 { (own + turns / OWN_TURNS) % count } else { own }
-    }
-
-    /// Whether CPUs that don't use the group any more should give back what they have of it: every so many turns.
-    pub(crate) fn is_time_to_collect(&self) -> bool {
-        self.stripe(self.own()).turns().is_multiple_of(COLLECT_TURNS)
     }
 
     /// More stripes, if the group has become large enough for them.

@@ -2,11 +2,11 @@
 //!
 //! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed: `charged ≤ max` at every
 //!   moment, except after the limit was lowered.
-//! - G2. A page's group doesn't change while its frame is isolated; whoever isolates a frame may therefore take it off the
-//!   group's lists without looking again.
+//! - G2. A page's group is changed by nobody but who has its frame isolated (`recharge`); whoever isolates a frame may
+//!   therefore take it off the group's lists without looking again.
 
-use sync::CachePadded;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use sync::{CachePadded, ThreadCounter};
 
 use crate::dirty::UncleanCount;
 use crate::error::Error;
@@ -36,8 +36,9 @@ pub(crate) struct GroupState {
     pub(crate) lists: GroupLists,
     pub(crate) counters: Counters,
     pub(crate) unclean: UncleanCount,
-    /// Charged pages of spaces, in memory or about to be: they are on no list.
-    anonymous: AtomicU64,
+    /// Pages of spaces that were charged, and uncharged. By thread, as each first touch counts.
+    anonymous: ThreadCounter,
+    anonymous_gone: ThreadCounter,
     /// Nobody has a handle any more: the group goes when its last page does.
     abandoned: AtomicBool,
 }
@@ -61,7 +62,8 @@ impl GroupState {
             lists: GroupLists::new(id),
             counters: Counters::new()?,
             unclean: UncleanCount::default(),
-            anonymous: AtomicU64::new(0),
+            anonymous: Counters::by_thread()?,
+            anonymous_gone: Counters::by_thread()?,
             abandoned: AtomicBool::new(false),
         })
     }
@@ -109,28 +111,20 @@ impl GroupState {
         got
     }
 
-    /// As [`try_charge`](Self::try_charge), pages of a space, which no list will have.
-    pub(crate) fn try_charge_anonymous(&self, wanted: u64) -> u64 {
-        let got = self.try_charge(wanted);
-        if got > 0 {
-            self.anonymous.fetch_add(got, Ordering::Relaxed);
-        }
-        got
+    /// Charged pages that are a space's, which no list has.
+    pub(crate) fn anonymous(&self) -> u64 {
+        let gone = self.anonymous_gone.sum();
+        self.anonymous.sum().saturating_sub(gone)
     }
 
     /// A page that was charged is a space's.
     pub(crate) fn becomes_anonymous(&self) {
-        self.anonymous.fetch_add(1, Ordering::Relaxed);
+        self.anonymous.add(1);
     }
 
-    pub(crate) fn uncharge_anonymous(&self, pages: u64) {
-        self.anonymous.fetch_sub(pages, Ordering::Relaxed);
-        self.uncharge(pages);
-    }
-
-    /// Charges that no list has a page for and none will.
-    pub(crate) fn anonymous(&self) -> u64 {
-        self.anonymous.load(Ordering::Relaxed)
+    /// Pages of spaces were uncharged.
+    pub(crate) fn anonymous_gone(&self, pages: u64) {
+        self.anonymous_gone.add(pages);
     }
 
     pub(crate) fn uncharge(&self, pages: u64) {

@@ -76,6 +76,7 @@ mod prefetch;
 mod prometheus;
 mod rank;
 mod read_ahead;
+mod recharge;
 mod reclaim;
 mod reclaimer;
 mod request;

@@ -11,7 +11,7 @@ use sync::thread::sleep;
 use sync::time::Instant;
 
 use crate::census::HandleTable;
-use crate::charges::{ChargeStocks, Charging};
+use crate::charges::{Charge, ChargeStocks};
 use crate::dirty::{Rate, UncleanCount};
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
@@ -102,28 +102,43 @@ impl Manager {
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         while into.len() < end {
-            match self.try_frame(group) {
-                Ok(frame) => into.push(frame),
-                Err(short) if self.reclaim_for(group, short, end - into.len()) > 0 => {}
-                Err(_) => return,
+            let missing = end - into.len();
+            if let Err(short) = self.try_frames(group, missing, |frame| into.push(frame))
+                && self.reclaim_for(group, short, missing) == 0
+            {
+                return;
             }
         }
     }
 
     /// Charges a page and gets a frame, if there is one.
     fn try_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Short> {
-        let charging = self.charge(group);
-        if charging == Charging::Full {
-            return Err(Short::OfCharge);
+        let mut got = None;
+        self.try_frames(group, 1, |frame| got = Some(frame))?;
+        got.ok_or(Short::OfFrames)
+    }
+
+    /// Charges up to `wanted` pages in one go, and gets frames for them. Says what there was too little of for any.
+    fn try_frames<'a>(
+        &'a self,
+        group: &'a GroupState,
+        wanted: usize,
+        mut give: impl FnMut(ChargedFrame<'a>),
+    ) -> Result<(), Short> {
+        let charged = self.charge(group, wanted as u64);
+        let frames = (0..charged.pages).map_while(|_| self.frames.allocate());
+        let got = frames.map(|frame| give(ChargedFrame { frame, charge: Charge::new(self, group) })).count() as u64;
+        if got < charged.pages {
+            self.uncharge(group, charged.pages - got);
         }
-        let Some(frame) = self.frames.allocate() else {
-            group.uncharge(1);
-            return Err(Short::OfFrames);
-        };
-        if charging == Charging::Group {
+        if charged.by_counter && got > 0 {
             self.keep_reserves(group);
         }
-        Ok(ChargedFrame { frame, charge: Charge { manager: self, group } })
+        match (charged.pages, got) {
+            (0, _) => Err(Short::OfCharge),
+            (_, 0) => Err(Short::OfFrames),
+            _ => Ok(()),
+        }
     }
 
     /// Reclaims some of what there is too little of. Says how many pages.
@@ -306,9 +321,8 @@ impl Manager {
     /// to free.
     pub(crate) fn return_unlisted(&self, isolated: frames::IsolatedFrame) {
         if let Err(orphan) = self.frames.put_back(isolated) {
-            let group = self.groups.get(self.frames.group(orphan.id()));
-            self.frames.free_all([orphan]);
-            group.into_iter().for_each(|group| group.uncharge_anonymous(1));
+            let Some(group) = self.groups.get(self.frames.group(orphan.id())) else { return };
+            self.release_anonymous(&group, [orphan]);
         }
     }
 
@@ -364,60 +378,16 @@ enum Short {
     OfFrames,
 }
 
-/// One page's charge. Dropped, it is in stock again: many are, where several readers load the same pages ahead.
-struct Charge<'a> {
-    manager: &'a Manager,
-    group: &'a GroupState,
-}
-
-impl Drop for Charge<'_> {
-    fn drop(&mut self) {
-        self.manager.uncharge(self.group, 1);
-    }
-}
-
-/// The charges of pages that are being loaded, which go on to the pages one by one.
-#[derive(Debug)]
-pub(crate) struct ChargedPages {
-    group: Arc<GroupState>,
-    pages: u64,
-}
-
-impl ChargedPages {
-    /// Of `pages` frames that were charged to `group`.
-    pub(crate) fn new(group: &Arc<GroupState>, pages: u64) -> Self {
-        Self { group: Arc::clone(group), pages }
-    }
-
-    pub(crate) fn group(&self) -> &Arc<GroupState> {
-        &self.group
-    }
-
-    /// One of them goes to its page.
-    pub(crate) fn hand_over(&mut self) {
-        self.pages -= 1;
-    }
-}
-
-impl Drop for ChargedPages {
-    fn drop(&mut self) {
-        if self.pages > 0 {
-            self.group.uncharge(self.pages);
-        }
-    }
-}
-
 impl<'a> ChargedFrame<'a> {
     /// The frame for a page of a space, which has the charge from now on.
     pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
-        self.charge.group.becomes_anonymous();
-        std::mem::forget(self.charge);
-        self.frame
+        self.charge.group().becomes_anonymous();
+        self.into_frame()
     }
 
     /// The frame, whose charge goes on to the page in it.
     pub(crate) fn into_frame(self) -> OwnedFrame<'a> {
-        std::mem::forget(self.charge);
+        self.charge.hand_over();
         self.frame
     }
 }

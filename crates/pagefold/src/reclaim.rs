@@ -93,9 +93,6 @@ impl Manager {
 
     /// One pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        if group.lists.is_time_to_collect() {
-            self.drain_charges(Some(group.id));
-        }
         self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, false)
     }
 
@@ -135,8 +132,9 @@ impl Manager {
                 Err(Refused { frame, unclean }) => {
                     let rank = Rank::of(&self.frames, frame.id());
                     unclean_victims += usize::from(unclean);
-                    // What its file doesn't have yet goes round once more; pinned is in use.
-                    let rank = if unclean { rank.cold() } else { rank.main(rank.level()) };
+                    // What its file doesn't have yet goes round once more; pinned is in use: one
+                    // level up, or a few at the lowest would be met again and again, and hide all others.
+                    let rank = if unclean { rank.cold() } else { rank.main(rank.level().up()) };
                     sorting.stay(&self.frames, frame, rank);
                 }
             }

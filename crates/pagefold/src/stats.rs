@@ -38,14 +38,13 @@ impl Counters {
     /// # Errors
     /// When the process has too many counters.
     pub(crate) fn new() -> Result<Self, Error> {
-        let by_thread = || ThreadCounter::new().ok_or(Error::TooManyCounters);
         Ok(Self {
             hits: AtomicU64::new(0),
-            misses: by_thread()?,
-            bytes_in: by_thread()?,
-            refaults: by_thread()?,
+            misses: Self::by_thread()?,
+            bytes_in: Self::by_thread()?,
+            refaults: Self::by_thread()?,
             waits: AtomicU64::new(0),
-            evictions: by_thread()?,
+            evictions: Self::by_thread()?,
             errors: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             write_requests: AtomicU64::new(0),
@@ -54,6 +53,14 @@ impl Counters {
             read_ahead: AtomicU64::new(0),
             read_ahead_wasted: AtomicU64::new(0),
         })
+    }
+
+    /// A counter that is kept by thread.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn by_thread() -> Result<ThreadCounter, Error> {
+        ThreadCounter::new().ok_or(Error::TooManyCounters)
     }
 
     /// Adds to one of the shared counters. Relaxed: a statistic.

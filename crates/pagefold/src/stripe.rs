@@ -103,11 +103,6 @@ impl Stripe {
         }
     }
 
-    /// Turns so far.
-    pub(crate) fn turns(&self) -> usize {
-        self.turns.load(Ordering::Relaxed)
-    }
-
     /// Pages on its lists.
     pub(crate) fn len(&self) -> usize {
         self.lists.iter().map(LruList::len).sum()

@@ -9,8 +9,9 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
-use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, Call, IoError, SimulatedDisk};
 use pagefold::{Error, File, Group};
+use support::around::{Around, Wrapped};
 use support::{bytes_on, disk, manager, version};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::random::Random;
@@ -39,52 +40,31 @@ impl Doomed {
     }
 }
 
-impl Backend for Doomed {
-    fn name(&self) -> &'static str {
-        "doomed"
+impl Around for Doomed {
+    fn before(&self, call: Call) -> Result<(), IoError> {
+        if matches!(call, Call::Open | Call::Sync | Call::SetLen) {
+            self.next();
+        }
+        Ok(())
     }
 
-    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
-        self.next();
-        Ok(Box::new(DoomedFile { file: self.disk.open(path, access)?, all: self.clone() }))
-    }
-}
-
-struct DoomedFile {
-    file: Box<dyn BackingFile>,
-    all: Doomed,
-}
-
-impl BackingFile for DoomedFile {
-    fn identity(&self) -> Identity {
-        self.file.identity()
-    }
-
-    fn len(&self) -> Result<u64, IoError> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        self.file.read(offset, into)
-    }
-
-    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+    fn write(
+        &self,
+        file: &dyn BackingFile,
+        offset: u64,
+        from: &[SharedBytes<'_>],
+        len: usize,
+    ) -> Result<usize, IoError> {
         let half = (len / 2).next_multiple_of(4096).min(len);
-        let written = self.file.write(offset, from, half)?;
-        self.all.next();
-        if half == len { Ok(written) } else { self.file.write(offset, from, len) }
+        let written = file.write(offset, from, half)?;
+        self.next();
+        if half == len { Ok(written) } else { file.write(offset, from, len) }
     }
 
-    fn sync(&self) -> Result<(), IoError> {
-        self.all.next();
-        let result = self.file.sync();
-        self.all.next();
+    fn sync(&self, file: &dyn BackingFile) -> Result<(), IoError> {
+        let result = file.sync();
+        self.next();
         result
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), IoError> {
-        self.all.next();
-        self.file.set_len(len)
     }
 }
 
@@ -203,7 +183,7 @@ fn live_and_die(seed: u64) -> bool {
     let disk = disk(2, FILE_LEN);
     let last = 4 + random.below(150); // The first three open the files.
     let doomed = Doomed { disk: disk.clone(), calls: Arc::default(), last, seed };
-    let mm = manager(48 + random.below(100), doomed.clone());
+    let mm = manager(48 + random.below(100), Wrapped::new(&disk, doomed.clone()));
     let group = mm.group("a").build().unwrap();
     let mut files: Vec<_> = (0..3).filter_map(|number| open(&group, &disk, number)).collect();
     for number in 0..400 {

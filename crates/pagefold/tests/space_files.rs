@@ -190,7 +190,6 @@ fn a_file_is_open_as_long_as_some_of_it_is_mapped() {
     let other = space.map_file(&read_only, 0, PAGE, Protection::Read).unwrap();
     let refused = space.protect(other.clone(), RW).unwrap_err();
     assert!(matches!(refused.cause(), Error::ReadOnly { .. }), "{refused}");
-    assert_eq!(&std::fs::read(world.path("f")).unwrap()[..4], [1; 4], "not written back yet");
     drop(read_only);
     space.unmap(other).unwrap();
     space.unmap(area.start..area.start + 3 * PAGE).unwrap();
@@ -371,7 +370,8 @@ fn cold_pages_are_evicted_before_others() {
         found
     };
     let (warm, cold) = (resident(0..100), resident(100..200));
-    assert!(warm >= 95 && cold <= 60, "{warm} of 100 others are there, and {cold} cold ones");
+    // 280 pages where 256 have room.
+    assert!(warm == 100 && cold <= 76, "{warm} of 100 others are there, and {cold} cold ones");
 }
 
 /// What a thread's part of a space should be, and its part of a file, which may be mapped in it anywhere.

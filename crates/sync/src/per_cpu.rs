@@ -27,9 +27,13 @@ impl<T> PerCpu<T> {
 
     /// All values, starting with the one after this thread's: for whoever looks for another CPU's stock.
     pub fn others_first(&self) -> impl Iterator<Item = &T> {
-        let start = crate::cpu::current() + 1;
+        self.from(crate::cpu::current() + 1)
+    }
+
+    /// All values, starting with the one of the CPU `start`, modulo how many there are.
+    pub fn from(&self, start: usize) -> impl Iterator<Item = &T> {
         let len = self.slots.len();
-        (0..len).map(move |i| &*self.slots[(start + i) % len])
+        (0..len).map(move |i| &*self.slots[start.wrapping_add(i) % len])
     }
 
     /// Bytes that this value takes.

@@ -236,7 +236,7 @@ impl SpaceState {
     ) -> Result<bool, Error> {
         let mut backoff = Backoff::new();
         loop {
-            if !Self::still_writable(region, page, None) {
+            if !region.entry(page % REGION_PAGES).may_write_anonymous() {
                 return Ok(false);
             }
             match region.map.begin_write(page % REGION_PAGES) {

@@ -157,7 +157,7 @@ impl SpaceState {
         let mut patience = Patience::default();
         let mut backoff = Backoff::new();
         loop {
-            if !Self::still_writable(region, page, None) {
+            if !region.entry(page % REGION_PAGES).may_write_anonymous() {
                 return Ok(None);
             }
             match region.map.begin_write(page % REGION_PAGES) {

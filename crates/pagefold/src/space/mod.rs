@@ -56,8 +56,8 @@ mod mapped;
 mod refusal;
 mod region;
 mod relocate;
-mod stock;
 mod touch;
+mod warm;
 
 pub use address::Protection;
 pub use guard::MappedPage;
@@ -79,7 +79,7 @@ use address::{Addresses, Pages};
 use entry::Entry;
 use index::Index;
 use mapped::MappedFiles;
-use stock::Stock;
+use warm::WarmFrames;
 
 /// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same space; with the last one its
 /// memory is freed, and its files are closed.
@@ -96,7 +96,7 @@ struct SpaceState {
     /// Of changes to the index.
     lock: RangeLock,
     addresses: Addresses,
-    stock: Stock,
+    warm: WarmFrames,
     page_shift: u32,
     /// Whether anybody ever had a guard of a page: only then does unmapping look for pins first.
     has_guards: AtomicBool,
@@ -115,7 +115,7 @@ impl Space {
             files: MappedFiles::new(),
             lock: RangeLock::with_unit_bits(page_shift),
             addresses: Addresses::new(page_shift),
-            stock: Stock::new(group.state()),
+            warm: WarmFrames::new(),
             page_shift,
             has_guards: AtomicBool::new(false),
         };
@@ -259,7 +259,6 @@ impl Drop for SpaceState {
             self.free(pages);
         }
         self.files.clear(self.manager());
-        self.stock.empty();
         self.index.uncharge(self.manager());
     }
 }

@@ -43,6 +43,6 @@ impl SpaceState {
         let region = Pages { first: base, end: base.saturating_add(REGION_PAGES) };
         let run = self.index.runs(region).map(|(run, _)| run).find(|run| (run.first..run.end).contains(&page));
         let area = run.unwrap_or(region);
-        area.first << self.page_shift..area.end << self.page_shift
+        area.first << self.page_shift..area.end.saturating_mul(1 << self.page_shift)
     }
 }

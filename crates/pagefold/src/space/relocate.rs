@@ -203,7 +203,16 @@ impl SpaceState {
     fn take_away<'a>(&'a self, region: &'a Region, page: u64) -> Option<OwnedFrame<'a>> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
-        while let PageState::Resident { frame } = region.map.state(page) {
+        loop {
+            let frame = match region.map.state(page) {
+                PageState::Vacant { .. } => return None,
+                PageState::Resident { frame } => frame,
+                // Somebody who found the page mapped, before it wasn't any more.
+                PageState::Loading => {
+                    let _ = region.map.wait(page);
+                    continue;
+                }
+            };
             if let Some(isolated) = manager.frames.isolate(frame) {
                 match region.map.detach(page, 0, true) {
                     Detach::Orphaned { .. } => return manager.frames.put_back(isolated).err(),
@@ -218,7 +227,6 @@ impl SpaceState {
             }
             backoff.wait();
         }
-        None
     }
 
     /// A frame in exchange for one that is used up: as there are as many as before, there will be one.

@@ -41,7 +41,8 @@ impl SpaceState {
         let manager = &**self.manager();
         let mut rooms_made = 0;
         loop {
-            let (frame, is_warm) = self.stock.take(manager)?;
+            let frame = manager.take_frame(self.group.state())?.into_anonymous();
+            let is_warm = self.warm.take();
             frame.fill(|memory| {
                 zero(memory, is_warm);
                 if !bytes.is_empty() {
@@ -89,8 +90,8 @@ impl SpaceState {
     }
 
     fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
-        let count = self.manager().frames.free_all(frames);
-        self.stock.freed(count as u64);
+        let count = self.manager().release_anonymous(self.group.state(), frames);
+        self.warm.freed(count as u64);
     }
 
     /// Takes all of `pages` out of memory, and waits for those who have one (S1).

@@ -81,9 +81,13 @@ impl World {
         for request in batch {
             let range = request.offset as usize..request.offset as usize + request.from.len();
             match request.result {
-                Ok(()) => self.bytes(number)[range].copy_from_slice(request.from),
+                Ok(()) => {
+                    self.bytes(number)[range].copy_from_slice(request.from);
+                    self.seen.batched_writes += 1;
+                }
                 Err(error) => {
                     self.tolerate(&error, 0);
+                    self.seen.batched_writes_failed += 1;
                     // In part: the pages before some page of it.
                     let mut found = vec![0; range.len()];
                     self.in_peace(|_| file.read_exact_at(&mut found, range.start as u64)).expect("without faults");
@@ -120,8 +124,6 @@ impl World {
                 drop(poll(future, 1));
             }
         }
-        // Whose page is there already has it pinned.
-        let pins = futures.len();
         for (future, page) in futures.iter_mut().zip(pages) {
             if self.random.one_in(3) {
                 self.seen.futures_dropped += 1;
@@ -140,7 +142,7 @@ impl World {
                 Err(Error::PastEnd { .. }) => {
                     assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096));
                 }
-                Err(error) => self.tolerate(&error, pins),
+                Err(error) => self.tolerate(&error, 0),
             }
         }
     }

@@ -29,6 +29,8 @@ sometimes! {
     refaults,
     batched_reads,
     batched_reads_failed,
+    batched_writes,
+    batched_writes_failed,
     futures,
     futures_dropped,
     read_ahead,

@@ -305,19 +305,20 @@ fn pages_past_the_end_do_not_come_back_when_the_file_grows() {
 fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
     let disk = disk(0, 0);
     let backend = BadSector::new(&disk, 37 * 4096 + 512);
-    let file = open(&manager(2_000, backend.clone()));
+    let sector = backend.around.clone();
+    let file = open(&manager(2_000, backend));
     let (before, after) = (version(1, 0, 200 * 4096), version(2, 0, 200 * 4096));
-    backend.mend();
+    sector.mend();
     file.write_at(&before, 0).unwrap();
     file.sync().unwrap();
-    backend.spoil();
+    sector.spoil();
     file.write_at(&after, 0).unwrap();
     file.sync().unwrap_err();
     assert_eq!(file.stats().unclean_bytes, 4096, "one page can't be written");
     let on_disk = bytes_on(&disk, "f0");
     assert_same(&on_disk[..37 * 4096], &after[..37 * 4096], "before the bad sector");
     assert_same(&on_disk[38 * 4096..], &after[38 * 4096..], "behind it");
-    backend.mend();
+    sector.mend();
     file.sync().unwrap();
     assert_same(&bytes_on(&disk, "f0"), &after, "after all");
 }

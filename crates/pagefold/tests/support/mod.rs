@@ -1,6 +1,8 @@
 //! What the tests share: files whose every byte says where it belongs.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod around;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::peers::contents::offset_of;
 use crate::peers::disk::round::Round;
 use crate::peers::disk::workload::{READS_OF_MIXED, Workload, warm_pages};
-use crate::peers::write::Scratch;
+use crate::peers::scratch::Scratch;
 
 /// Whether it is installed.
 pub(super) fn is_installed() -> bool {

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use crate::peers::contents::PAGE;
 use crate::peers::disk::pages;
 use crate::peers::disk::workload::Operation;
-use crate::peers::write::Latencies;
+use crate::peers::latency::Latencies;
 
 /// Pages that were written last are looked at in the end: so many of each thread.
 const REMEMBERED: usize = 64;

@@ -21,10 +21,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::output::progress;
+use crate::peers::confined::Confinement;
 use crate::peers::disk::round::Round;
 use crate::peers::report::Report;
+use crate::peers::scratch::{self, Scratch};
+use crate::peers::subject_args::SubjectArgs;
 use crate::peers::subjects::Kind;
-use crate::peers::write::{Confinement, Scratch, scratch_directory};
 use crate::summary::Summary;
 
 /// How many budgets the file has.
@@ -94,7 +96,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
         for number in 0..settings.rounds {
             for cell in cells.iter_mut().filter(|cell| cell.workload == *workload) {
                 bar.set_message(format!("{}, {}", workload.label(), cell.kind.name()));
-                let round = one(settings, cell, &files, &confinement, u64::from(number));
+                let round = one(settings, cell, &files, &confinement, number);
                 cell.rounds.push(round.with_context(|| format!("{} failed at {}", cell.kind.name(), workload.name()))?);
                 bar.inc(1);
             }
@@ -132,7 +134,7 @@ fn cells(settings: &Settings, fio: bool) -> Vec<Cell> {
 
 impl Files {
     fn new(settings: &Settings, fio: bool) -> Result<Self> {
-        let directory = scratch_directory(settings.directory.as_deref())?;
+        let directory = scratch::directory(settings.directory.as_deref())?;
         let pages = FILE_BUDGETS * settings.budget_pages;
         let file = written(&directory, pages)?;
         let overwritten = fio && settings.workloads.contains(&Workload::Mixed);
@@ -147,7 +149,7 @@ fn written(directory: &Path, pages: u32) -> Result<Scratch> {
     Ok(file)
 }
 
-fn one(settings: &Settings, cell: &Cell, files: &Files, confinement: &Confinement, seed: u64) -> Result<Round> {
+fn one(settings: &Settings, cell: &Cell, files: &Files, confinement: &Confinement, seed: u32) -> Result<Round> {
     let (kind, workload) = (cell.kind, cell.workload);
     let file = match &files.overwritten {
         Some(overwritten) if kind == Kind::Fio && workload == Workload::Mixed => overwritten,
@@ -155,20 +157,11 @@ fn one(settings: &Settings, cell: &Cell, files: &Files, confinement: &Confinemen
     };
     file.forget()?;
     if kind == Kind::Fio {
-        return fio::round(workload, file, settings.time, seed)?.context("fio has nothing to do with it");
+        return fio::round(workload, file, settings.time, u64::from(seed))?.context("fio has nothing to do with it");
     }
     let time = if workload == Workload::Idle { settings.idle } else { settings.time };
-    let args = RoundArgs {
-        subject: kind,
-        workload,
-        file: file.path(),
-        pages: file.pages(),
-        budget_pages: settings.budget_pages,
-        dir: files.directory.clone(),
-        seed,
-        seconds: time.as_secs_f64(),
-        cgroup: None,
-    };
+    let common = SubjectArgs::new(kind, file, settings.budget_pages, seed, time);
+    let args = RoundArgs { common, workload, dir: files.directory.clone() };
     round::in_its_own_process(&args, confinement)
 }
 

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::output::say;
+use crate::peers::confined::Confinement;
 use crate::peers::contents::PAGE;
+use crate::peers::disk::pages::check_version;
+use crate::peers::disk::stores;
 use crate::peers::disk::workload::{Operations, Workload, warm_pages};
-use crate::peers::disk::{pages, stores};
 use crate::peers::measure::process_cpu;
-use crate::peers::subjects::Kind;
-use crate::peers::write::{Confinement, Scratch, join_cgroup};
+use crate::peers::scratch::Scratch;
+use crate::peers::subject_args::SubjectArgs;
 
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "disk-round";
@@ -25,26 +27,13 @@ const IDLE_FILE_PAGES: u32 = 256;
 /// What a subject's process is told.
 #[derive(Debug, Args)]
 pub(crate) struct RoundArgs {
-    #[arg(long)]
-    pub(crate) subject: Kind,
+    #[command(flatten)]
+    pub(crate) common: SubjectArgs,
     #[arg(long)]
     pub(crate) workload: Workload,
-    #[arg(long)]
-    pub(crate) file: PathBuf,
-    /// Of the file.
-    #[arg(long)]
-    pub(crate) pages: u32,
-    #[arg(long)]
-    pub(crate) budget_pages: u32,
     /// Where other files can be made.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    #[arg(long)]
-    pub(crate) seed: u64,
-    #[arg(long)]
-    pub(crate) seconds: f64,
-    #[arg(long)]
-    pub(crate) cgroup: Option<PathBuf>,
 }
 
 /// What one round was like.
@@ -85,37 +74,27 @@ impl Round {
 
 /// Has a process do it.
 pub(super) fn in_its_own_process(args: &RoundArgs, confinement: &Confinement) -> Result<Round> {
-    let mut command = vec![COMMAND.to_owned()];
-    let mut say = |name: &str, value: String| command.push(format!("--{name}={value}"));
-    say("subject", args.subject.name());
-    say("workload", args.workload.name());
-    say("file", args.file.display().to_string());
-    say("pages", args.pages.to_string());
-    say("budget-pages", args.budget_pages.to_string());
-    say("dir", args.dir.display().to_string());
-    say("seed", args.seed.to_string());
-    say("seconds", args.seconds.to_string());
-    let (round, peak_bytes) = confinement.run::<Round>(&command)?;
+    let own = [format!("--workload={}", args.workload.name()), format!("--dir={}", args.dir.display())];
+    let (round, peak_bytes) = confinement.run::<Round>(COMMAND, &args.common, &own)?;
     Ok(Round { peak_bytes, ..round })
 }
 
 /// What that process does.
 pub(crate) fn child(args: &RoundArgs) -> Result<()> {
-    join_cgroup(args.cgroup.as_deref())?;
-    let round = if args.workload == Workload::Idle { idle(args)? } else { run(args)? };
+    let file = args.common.enter()?;
+    let round = if args.workload == Workload::Idle { idle(args)? } else { run(args, &file)? };
     say(&serde_json::to_string(&round)?)
 }
 
-fn run(args: &RoundArgs) -> Result<Round> {
-    let file = Scratch::open(&args.file, args.pages)?;
-    let store = stores::build(args.subject, &file, args.workload, args.budget_pages)?;
+fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
+    let SubjectArgs { subject, pages, budget_pages, seed, .. } = args.common;
+    let store = stores::build(subject, file, args.workload, budget_pages)?;
     if store.keeps() {
-        let warm = store.run(&Operations::warming(args.workload, args.pages), 1, 0)?;
-        ensure!(warm.pages_read == u64::from(warm_pages(args.pages)), "{} pages were read", warm.pages_read);
+        let warm = store.run(&Operations::warming(args.workload, pages), 1, 0)?;
+        ensure!(warm.pages_read == u64::from(warm_pages(pages)), "{} pages were read", warm.pages_read);
     }
-    let version = args.seed + 1;
-    let time = Duration::from_secs_f64(args.seconds);
-    let operations = Operations::new(args.workload, args.pages, args.seed, Instant::now() + time);
+    let version = seed + 1;
+    let operations = Operations::new(args.workload, pages, seed, Instant::now() + args.common.time());
     let known = store.pages_in();
     let (start, cpu) = (Instant::now(), process_cpu());
     let log = store.run(&operations, args.workload.depth(), version)?;
@@ -129,7 +108,7 @@ fn run(args: &RoundArgs) -> Result<Round> {
     });
     drop(store);
     for &page in &log.written {
-        pages::check_version(page, version, &file.page(page)?.0)?;
+        check_version(page, version, &file.page(page)?.0)?;
     }
     ensure!(log.reads.count() > 0, "nothing was read");
     Ok(Round {
@@ -150,7 +129,7 @@ fn idle(args: &RoundArgs) -> Result<Round> {
     let scratch = (0..IDLE_FILES).map(|_| Scratch::filled(&args.dir, IDLE_FILE_PAGES)).collect::<Result<Vec<_>>>()?;
     let paths: Vec<_> = scratch.iter().map(Scratch::path).collect();
     let (_group, files) =
-        stores::open_pagefold(paths.iter().map(AsRef::as_ref), stores::pagefold_builder(args.budget_pages))?;
+        stores::open_pagefold(paths.iter().map(AsRef::as_ref), stores::pagefold_builder(args.common.budget_pages))?;
     let mut bytes = vec![1; IDLE_FILE_PAGES as usize * PAGE];
     for file in &files {
         file.read_at(&mut bytes, 0).context("cannot read")?;
@@ -158,7 +137,7 @@ fn idle(args: &RoundArgs) -> Result<Round> {
         file.sync().context("cannot sync")?;
     }
     let (start, cpu) = (Instant::now(), process_cpu());
-    thread::sleep(Duration::from_secs_f64(args.seconds));
+    thread::sleep(args.common.time());
     let cpu = process_cpu().saturating_sub(cpu);
     Ok(Round { seconds: start.elapsed().as_secs_f64(), cpu_seconds: cpu.as_secs_f64(), ..Round::default() })
 }

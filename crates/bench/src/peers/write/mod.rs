@@ -1,26 +1,18 @@
 //! `write`: random and sequential writing while what was written goes to the disk, and what that does to others.
 //!
-//! Everything is on a real disk, in files without a name ([`scratch`]), so that nothing is left whatever happens. The
-//! experiments: [`overwrite`], [`sequential`], [`stall`], [`beside`], [`neighbour`].
+//! Everything is on a real disk, in files without a name ([`scratch`](crate::peers::scratch)), so that nothing is left whatever happens. The
+//! experiments: [`overwrite`], [`sequential`], [`stall`], [`hits`], [`neighbour`].
 
 mod beside;
-mod cgroup;
-mod confined;
-mod disk;
-mod latency;
+mod hits;
 mod neighbour;
 mod overwrite;
 mod round;
-mod scratch;
 mod sequential;
 mod stall;
 mod stores;
 
-pub(crate) use confined::{Confinement, KEEPER_COMMAND, join as join_cgroup, keep};
-pub(crate) use disk::{Aligned, LARGE};
-pub(crate) use latency::Latencies;
 pub(crate) use round::{COMMAND as ROUND_COMMAND, RoundArgs, child as round};
-pub(crate) use scratch::{Scratch, directory as scratch_directory};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +21,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::peers::report::Report;
+use crate::peers::scratch;
 use crate::peers::subjects::Kind;
 
 /// How the experiments are done.
@@ -79,7 +72,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Vec<Report>> {
         Part::Overwrite => overwrite::run(settings, &directory),
         Part::Sequential => sequential::run(settings, &directory),
         Part::Stall => stall::run(settings, &directory),
-        Part::Hits => beside::run(settings, &directory),
+        Part::Hits => hits::run(settings, &directory),
         Part::Neighbour => neighbour::run(settings, &directory),
     };
     settings.parts.iter().filter(has_subject).map(run).collect()

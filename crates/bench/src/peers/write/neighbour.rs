@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use pagefold::{File, Pagefold};
 
 use crate::output::progress;
 use crate::peers::contents::{PAGE, Page, offset_of};
+use crate::peers::latency::Latencies;
 use crate::peers::random::Random;
 use crate::peers::report::Report;
+use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
-use crate::peers::write::latency::Latencies;
-use crate::peers::write::scratch::Scratch;
+use crate::peers::write::beside::beside;
 use crate::summary::Summary;
 
 /// The neighbour's pages, as a share of the budget; its limit is twice that, the other tenant's three quarters.
@@ -63,7 +63,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
             let mut random = Random::new(u64::from(seed));
             let others = 0..other_file.pages();
             let mut at = 0;
-            let mut work = || match row {
+            let work = || match row {
                 ALONE => {
                     thread::sleep(Duration::from_millis(1));
                     Ok(())
@@ -71,7 +71,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
                 "beside one that writes" => write(&other, &mut random, &others),
                 _ => scan(&other, &mut at, &others),
             };
-            round.push(beside(&mut work, || use_quietly(&quiet, pages, settings.overwriting / 2))?);
+            round.push(beside(work, || use_quietly(&quiet, pages, settings.overwriting / 2))?);
             bar.inc(1);
         }
         rounds.push(round);
@@ -115,24 +115,6 @@ fn scan(file: &File, at: &mut u32, pages: &Range<u32>) -> Result<()> {
         *at = (*at + 1) % pages.end;
     }
     Ok(())
-}
-
-/// Calls `measure` while a thread works, again and again.
-fn beside(work: &mut (dyn FnMut() -> Result<()> + Send), measure: impl FnOnce() -> Result<Seen>) -> Result<Seen> {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let working = scope.spawn(|| {
-            // Relaxed: it only ends the loop.
-            while !done.load(Ordering::Relaxed) {
-                work()?;
-            }
-            anyhow::Ok(())
-        });
-        let seen = measure();
-        done.store(true, Ordering::Relaxed);
-        working.join().map_err(|_| anyhow!("the other tenant panicked"))??;
-        seen
-    })
 }
 
 /// Reads and writes random pages of a few, with rests.

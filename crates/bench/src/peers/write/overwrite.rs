@@ -6,13 +6,15 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::output::progress;
+use crate::peers::confined::Confinement;
 use crate::peers::contents::PAGE;
+use crate::peers::direct;
 use crate::peers::report::Report;
+use crate::peers::scratch::Scratch;
+use crate::peers::subject_args::SubjectArgs;
 use crate::peers::subjects::Kind;
-use crate::peers::write::confined::Confinement;
+use crate::peers::write::Settings;
 use crate::peers::write::round::{self, Gauge, Round, RoundArgs};
-use crate::peers::write::scratch::Scratch;
-use crate::peers::write::{Settings, disk};
 use crate::summary::Summary;
 
 /// How many budgets the file has.
@@ -38,16 +40,8 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
             bar.set_message(kind.name());
             // What it is to find in the kernel's page cache is what it puts there, at its own charge.
             file.forget()?;
-            let args = RoundArgs {
-                subject: kind,
-                file: file.path(),
-                pages: file.pages(),
-                budget_pages: settings.budget_pages,
-                seed: u64::from(number),
-                seconds: settings.overwriting.as_secs_f64(),
-                sync_seconds: settings.sync_period.as_secs_f64(),
-                cgroup: None,
-            };
+            let common = SubjectArgs::new(kind, &file, settings.budget_pages, number, settings.overwriting);
+            let args = RoundArgs { common, sync_seconds: settings.sync_period.as_secs_f64() };
             let round = round::in_its_own_process(&args, &confinement);
             rounds.push(round.with_context(|| format!("{} failed", kind.name()))?);
             bar.inc(1);
@@ -76,7 +70,7 @@ fn disk_round(settings: &Settings, file: &Scratch) -> Result<Round> {
     file.forget()?;
     let (direct, gauge) = (file.open_direct()?, Gauge::new(file));
     let deadline = Instant::now() + settings.overwriting / 2;
-    let latencies = disk::overwrite_randomly(&direct, file.pages(), deadline, DISK_DEPTH)?;
+    let latencies = direct::overwrite_randomly(&direct, file.pages(), deadline, DISK_DEPTH)?;
     file.file().sync_data().context("cannot sync")?;
     Ok(gauge.end(&latencies))
 }

@@ -1,6 +1,5 @@
 //! One round of one subject: random overwrites while another thread syncs, in a process of its own.
 
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,13 +9,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::output::say;
+use crate::peers::confined::Confinement;
 use crate::peers::contents::{PAGE, Page};
+use crate::peers::latency::Latencies;
 use crate::peers::measure::process_cpu;
 use crate::peers::random::Random;
-use crate::peers::subjects::Kind;
-use crate::peers::write::confined::{self, Confinement};
-use crate::peers::write::latency::Latencies;
-use crate::peers::write::scratch::Scratch;
+use crate::peers::scratch::Scratch;
+use crate::peers::subject_args::SubjectArgs;
 use crate::peers::write::stores::{self, Store};
 
 /// The hidden command of a subject's process.
@@ -28,23 +27,10 @@ const CHECKED: usize = 256;
 /// What a subject's process is told.
 #[derive(Debug, Args)]
 pub(crate) struct RoundArgs {
-    #[arg(long)]
-    pub(crate) subject: Kind,
-    #[arg(long)]
-    pub(crate) file: PathBuf,
-    /// Of the file.
-    #[arg(long)]
-    pub(crate) pages: u32,
-    #[arg(long)]
-    pub(crate) budget_pages: u32,
-    #[arg(long)]
-    pub(crate) seed: u64,
-    #[arg(long)]
-    pub(crate) seconds: f64,
+    #[command(flatten)]
+    pub(crate) common: SubjectArgs,
     #[arg(long)]
     pub(crate) sync_seconds: f64,
-    #[arg(long)]
-    pub(crate) cgroup: Option<PathBuf>,
 }
 
 /// What one round was like.
@@ -102,30 +88,22 @@ impl<'a> Gauge<'a> {
 
 /// Has a process do it.
 pub(super) fn in_its_own_process(args: &RoundArgs, confinement: &Confinement) -> Result<Round> {
-    let mut command = vec![COMMAND.to_owned()];
-    let mut say = |name: &str, value: String| command.push(format!("--{name}={value}"));
-    say("subject", args.subject.name());
-    say("file", args.file.display().to_string());
-    say("pages", args.pages.to_string());
-    say("budget-pages", args.budget_pages.to_string());
-    say("seed", args.seed.to_string());
-    say("seconds", args.seconds.to_string());
-    say("sync-seconds", args.sync_seconds.to_string());
-    let (round, peak_bytes) = confinement.run::<Round>(&command)?;
+    let own = [format!("--sync-seconds={}", args.sync_seconds)];
+    let (round, peak_bytes) = confinement.run::<Round>(COMMAND, &args.common, &own)?;
     Ok(Round { peak_bytes, ..round })
 }
 
 /// What that process does.
 pub(crate) fn child(args: &RoundArgs) -> Result<()> {
-    confined::join(args.cgroup.as_deref())?;
-    let file = Scratch::open(&args.file, args.pages)?;
+    let file = args.common.enter()?;
     say(&serde_json::to_string(&run(args, &file)?)?)
 }
 
 fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
-    let store = stores::build(args.subject, file, args.budget_pages)?;
-    let (time, sync_period) = (Duration::from_secs_f64(args.seconds), Duration::from_secs_f64(args.sync_seconds));
-    let mut random = Random::new(args.seed);
+    let SubjectArgs { subject, budget_pages, seed, .. } = args.common;
+    let store = stores::build(subject, file, budget_pages)?;
+    let (time, sync_period) = (args.common.time(), Duration::from_secs_f64(args.sync_seconds));
+    let mut random = Random::new(seed);
     let mut last = Last(vec![None; CHECKED]);
     // Fills the budget, and finds the pace of the disk.
     overwrite(&*store, file, &mut random, &mut last, time / 4, sync_period)?;

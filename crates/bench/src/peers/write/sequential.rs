@@ -8,15 +8,16 @@ use anyhow::{Context, Result};
 
 use crate::output::progress;
 use crate::peers::contents::{PAGE, offset_of};
+use crate::peers::direct;
 use crate::peers::report::Report;
-use crate::peers::write::scratch::Scratch;
+use crate::peers::scratch::Scratch;
+use crate::peers::write::Settings;
 use crate::peers::write::stores::{PagefoldStore, Store};
-use crate::peers::write::{Settings, disk};
 use crate::summary::Summary;
 
 const FILE_BUDGETS: u32 = 10;
 /// Bytes that a writer hands over at once.
-const PIECE: usize = disk::LARGE;
+const PIECE: usize = direct::LARGE;
 /// The disk's own rows, and requests at once.
 const SHALLOW: &str = "disk (O_DIRECT, 1 at once)";
 const DEEP: &str = "disk (O_DIRECT, 16 at once)";
@@ -44,7 +45,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
             note(
                 name.to_owned(),
                 rate(&file, || {
-                    disk::write_sequentially(&direct, 0..offset_of(file.pages()), depth)?;
+                    direct::write_sequentially(&direct, 0..offset_of(file.pages()), depth)?;
                     file.file().sync_data().context("cannot sync")
                 })?,
             );

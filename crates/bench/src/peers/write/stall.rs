@@ -8,12 +8,13 @@ use anyhow::{Result, anyhow};
 
 use crate::output::progress;
 use crate::peers::contents::{PAGE, Page, offset_of};
+use crate::peers::direct;
+use crate::peers::latency::Latencies;
 use crate::peers::random::Random;
 use crate::peers::report::Report;
-use crate::peers::write::latency::Latencies;
-use crate::peers::write::scratch::Scratch;
+use crate::peers::scratch::Scratch;
+use crate::peers::write::Settings;
 use crate::peers::write::stores::{PagefoldStore, Store};
-use crate::peers::write::{Settings, disk};
 use crate::summary::Summary;
 
 /// So many times what is synced is the budget, so that nothing is written back before the sync.
@@ -39,7 +40,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     for round in 0..rounds {
         dirty(&store, file.pages())?;
         own.push(while_syncing(&store, &file, u64::from(round))?);
-        disks.push(disk::write_sequentially(&direct, 0..offset_of(file.pages()), 1)?);
+        disks.push(direct::write_sequentially(&direct, 0..offset_of(file.pages()), 1)?);
         bar.inc(1);
     }
     bar.finish_and_clear();

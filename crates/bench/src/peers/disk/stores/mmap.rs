@@ -9,7 +9,7 @@ use super::Blocking;
 use crate::peers::contents::{PAGE, Page};
 use crate::peers::disk::workload::Workload;
 use crate::peers::mapping::Mapping;
-use crate::peers::write::Scratch;
+use crate::peers::scratch::Scratch;
 
 /// Copies from and to shared mappings, one for each who reads, and `msync`.
 pub(super) struct Mmap {

@@ -11,8 +11,8 @@ use anyhow::{Result, bail};
 use crate::peers::contents::Page;
 use crate::peers::disk::log::Log;
 use crate::peers::disk::workload::{Operations, Workload};
+use crate::peers::scratch::Scratch;
 use crate::peers::subjects::Kind;
-use crate::peers::write::Scratch;
 
 pub(super) use self::pagefold::{builder as pagefold_builder, open as open_pagefold};
 use self::threads::Threads;
@@ -81,12 +81,12 @@ mod tests {
 
     use super::*;
     use crate::peers::disk::{has, pages, possible, workload};
-    use crate::peers::write::scratch_directory;
+    use crate::peers::scratch;
 
     #[test]
     fn every_store_reads_and_writes_what_it_should() {
         const PAGES: u32 = 20_480;
-        let directory = scratch_directory(None).unwrap();
+        let directory = scratch::directory(None).unwrap();
         let file = Scratch::empty(&directory, PAGES).unwrap();
         pages::write_all(&file.open_direct().unwrap(), PAGES).unwrap();
         for (version, kind) in (1..).zip(possible().into_iter().filter(|kind| *kind != Kind::Fio)) {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn every_store_notices_wrong_bytes() {
         const PAGES: u32 = 20_480;
-        let directory = scratch_directory(None).unwrap();
+        let directory = scratch::directory(None).unwrap();
         let file = Scratch::empty(&directory, PAGES).unwrap();
         pages::write_all(&file.open_direct().unwrap(), PAGES).unwrap();
         rustix::io::pwrite(file.file(), b"wrong", 4096 * 5000).unwrap();

@@ -14,10 +14,11 @@ use pagefold::{Builder, File, Group, ReadRequest, WriteRequest};
 use super::threads::Threads;
 use super::{Blocking, Store};
 use crate::peers::contents::{PAGE, Page, offset_of};
+use crate::peers::direct::Aligned;
 use crate::peers::disk::log::Log;
 use crate::peers::disk::pages;
 use crate::peers::disk::workload::{Operation, Operations, Workload};
-use crate::peers::write::{Aligned, Scratch};
+use crate::peers::scratch::Scratch;
 
 /// `read_at`, `write_at` and `sync`. It isn't told what comes.
 pub(super) struct Pagefold {

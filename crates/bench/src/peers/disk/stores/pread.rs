@@ -8,7 +8,7 @@ use rustix::fs::{Advice, fadvise};
 use super::Blocking;
 use crate::peers::contents::{Page, offset_of};
 use crate::peers::disk::workload::Workload;
-use crate::peers::write::Scratch;
+use crate::peers::scratch::Scratch;
 
 /// A `pread` or `pwrite` each time.
 pub(super) struct Pread {

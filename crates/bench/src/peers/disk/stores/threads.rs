@@ -7,10 +7,10 @@ use anyhow::{Result, anyhow};
 
 use super::{Blocking, Store};
 use crate::peers::contents::PAGE;
+use crate::peers::direct::Aligned;
 use crate::peers::disk::log::Log;
 use crate::peers::disk::pages;
 use crate::peers::disk::workload::Operations;
-use crate::peers::write::Aligned;
 
 pub(super) struct Threads<B>(pub(super) B);
 

@@ -18,11 +18,12 @@ use parking_lot::Mutex;
 
 use super::Store;
 use crate::peers::contents::{PAGE, Page, offset_of};
+use crate::peers::direct::Aligned;
 use crate::peers::disk::log::Log;
 use crate::peers::disk::pages;
 use crate::peers::disk::workload::{Operation, Operations};
 use crate::peers::mapping::{Backing, Mapping};
-use crate::peers::write::{Aligned, Scratch};
+use crate::peers::scratch::Scratch;
 
 /// Requests that a ring has room for: 64 operations of one page, or one of 16.
 const RING: u32 = 128;

@@ -8,7 +8,7 @@ use rustix::mm::Advice;
 use super::Store;
 use crate::peers::contents::{PAGE, Page};
 use crate::peers::mapping::Mapping;
-use crate::peers::write::scratch::Scratch;
+use crate::peers::scratch::Scratch;
 
 /// Stores to a shared mapping, and `msync`.
 pub(super) struct MmapStore {

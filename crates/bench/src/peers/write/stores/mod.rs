@@ -8,8 +8,8 @@ mod pwrite;
 use anyhow::{Result, bail};
 
 use crate::peers::contents::Page;
+use crate::peers::scratch::Scratch;
 use crate::peers::subjects::Kind;
-use crate::peers::write::scratch::Scratch;
 
 pub(crate) use self::pagefold::PagefoldStore;
 
@@ -48,7 +48,8 @@ pub(crate) fn build(kind: Kind, file: &Scratch, budget_pages: u32) -> Result<Box
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::write::{possible, scratch};
+    use crate::peers::scratch;
+    use crate::peers::write::possible;
 
     #[test]
     fn every_store_has_its_pages_on_the_disk_after_a_sync() {

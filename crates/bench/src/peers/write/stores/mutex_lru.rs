@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use super::Store;
 use crate::peers::contents::{PAGE, Page, offset_of};
-use crate::peers::write::disk::Aligned;
-use crate::peers::write::scratch::Scratch;
+use crate::peers::direct::Aligned;
+use crate::peers::scratch::Scratch;
 
 /// Pages that a sync writes before it lets others have the mutex.
 const BATCH: usize = 64;

@@ -5,7 +5,7 @@ use pagefold::{File, Group};
 
 use super::{Store, WrittenBack};
 use crate::peers::contents::{PAGE, Page, offset_of};
-use crate::peers::write::scratch::Scratch;
+use crate::peers::scratch::Scratch;
 
 /// `write_at` and `sync`.
 pub(crate) struct PagefoldStore {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Store;
 use crate::peers::contents::{PAGE, Page, offset_of};
-use crate::peers::write::scratch::Scratch;
+use crate::peers::scratch::Scratch;
 
 /// A `pwrite` each time, and `fdatasync`.
 pub(super) struct PwriteStore {

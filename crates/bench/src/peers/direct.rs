@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::peers::contents::{PAGE, offset_of};
+use crate::peers::latency::Latencies;
 use crate::peers::random::Random;
-use crate::peers::write::latency::Latencies;
 
 /// Bytes in a large request.
 pub(crate) const LARGE: usize = 1 << 20;

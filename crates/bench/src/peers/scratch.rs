@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{Advice, FsWord, OFlags, fadvise, fstatvfs, statfs};
 
 use crate::peers::contents::{PAGE, offset_of};
-use crate::peers::write::disk::{self, Aligned};
+use crate::peers::direct::{self, Aligned};
 use crate::usage::Usage;
 
 /// File systems in memory: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
@@ -62,7 +62,7 @@ impl Scratch {
     /// A file of `pages` pages, all of them written.
     pub(crate) fn filled(directory: &Path, pages: u32) -> Result<Self> {
         let scratch = Self::empty(directory, pages)?;
-        disk::write_sequentially(&scratch.open_direct()?, 0..offset_of(pages), 1)?;
+        direct::write_sequentially(&scratch.open_direct()?, 0..offset_of(pages), 1)?;
         scratch.file.sync_all().context("cannot sync a file")?;
         Ok(scratch)
     }

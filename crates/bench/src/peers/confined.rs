@@ -16,11 +16,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::output::say;
+use crate::peers::cgroup::{self, Cgroup};
 use crate::peers::contents::offset_of;
-use crate::peers::write::cgroup::{self, Cgroup};
+use crate::peers::subject_args::SubjectArgs;
 
 /// The keeper's hidden command.
-pub(crate) const KEEPER_COMMAND: &str = "write-keeper";
+pub(crate) const KEEPER_COMMAND: &str = "cgroup-keeper";
 
 /// What a subject may use besides a budget of so many bytes: the program, its tables and buffers, what the kernel has for
 /// it.
@@ -72,15 +73,20 @@ impl Confinement {
         }
     }
 
-    /// Runs `command` in a process of its own, confined if that is possible, and says what it found, and the most memory
-    /// that was in use, if that is known.
-    pub(crate) fn run<T: DeserializeOwned>(&self, command: &[String]) -> Result<(T, Option<u64>)> {
+    /// Runs `command` with `args`, and the experiment's `own`, in a process of its own, confined if that is possible; says
+    /// what it found, and the most memory that was in use, if that is known.
+    pub(crate) fn run<T: DeserializeOwned>(
+        &self,
+        command: &str,
+        args: &SubjectArgs,
+        own: &[String],
+    ) -> Result<(T, Option<u64>)> {
         let cell = match self {
             Self::Cgroup { budget, allowance } => Some(Cell::new(budget + allowance)?.map_err(anyhow::Error::msg)?),
             Self::Refused(_) => None,
         };
         let mut process = this_program()?;
-        process.args(command).stdout(Stdio::piped()).stdin(Stdio::null());
+        process.arg(command).args(args.to_command_line()).args(own).stdout(Stdio::piped()).stdin(Stdio::null());
         if let Some(cell) = &cell {
             process.arg("--cgroup").arg(&cell.path);
         }

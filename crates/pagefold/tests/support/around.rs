@@ -1,0 +1,91 @@
+//! A simulated disk, with something around the calls that are made to it.
+
+use std::path::Path;
+
+use pagefold::io::{Access, Backend, BackingFile, Call, Identity, IoError, SimulatedDisk};
+use sync::SharedBytes;
+
+/// What is done around calls to a disk and its files.
+pub trait Around: Clone + Send + Sync + 'static {
+    /// Before each call. An error is the answer, and the call isn't made.
+    fn before(&self, call: Call) -> Result<(), IoError> {
+        let _ = call;
+        Ok(())
+    }
+
+    /// In place of a write.
+    fn write(
+        &self,
+        file: &dyn BackingFile,
+        offset: u64,
+        from: &[SharedBytes<'_>],
+        len: usize,
+    ) -> Result<usize, IoError> {
+        file.write(offset, from, len)
+    }
+
+    /// In place of a sync.
+    fn sync(&self, file: &dyn BackingFile) -> Result<(), IoError> {
+        file.sync()
+    }
+}
+
+/// The disk with that around it.
+#[derive(Clone)]
+pub struct Wrapped<A> {
+    disk: SimulatedDisk,
+    pub around: A,
+}
+
+impl<A: Around> Wrapped<A> {
+    pub fn new(disk: &SimulatedDisk, around: A) -> Self {
+        Self { disk: disk.clone(), around }
+    }
+}
+
+impl<A: Around> Backend for Wrapped<A> {
+    fn name(&self) -> &'static str {
+        "wrapped"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        self.around.before(Call::Open)?;
+        Ok(Box::new(WrappedFile { file: self.disk.open(path, access)?, around: self.around.clone() }))
+    }
+}
+
+struct WrappedFile<A> {
+    file: Box<dyn BackingFile>,
+    around: A,
+}
+
+impl<A: Around> BackingFile for WrappedFile<A> {
+    fn identity(&self) -> Identity {
+        self.file.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.around.before(Call::Len)?;
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.around.before(Call::Read)?;
+        self.file.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.around.before(Call::Write)?;
+        self.around.write(&*self.file, offset, from, len)
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.around.before(Call::Sync)?;
+        self.around.sync(&*self.file)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.around.before(Call::SetLen)?;
+        self.file.set_len(len)
+    }
+}
