@@ -45,6 +45,7 @@ pub use io;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod advice;
 mod batch;
 mod builder;
 mod census;
@@ -91,10 +92,11 @@ mod stripe;
 mod write;
 mod writeback;
 
+pub use advice::Advice;
 pub use batch::{ReadRequest, WriteRequest};
 pub use builder::Builder;
 pub use error::Error;
-pub use file::{Advice, File, PinnedPage};
+pub use file::{File, PinnedPage};
 pub use group::{Group, GroupBuilder};
 pub use open_options::OpenOptions;
 pub use page_future::PageFuture;
@@ -102,5 +104,5 @@ pub use page_mut::PageMut;
 pub use pagefold::Pagefold;
 pub use read_queue::ReadQueue;
 pub use size::{IntoSize, Size, SizeError};
-pub use space::{Area, Protection, Space};
+pub use space::{Area, AreaFile, MappedPage, Protection, Space};
 pub use stats::{FileStats, GroupStats, Stats};

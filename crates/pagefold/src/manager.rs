@@ -312,16 +312,21 @@ impl Manager {
         })
     }
 
+    /// Gives an isolated frame back that is on no list: a space's, which stays. If that space unmapped it meanwhile, it is ours
+    /// to free.
+    pub(crate) fn return_unlisted(&self, isolated: frames::IsolatedFrame) {
+        if let Err(orphan) = self.frames.put_back(isolated) {
+            let Some(group) = self.groups.get(self.frames.group(orphan.id())) else { return };
+            self.release_anonymous(&group, [orphan]);
+        }
+    }
+
     /// Evicts a page whatever the policy thinks of it, if it is on a list and not pinned.
     fn evict_listed(&self, frame: frames::FrameId) {
         let Some(isolated) = self.frames.isolate(frame) else { return };
         let Some(group) = self.groups.get(self.frames.group(frame)) else { return };
         if self.frames.owner(frame) == ANONYMOUS {
-            // On no list, and to stay. If its space unmapped it meanwhile, it is ours to free.
-            if let Err(orphan) = self.frames.put_back(isolated) {
-                self.release_anonymous(&group, [orphan]);
-            }
-            return;
+            return self.return_unlisted(isolated);
         }
         group.lists.unlink(&self.frames, &[frame]);
         match self.evict(&group, isolated) {

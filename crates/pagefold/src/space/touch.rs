@@ -8,8 +8,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use super::SpaceState;
 use super::address::Pages;
-use super::index::Entry;
-use super::region::{REGION_PAGES, REGION_SHIFT, Region};
+use super::region::{REGION_PAGES, Region};
 use crate::error::Error;
 use crate::group_state::ANONYMOUS;
 
@@ -32,16 +31,6 @@ fn zero(bytes: SharedBytes<'_>, is_warm: bool) {
 }
 
 impl SpaceState {
-    /// An address that isn't mapped as it would have to be.
-    #[cold]
-    pub(super) fn refuse(&self, page: u64, entry: Entry) -> Error {
-        let address = page << self.page_shift;
-        match entry.protection() {
-            None => Error::NotMapped { address },
-            Some(protection) => Error::NotPermitted { address, area: self.area_of(page), protection },
-        }
-    }
-
     /// Brings a page that was never written into memory: zeros, but for `bytes` at `offset`. False, with nothing done, if
     /// it is there, or somebody else is at it.
     ///
@@ -64,10 +53,11 @@ impl SpaceState {
                 BeginLoad::Begun(loading) => {
                     fence(Ordering::SeqCst); // S1
                     let entry = region.entry(page % REGION_PAGES);
-                    if !entry.may_write() {
+                    if !entry.may_write_anonymous() {
                         drop(loading);
                         self.give_back([frame]);
-                        return Err(self.refuse(page, entry));
+                        // As another file's page it isn't this call's affair: whoever called looks again.
+                        return if entry.may_write() { Ok(false) } else { Err(self.refuse(page, entry)) };
                     }
                     let labels = Labels { group: self.group.state().id, owner: ANONYMOUS, ..Labels::default() };
                     let (isolated, _) = loading.publish(frame, labels, false);
@@ -96,25 +86,6 @@ impl SpaceState {
                     manager.make_room(self.group.state())?;
                 }
             }
-        }
-    }
-
-    /// Has a page in memory.
-    pub(super) fn populate(&self, page: u64) -> Result<(), Error> {
-        let Some(region) = self.index.region(page) else { return Err(self.refuse(page, Entry::NONE)) };
-        let mut backoff = Backoff::new();
-        loop {
-            let entry = region.entry(page % REGION_PAGES);
-            if !entry.may_write() {
-                return Err(self.refuse(page, entry));
-            }
-            if let frames::PageState::Resident { .. } = region.map.state(page % REGION_PAGES) {
-                return Ok(());
-            }
-            if self.touch(region, page, 0, &[])? {
-                return Ok(());
-            }
-            backoff.wait();
         }
     }
 
@@ -155,24 +126,5 @@ impl SpaceState {
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
             }
         }
-    }
-
-    /// The run of pages around `page` with the same entry, in bytes; within its region.
-    fn area_of(&self, page: u64) -> Range<u64> {
-        let base = page >> REGION_SHIFT << REGION_SHIFT;
-        let (mut area, mut at) = (Pages { first: base, end: base }, base);
-        let mut same = None;
-        while at < base + REGION_PAGES {
-            let (entry, end) = self.index.run(at);
-            if same != Some(entry) {
-                if at > page {
-                    break;
-                }
-                (area.first, same) = (at, Some(entry));
-            }
-            area.end = end;
-            at = end;
-        }
-        self.bytes(area)
     }
 }
