@@ -337,7 +337,7 @@ fn advice_moves_pages_in_and_out() {
     assert_eq!(std::fs::read(world.path("f")).unwrap()[..3 * 4096], [1; 3 * 4096]);
     space.advise(Advice::WillNeed, area.start..area.start + 8 * PAGE).unwrap();
     (0..8).for_each(|page| assert!(byte(&space, area.start + page * PAGE).is_ok()));
-    space.advise(Advice::DontNeed, area.clone()).unwrap();
+    space.advise(Advice::DontNeed, area).unwrap();
     // Of memory that is no file's it is lost.
     let own = space.map(PAGE, RW).unwrap();
     space.write_at(&[1], own.start).unwrap();
