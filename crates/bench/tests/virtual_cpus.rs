@@ -25,7 +25,7 @@ fn printed(arguments: &[&str]) -> String {
 #[test]
 fn hits_make_no_shared_write_and_wait_for_nobody() {
     let passed = printed(&["virtual", "gate"]);
-    assert_eq!(passed.lines().last(), Some("all 11 claims hold"), "{passed}");
+    assert_eq!(passed.lines().last(), Some("all 14 claims hold"), "{passed}");
 }
 
 #[test]
