@@ -159,7 +159,7 @@ fn long_checks() -> Vec<Check> {
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer(
             "ThreadSanitizer: pagefold",
-            "test -p pagefold --test stress --test files --test writes --test spaces",
+            "test -p pagefold --test stress --test files --test writes --test spaces --test deep",
         ),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",

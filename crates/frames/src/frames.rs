@@ -284,8 +284,16 @@ impl Frames {
     }
 
     /// Whether the page was used since this was last asked. For whoever has the frame isolated: so it isn't freed.
+    ///
+    /// Pages are loaded for their first use, which doesn't show here. If one was read ahead, its first use comes later, and
+    /// doesn't either, nor do others that came with it.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
+        let first = self.table.record(frame).write_state.take_first_use();
+        self.take_reference(frame) && !first
+    }
+
+    fn take_reference(&self, frame: FrameId) -> bool {
         let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
         let (_, word) = self.word_of(frame);
         if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {

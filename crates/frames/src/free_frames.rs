@@ -3,7 +3,9 @@
 //! A batch is a chain through the frames' free links, so moving one touches its first frame and nothing else. A
 //! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
 //! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A stock is
-//! small and lockable: whoever finds no frame elsewhere takes what other CPUs have.
+//! small and lockable: whoever finds no frame elsewhere takes what other CPUs have. It sizes itself to demand: a CPU's
+//! batches begin small, double each time that it has to go to the depot, and are small again once somebody else had to take
+//! what the CPU had lying idle.
 //!
 //! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
 //!
@@ -18,6 +20,9 @@ use crate::numa::Nodes;
 
 /// Frames in a full batch, where the arena is large enough for full ones.
 pub(crate) const BATCH_MAX: usize = 64;
+
+/// Frames in a batch of a CPU that doesn't need more.
+const BATCH_SMALL: usize = 8;
 
 /// Some frames, chained by their free links.
 #[derive(Debug, Default)]
@@ -50,6 +55,30 @@ impl Batch {
 struct Stock {
     current: Batch,
     spare: Batch,
+    /// Times that batches have doubled.
+    doublings: u32,
+}
+
+impl Stock {
+    /// Frames in its batches, when they can have `max`.
+    fn batch_len(&self, max: usize) -> usize {
+        (BATCH_SMALL << self.doublings).min(max)
+    }
+
+    /// It wasn't enough.
+    fn grow(&mut self, max: usize) {
+        self.doublings += u32::from(self.batch_len(max) < max);
+    }
+
+    /// A frame for another CPU. What was there for this one was too much.
+    fn give_up(&mut self, table: &FrameTable) -> Option<FrameId> {
+        if self.current.len == 0 {
+            self.current = std::mem::take(&mut self.spare);
+        }
+        let frame = self.current.pop(table)?;
+        self.doublings = 0;
+        Some(frame)
+    }
 }
 
 /// A node's batches, the one put in last first.
@@ -84,7 +113,7 @@ pub(crate) struct FreeFrames {
     depots: Box<[Mutex<Depot>]>,
     /// Frames in the depots. Written when a batch moves; read as an estimate.
     in_depots: AtomicUsize,
-    batch_len: usize,
+    batch_max: usize,
     nodes: Nodes,
     /// So many frames in a row, as a power of two, are of one node: see `Extents`.
     node_shift: u32,
@@ -94,9 +123,9 @@ impl FreeFrames {
     pub(crate) fn new(nodes: Nodes, node_shift: u32, frames: usize) -> Self {
         let stocks = PerCpu::new(Mutex::default);
         // Stocks may hold two batches a CPU: keep that below a quarter of a small arena.
-        let batch_len = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
+        let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| Mutex::default()).collect();
-        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_len, nodes, node_shift }
+        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_max, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
@@ -118,11 +147,11 @@ impl FreeFrames {
     pub(crate) fn take(&self, table: &FrameTable) -> Option<FrameId> {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
-            stock.current = if stock.spare.len > 0 {
-                std::mem::take(&mut stock.spare)
-            } else {
-                self.take_batch(table, self.nodes.here())?
-            };
+            stock.current = std::mem::take(&mut stock.spare);
+        }
+        if stock.current.len == 0 {
+            stock.current = self.take_batch(table, self.nodes.here())?;
+            stock.grow(self.batch_max);
         }
         stock.current.pop(table)
     }
@@ -137,13 +166,7 @@ impl FreeFrames {
                 return frame;
             }
         }
-        self.stocks.others_first().find_map(|stock| {
-            let mut stock = stock.lock();
-            if stock.current.len == 0 {
-                stock.current = std::mem::take(&mut stock.spare);
-            }
-            stock.current.pop(table)
-        })
+        self.stocks.others_first().find_map(|stock| stock.lock().give_up(table))
     }
 
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
@@ -165,7 +188,7 @@ impl FreeFrames {
         let mut batch = Batch::default();
         while let Some(frame) = frames.pop(table) {
             batch.push(table, frame);
-            if batch.len == self.batch_len {
+            if batch.len == self.batch_max {
                 self.put_batch(table, std::mem::take(&mut batch));
             }
         }
@@ -183,10 +206,13 @@ impl FreeFrames {
                 continue;
             }
             stock.current.push(table, frame);
-            if stock.current.len >= self.batch_len {
+            if stock.current.len >= stock.batch_len(self.batch_max) {
                 let current = std::mem::take(&mut stock.current);
                 let full = std::mem::replace(&mut stock.spare, current);
-                self.put_batch(table, full);
+                if full.len > 0 {
+                    self.put_batch(table, full);
+                    stock.grow(self.batch_max);
+                }
             }
         }
     }
@@ -202,7 +228,7 @@ impl FreeFrames {
         self.in_depots.fetch_add(1, Ordering::Relaxed);
         let mut depot = self.depots[node].lock();
         depot.strays.push(table, frame);
-        if depot.strays.len >= self.batch_len {
+        if depot.strays.len >= self.batch_max {
             let batch = std::mem::take(&mut depot.strays);
             depot.put(table, batch);
         }
@@ -234,7 +260,7 @@ impl FreeFrames {
             self.put_batch(table, rest);
         };
         for stock in self.stocks.iter() {
-            let Stock { current, spare } = std::mem::take(&mut *stock.lock());
+            let Stock { current, spare, .. } = std::mem::take(&mut *stock.lock());
             sift(current);
             sift(spare);
         }
@@ -254,3 +280,41 @@ impl FreeFrames {
 
 #[cfg(all(test, pagefold_loom))]
 mod models;
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+    use crate::region::{Protection, Region};
+
+    #[test]
+    fn a_stock_sizes_itself_to_demand() {
+        let frames = 8 * BATCH_MAX * sync::cpu::count();
+        let table = FrameTable::new(Region::reserve(frames, Protection::default()).unwrap());
+        let mut stock = Stock::default();
+        assert_eq!(stock.batch_len(BATCH_MAX), BATCH_SMALL);
+        assert_eq!(stock.batch_len(2), 2, "an arena too small for that");
+        for _ in 0..20 {
+            stock.grow(BATCH_MAX);
+        }
+        assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX);
+        assert!(stock.give_up(&table).is_none());
+        assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX, "there was nothing lying idle");
+        stock.spare.push(&table, FrameId::new(1));
+        assert_eq!(stock.give_up(&table), Some(FrameId::new(1)));
+        assert_eq!(stock.batch_len(BATCH_MAX), BATCH_SMALL);
+    }
+
+    #[test]
+    fn a_cpu_that_frees_much_goes_to_the_depot_seldom() {
+        let frames = 8 * BATCH_MAX * sync::cpu::count();
+        let table = FrameTable::new(Region::reserve(frames, Protection::default()).unwrap());
+        let free = FreeFrames::new(Nodes::pretend(1), usize::BITS - 1, frames);
+        let mut all = Batch::default();
+        (0..4 * BATCH_MAX as u32).for_each(|number| all.push(&table, FrameId::new(number)));
+        free.put_each(&table, all);
+        assert_eq!(free.count(), 4 * BATCH_MAX);
+        // The batches that went last are the first to come back.
+        let first = free.take_batch(&table, 0).unwrap();
+        assert!(first.len() > BATCH_SMALL, "{}", first.len());
+    }
+}

@@ -165,6 +165,16 @@ impl PageMap {
         }
     }
 
+    /// Whether a page has been used since it was loaded, be it that it was loaded for a use. `None` if it isn't in memory. It
+    /// may be the frame's next page that this is said of.
+    #[must_use]
+    pub fn is_used(&self, page: u64) -> Option<bool> {
+        // Acquire only because looking up a frame asks for it.
+        let word = PageWord::from_bits(self.lookup.word(&self.shared, page)?.load(Ordering::Acquire));
+        word.frame()?;
+        Some(!self.lookup.frame(&self.shared, word).0.write_state.is_ahead())
+    }
+
     /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim last looked, and whole.
     /// False also for others.
     #[inline]

@@ -35,6 +35,8 @@ const AHEAD: u32 = 1 << 4;
 const MARKED: u32 = 1 << 5;
 /// Reclaim has passed such a page over.
 const SPARED: u32 = 1 << 6;
+/// It was read ahead, and used for the first time since reclaim last looked.
+const FIRST_USED: u32 = 1 << 7;
 
 /// Whether a page was read before anybody wanted it. Kept in its frame's record from the load until its first use, which
 /// always goes the slower way, because the page isn't referenced yet: so the hit path knows nothing of this.
@@ -198,7 +200,14 @@ impl WriteState {
         if !self.is_ahead() {
             return Ahead::No;
         }
-        Ahead::of(self.0.fetch_and(!(AHEAD | MARKED), Ordering::Relaxed))
+        let change = |now: u32| (now & AHEAD != 0).then_some(now & !(AHEAD | MARKED) | FIRST_USED);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).map_or(Ahead::No, Ahead::of)
+    }
+
+    /// Whether the first use of a page that was read ahead is among those since this was last asked.
+    pub(crate) fn take_first_use(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & FIRST_USED != 0
+            && self.0.fetch_and(!FIRST_USED, Ordering::Relaxed) & FIRST_USED != 0
     }
 }
 
@@ -240,7 +249,9 @@ mod tests {
             assert_eq!(state.is_ahead(), ahead != Ahead::No);
             assert_eq!((state.spare_ahead(), state.spare_ahead()), (ahead != Ahead::No, false));
             state.written();
+            assert!(!state.take_first_use());
             assert_eq!((state.take_ahead(), state.take_ahead()), (ahead, Ahead::No));
+            assert_eq!((state.take_first_use(), state.take_first_use()), (ahead != Ahead::No, false));
             assert!(!state.is_ahead() && !state.is_clean());
         }
     }

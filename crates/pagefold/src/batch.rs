@@ -95,8 +95,9 @@ impl File {
         while !rest.is_empty() {
             let ends = rest.iter().map(|request| handle.pages_touched(request.offset, request.from.len()));
             let (part, after) = rest.split_at_mut(handle.part_len(ends));
-            handle.load_for_writes(part);
+            let mut call = handle.load_for_writes(part);
             for request in part {
+                handle.await_for_write(&mut call, request);
                 request.result = self.write_at(request.from, request.offset);
             }
             rest = after;
@@ -140,7 +141,15 @@ impl Handle {
     }
 
     /// Launches what isn't in memory of `pages`, for a call that then comes to each.
-    fn launch_all(&self, mut pages: Vec<u64>, reading: bool) -> Call {
+    fn launch_all(&self, pages: Vec<u64>, reading: bool) -> Call {
+        let missing = self.missing(pages, reading);
+        // One page alone is read by who wants it.
+        let launched = if missing.len() > 1 { self.launch(missing, Purpose::Use) } else { Default::default() };
+        Call::launched(launched)
+    }
+
+    /// Those of `pages` that aren't in memory, in ascending order. Read-ahead is told of them if they are to be read.
+    pub(crate) fn missing(&self, mut pages: Vec<u64>, reading: bool) -> Vec<u64> {
         pages.sort_unstable();
         pages.dedup();
         let end = self.file.len().div_ceil(self.file.page_bytes());
@@ -151,28 +160,37 @@ impl Handle {
                 self.read_ahead_of(stretch[0]..stretch[stretch.len() - 1] + 1, stretch[0]);
             }
         }
-        // One page alone is read by who wants it.
-        let launched = if pages.len() > 1 { self.launch(pages, Purpose::Use) } else { Default::default() };
-        Call::launched(launched)
+        pages
     }
 
-    /// Has the pages in memory that the writes overwrite in part.
-    fn load_for_writes(&self, requests: &[WriteRequest<'_>]) {
+    /// Begins to load the pages that the writes overwrite in part.
+    fn load_for_writes(&self, requests: &[WriteRequest<'_>]) -> Call {
         if !self.has_device() || self.check_writable().is_err() {
-            return;
+            return Call::default();
         }
-        let page_bytes = self.file.page_bytes();
-        let mut pages = Vec::new();
-        for request in requests.iter().filter(|request| !request.from.is_empty()) {
-            let Some(end) = request.offset.checked_add(request.from.len() as u64) else { continue };
-            for page in [request.offset / page_bytes, (end - 1) / page_bytes] {
-                let (from, to) =
-                    (request.offset.max(page * page_bytes), end.min((page + 1).saturating_mul(page_bytes)));
-                if self.needs_reading(from, to) {
-                    pages.push(page);
-                }
+        self.launch_all(requests.iter().flat_map(|request| self.pages_to_read(request)).collect(), false)
+    }
+
+    /// Waits for what was begun for a write, and does what can be done in this thread meanwhile. If it can't be read, writing
+    /// will say so.
+    fn await_for_write(&self, call: &mut Call, request: &WriteRequest<'_>) {
+        if call.queue.is_some() {
+            for page in self.pages_to_read(request) {
+                let _ = self.bring_in(call, page);
             }
         }
-        self.launch_all(pages, false);
+    }
+
+    /// Pages that aren't in memory, and that the write overwrites in part: the first and the last one.
+    fn pages_to_read(&self, request: &WriteRequest<'_>) -> impl Iterator<Item = u64> {
+        let page_bytes = self.file.page_bytes();
+        let end = request.offset.checked_add(request.from.len() as u64).filter(|_| !request.from.is_empty());
+        let (first, last) = (request.offset / page_bytes, end.map_or(0, |end| (end - 1) / page_bytes));
+        let in_part = move |page: &u64| {
+            let (start, after) = (page * page_bytes, (page + 1).saturating_mul(page_bytes));
+            end.is_some_and(|end| self.needs_reading(request.offset.max(start), end.min(after)))
+        };
+        let second = Some(last).filter(|&last| last > first);
+        std::iter::once(first).chain(second).filter(in_part)
     }
 }

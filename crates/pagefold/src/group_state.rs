@@ -141,8 +141,12 @@ impl GroupState {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// How short the group is of free pages.
+    /// How short the group is of free pages. A group whose charges CPUs have in stock keeps no reserve besides: each CPU that
+    /// reclaims has a batch in stock afterwards, and nothing is evicted while there are such.
     pub(crate) fn shortage(&self) -> Shortage {
+        if self.has_stocks() {
+            return Shortage::None;
+        }
         let max = self.max();
         Shortage::of(max, max.saturating_sub(self.charged()))
     }

@@ -67,7 +67,15 @@ impl Call {
 
     /// A call that had pages loaded which it will come to, in some order.
     pub(crate) fn launched(launched: Launched) -> Self {
-        Self { counted: launched.pages, queue: launched.queue, told: true, ..Self::default() }
+        let mut call = Self { told: true, ..Self::default() };
+        call.add(launched);
+        call
+    }
+
+    /// It had more loaded.
+    pub(crate) fn add(&mut self, launched: Launched) {
+        self.counted += launched.pages;
+        self.queue = launched.queue.or(self.queue);
     }
 
     /// Goes on with `pages`.
@@ -226,8 +234,7 @@ impl Handle {
         }
         call.launched = end;
         let launched = self.launch(page..end, Purpose::Use);
-        call.counted += launched.pages;
-        call.queue = launched.queue.or(call.queue);
+        call.add(launched);
         launched.pages > 0
     }
 

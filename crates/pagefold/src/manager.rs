@@ -165,11 +165,6 @@ impl Manager {
         if shortages == [Shortage::None; 2] {
             return;
         }
-        // What a CPU frees for a group with stocks goes into its own: so each helps itself.
-        if shortages[0] != Shortage::None && group.has_stocks() {
-            self.pass_here(group, HELP_BATCH);
-            return;
-        }
         // Looked at first: many CPUs ask.
         if self.helping.load(Ordering::Relaxed) || self.helping.swap(true, Ordering::Relaxed) {
             return;

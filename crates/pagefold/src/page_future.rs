@@ -66,6 +66,29 @@ struct Mailbox {
     forgotten: bool,
 }
 
+impl Mailbox {
+    /// Takes what there is; if there is nothing yet, `waker` is the one that will be called. Wakers are cloned and dropped
+    /// without the lock: either may do anything.
+    fn read(mailbox: &Mutex<Self>, waker: &Waker) -> Option<Outcome> {
+        let mut fresh = None;
+        loop {
+            let mut inside = mailbox.lock();
+            if inside.outcome.is_some() {
+                return inside.outcome.take();
+            }
+            if inside.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                return None;
+            }
+            if fresh.is_some() {
+                std::mem::swap(&mut inside.waker, &mut fresh);
+                return None;
+            }
+            drop(inside);
+            fresh = Some(waker.clone());
+        }
+    }
+}
+
 /// The other end of it. Dropped, it tells that the page isn't there.
 #[derive(Debug)]
 pub(crate) struct Reply(Arc<Mutex<Mailbox>>);
@@ -120,17 +143,11 @@ impl<'a> PageFuture<'a> {
                 }
                 Poll::Ready(_) => Ok(None),
             },
-            State::Loading(mailbox) => {
-                let mut mailbox = mailbox.lock();
-                match mailbox.outcome.take() {
-                    None => {
-                        mailbox.waker = Some(waker.clone());
-                        return Poll::Pending;
-                    }
-                    Some(Ok(pin)) => Ok(pin.and_then(|pin| pin.lend(&file.map))),
-                    Some(Err(error)) => Err(file.read_failed(self.page, error)),
-                }
-            }
+            State::Loading(mailbox) => match Mailbox::read(mailbox, waker) {
+                None => return Poll::Pending,
+                Some(Ok(pin)) => Ok(pin.and_then(|pin| pin.lend(&file.map))),
+                Some(Err(error)) => Err(file.read_failed(self.page, error)),
+            },
         };
         let was_own = matches!(self.state, State::Loading(_));
         self.state = State::Idle;

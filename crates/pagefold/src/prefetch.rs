@@ -62,7 +62,8 @@ impl Handle {
     /// Begins to load what may come after an access to `pages`, which first misses at `missing`.
     pub(crate) fn read_ahead_of(&self, pages: Range<u64>, missing: u64) {
         let Some(bounds) = self.bounds() else { return };
-        let window = self.read_ahead.here(|share| share.streams.missed(pages, missing, &bounds));
+        let is_used = |page| self.file.map.is_used(page);
+        let window = self.read_ahead.here(|share| share.streams.missed(pages, missing, &is_used, &bounds));
         self.read_window(window.flatten());
     }
 
@@ -72,7 +73,8 @@ impl Handle {
         let Some(bounds) = self.bounds() else { return };
         let is_there = |page: &u64| !matches!(self.file.map.state(*page), PageState::Vacant { .. });
         let followers = || (page + 1..=page + FOLLOWERS_MAX).take_while(is_there).count() as u64;
-        let window = self.read_ahead.here(|share| share.streams.reached(page, followers, &bounds));
+        let is_used = |page| self.file.map.is_used(page);
+        let window = self.read_ahead.here(|share| share.streams.reached(page, followers, &is_used, &bounds));
         self.read_window(window.flatten());
     }
 

@@ -12,8 +12,12 @@
 //! from two pages up to a share of what the group may hold.
 //!
 //! Random access makes streams by chance. It takes two coincidences in a row to be believed; and pages that were read
-//! ahead but evicted unused are counted (`Counters::read_ahead_wasted`): if they are more than an eighth, windows are
-//! halved and belief takes longer, else that is forgotten again step by step.
+//! ahead but evicted unused are counted (`Counters::read_ahead_wasted`): if they are more than a quarter, windows are
+//! halved and belief takes longer, until that was made up for ([`Trust`]). The end of each stream costs its last windows,
+//! which says nothing against the next one; so a few are forgiven beforehand.
+//!
+//! A reader in strides may come upon pages that another one has had read ahead in sequence, and from mark to mark would have
+//! all the pages between his read with them. So who goes on is asked whether he has used those that he comes from.
 
 use std::ops::Range;
 
@@ -34,12 +38,18 @@ const WINDOW_BYTES_MAX: u64 = 1 << 20;
 const BLOCKS_MAX: u64 = 64;
 /// A window is at most this part of what the group may hold: several streams have two windows each at a time.
 const LIMIT_SHARE: u64 = 64;
-/// Waste is judged each time that so many pages were read ahead,
-const JUDGED_PAGES: u64 = 128;
-/// and is too much from this part of them on. After so many with less, more is tried again.
-const WASTE_SHARE: u64 = 8;
-const TRUSTED_PAGES: u64 = 32 * JUDGED_PAGES;
+/// A wasted page is made up for by so many read ahead.
+const WASTE_WEIGHT: i64 = 4;
+/// Pages to the good that count, at most: four of the largest windows can be wasted then.
+const CREDIT_MAX: i64 = WASTE_WEIGHT * 4 * 256;
+/// So far below zero there is more doubt, and so far above there is less.
+const DOUBTED: i64 = -WASTE_WEIGHT * 128;
+const TRUSTED: i64 = CREDIT_MAX / 2;
 const DOUBT_MAX: u32 = 6;
+/// So many blocks that a reader comes from are looked at,
+const LOOKED_AT: i64 = 64;
+/// and this part of those in memory is to have been used.
+const USED_SHARE: u32 = 3;
 
 /// How eager to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +190,17 @@ impl Stream {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
+    /// Whether a reader who comes to `access` has left out most of what was read ahead for him on the way.
+    fn is_left_out(&self, access: Range2, is_used: IsUsed<'_>) -> bool {
+        let from = if self.stride == -1 { access.end - 1 } else { access.start };
+        let before = |blocks: i64| from.checked_add_signed(self.stride.checked_mul(-blocks)?);
+        let (mut used, mut unused) = (0, 0);
+        for fate in (1..=LOOKED_AT).map_while(before).filter_map(is_used) {
+            *if fate { &mut used } else { &mut unused } += 1;
+        }
+        unused > (USED_SHARE - 1) * used
+    }
+
     /// The reader has come to `access`, which starts `blocks` further than the last one did, or ended.
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
@@ -223,29 +244,72 @@ impl Stream {
     }
 }
 
+/// Whether a page has been used, if it is in memory.
+pub(crate) type IsUsed<'a> = &'a dyn Fn(u64) -> Option<bool>;
+
+/// What is made of waste.
+#[derive(Debug)]
+struct Trust {
+    /// How much less is believed, and read.
+    doubt: u32,
+    /// Pages read ahead, less those that were wasted, which weigh more.
+    credit: i64,
+    /// What there was of both when that was last reckoned.
+    reckoned: (u64, u64),
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { doubt: 0, credit: CREDIT_MAX, reckoned: (0, 0) }
+    }
+}
+
+impl Trust {
+    fn reckon(&mut self, bounds: &Bounds) {
+        let read = bounds.read.saturating_sub(self.reckoned.0).cast_signed();
+        let wasted = bounds.wasted.saturating_sub(self.reckoned.1).cast_signed();
+        self.reckoned = (bounds.read, bounds.wasted);
+        let credit = self.credit.saturating_add(read).saturating_sub(wasted.saturating_mul(WASTE_WEIGHT));
+        self.credit = if credit < DOUBTED {
+            self.doubt = (self.doubt + 1).min(DOUBT_MAX);
+            0
+        } else if self.doubt > 0 && credit > TRUSTED {
+            self.doubt /= 2;
+            0
+        } else {
+            credit.min(CREDIT_MAX)
+        };
+    }
+}
+
 /// The streams of a handle, or of those of its readers that share a few CPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
     /// Accesses heard of.
     clock: u32,
-    /// How much less is believed, and read, because of waste; and what there was when that was last judged.
-    doubt: u32,
-    judged: (u64, u64),
+    trust: Trust,
 }
 
 impl Streams {
     /// An access to `pages` has missed, first at `missing`. Says what to load besides.
-    pub(crate) fn missed(&mut self, pages: Range<u64>, missing: u64, bounds: &Bounds) -> Option<Window> {
+    pub(crate) fn missed(
+        &mut self,
+        pages: Range<u64>,
+        missing: u64,
+        is_used: IsUsed<'_>,
+        bounds: &Bounds,
+    ) -> Option<Window> {
         let access = Range2 { start: pages.start, end: pages.end.max(pages.start + 1) };
         self.clock = self.clock.wrapping_add(1);
         let continued = |at: usize| self.streams[at].continues(access).map(|how| (at, how));
         let found = (0..STREAMS).filter(|&at| self.is_alive(at)).filter_map(continued);
-        let Some((at, how)) = found.max_by_key(|&(at, _)| self.streams[at].matches) else {
+        let found = found.max_by_key(|&(at, _)| self.streams[at].matches);
+        let Some((at, how)) = found.filter(|&(at, _)| self.is_followed(at, access, is_used)) else {
             let at = self.begin(access);
             if bounds.eagerness == Eagerness::Sequential {
                 self.streams[at].stride = 1;
-                return self.ask(at, bounds.window_max(self.doubt) / 4, bounds);
+                return self.ask(at, bounds.window_max(self.trust.doubt) / 4, bounds);
             }
             return None;
         };
@@ -266,12 +330,18 @@ impl Streams {
         }
         stream.heard = self.clock;
         let grown = (stream.window * 2 * stream.block()).max(access.len()).max(WINDOW_MIN);
-        if stream.matches >= bounds.believed(self.doubt) { self.ask(at, grown, bounds) } else { None }
+        if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
     /// A reader has come to a page that was marked when it was read ahead. `followers` says how many pages after it are in
     /// memory, or on the way there, for a stream that began elsewhere.
-    pub(crate) fn reached(&mut self, page: u64, followers: impl FnOnce() -> u64, bounds: &Bounds) -> Option<Window> {
+    pub(crate) fn reached(
+        &mut self,
+        page: u64,
+        followers: impl FnOnce() -> u64,
+        is_used: IsUsed<'_>,
+        bounds: &Bounds,
+    ) -> Option<Window> {
         let access = Range2 { start: page, end: page + 1 };
         self.clock = self.clock.wrapping_add(1);
         let continued = |stream: &Stream| {
@@ -280,15 +350,20 @@ impl Streams {
         };
         let found = (0..STREAMS).find_map(|at| continued(&self.streams[at]).map(|(access, how)| (at, access, how)));
         let at = if let Some((at, access, Continues::After(blocks))) = found {
+            if !self.is_followed(at, access, is_used) {
+                self.begin(access);
+                return None;
+            }
             self.streams[at].advance(access, blocks);
             at
         } else {
             let ahead = followers();
-            if ahead == 0 {
+            let stream = Stream { last: access, stride: 1, matches: BELIEVED, ahead, window: ahead, heard: 0 };
+            if ahead == 0 || stream.is_left_out(access, is_used) {
                 return None;
             }
             let at = self.begin(access);
-            self.streams[at] = Stream { last: access, stride: 1, matches: BELIEVED, ahead, window: ahead, heard: 0 };
+            self.streams[at] = stream;
             at
         };
         let stream = &mut self.streams[at];
@@ -298,8 +373,8 @@ impl Streams {
     }
 
     fn ask(&mut self, at: usize, pages: u64, bounds: &Bounds) -> Option<Window> {
-        self.judge(bounds);
-        let max = bounds.window_max(self.doubt);
+        self.trust.reckon(bounds);
+        let max = bounds.window_max(self.trust.doubt);
         let stream = &mut self.streams[at];
         if max < WINDOW_MIN.max(stream.block()) {
             return None;
@@ -307,20 +382,15 @@ impl Streams {
         stream.ask(pages.min(max), bounds.pages)
     }
 
-    /// Believes less if much was wasted.
-    fn judge(&mut self, bounds: &Bounds) {
-        let read = bounds.read.saturating_sub(self.judged.0);
-        if read >= JUDGED_PAGES {
-            let wasted = bounds.wasted.saturating_sub(self.judged.1);
-            if wasted >= read / WASTE_SHARE {
-                self.doubt = (self.doubt + 1).min(DOUBT_MAX);
-            } else if read >= TRUSTED_PAGES {
-                self.doubt = self.doubt.saturating_sub(1);
-            } else {
-                return;
-            }
-            self.judged = (bounds.read, bounds.wasted);
+    /// Whether the reader of a stream that comes to `access` uses what is read ahead for it. If not, there is nothing more to
+    /// the stream than where the reader was.
+    fn is_followed(&mut self, at: usize, access: Range2, is_used: IsUsed<'_>) -> bool {
+        let stream = &mut self.streams[at];
+        let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);
+        if !is_followed {
+            *stream = Stream { last: stream.last, heard: stream.heard, ..Stream::default() };
         }
+        is_followed
     }
 
     fn is_alive(&self, at: usize) -> bool {

@@ -419,6 +419,81 @@ fn a_sequential_reader_waits_little_and_a_random_one_wastes_nothing() {
     assert!(mm.stats().used_bytes <= mm.budget());
 }
 
+/// Fills memory with pages that are used once, from the file's end.
+fn fill_up(group: &Group, limit: u64) {
+    let file = group.open("f0").unwrap();
+    for page in LEN / PAGE - limit..LEN / PAGE {
+        file.read_exact_at(&mut [0; 10], page * PAGE).unwrap();
+    }
+}
+
+fn loaded(group: &Group) -> u64 {
+    group.stats().misses + group.stats().read_ahead
+}
+
+/// The story: pages that were read ahead for one reader were evicted to make room for those of nine others, before their
+/// turn had come; for that windows shrank. What pushed them out was pages that had been read ahead, too, and had taken
+/// their first use for a second one.
+#[test]
+fn ten_readers_in_turn_are_read_ahead_for_and_nothing_is_wasted() {
+    let disk = disk(1, LEN);
+    let (_mm, group, _) = open(4_500, 4_096, disk.clone());
+    fill_up(&group, 4_096);
+    let readers: Vec<_> = (0..10).map(|_| group.open("f0").unwrap()).collect();
+    let (part, piece) = (1_200, 16);
+    let before = (group.stats().read_ahead_wasted, loaded(&group), disk.stats().requests);
+    let mut bytes = vec![0; piece * 4096];
+    for at in (0..part).step_by(piece) {
+        for (reader, file) in (0..).zip(&readers) {
+            let offset = (reader * part + at) as u64 * PAGE;
+            file.read_exact_at(&mut bytes, offset).unwrap();
+            check(0, offset, &bytes);
+        }
+    }
+    assert_eq!(group.stats().read_ahead_wasted, before.0);
+    let (loaded, requests) = (loaded(&group) - before.1, disk.stats().requests - before.2);
+    assert!(loaded <= 10 * (part as u64 + 2 * 64), "{loaded} pages");
+    assert!(requests <= 10 * (part as u64 / 64 + 8), "{requests} requests");
+}
+
+/// A scan that is read ahead for is a scan all the same.
+#[test]
+fn what_is_used_survives_a_scan_that_is_read_ahead_for() {
+    let (_mm, group, file) = open(2_200, 2_048, disk(1, LEN));
+    let mut random = Random::seeded(6);
+    let hot = |random: &mut Random| file.read_exact_at(&mut [0; 10], random.below(1_500) * PAGE).unwrap();
+    file.advise(Advice::Random, 0..LEN).unwrap();
+    fill_up(&group, 2_048);
+    (0..30_000).for_each(|_| hot(&mut random));
+    let scanner = group.open("f0").unwrap();
+    let before = file.stats().misses;
+    let mut bytes = [0; 512];
+    for page in 2_000..14_000 {
+        for part in 0..8 {
+            scanner.read_exact_at(&mut bytes, page * PAGE + part * 512).unwrap();
+        }
+    }
+    let scanned = file.stats().misses - before;
+    (0..1_500).for_each(|page| file.read_exact_at(&mut [0; 10], page * PAGE).unwrap());
+    let lost = file.stats().misses - before - scanned;
+    assert!(lost < 150, "{lost} of 1,500 pages that are used again and again");
+}
+
+#[test]
+fn a_reader_in_strides_comes_upon_anothers_marks() {
+    let (_mm, group, file) = open(2_200, 2_048, disk(1, LEN));
+    let first = group.open("f0").unwrap();
+    for page in 0..1_000 {
+        first.read_exact_at(&mut [0; 10], page * PAGE).unwrap();
+    }
+    let before = loaded(&group);
+    for at in 0..1_500 {
+        file.read_exact_at(&mut [0; 10], (1_000 + 8 * at) * PAGE).unwrap();
+    }
+    let loaded = loaded(&group) - before;
+    assert!((1_400..1_800).contains(&loaded), "{loaded} pages for 1,500 reads");
+}
+
 #[test]
 fn advice_steers_read_ahead() {
     let read = |advice| {

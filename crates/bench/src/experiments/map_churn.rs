@@ -26,6 +26,7 @@ pub(crate) const MAP_CHURN: Experiment = Experiment {
     schemes: SCHEMES,
     bytes: None,
     time: None,
+    lists: false,
     spread: false,
     published: &[],
     claims: &[Claim {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Command};
+use clap::{Args, Command, ValueEnum};
 
 use super::experiment::{Experiment, Workload};
 use crate::experiments;
@@ -22,6 +22,9 @@ pub(crate) struct Common {
     /// Only these workloads: a list
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) workloads: Vec<String>,
+    /// Tasks in one group, or in a group each, in experiments with groups: the same as --workloads one-group, or groups
+    #[arg(long, value_name = "1|N", conflicts_with = "workloads")]
+    pub(crate) groups: Option<Groups>,
     /// Time in which each run counts operations [default: 200us of virtual, 300ms of real time]
     #[arg(long, value_parser = parse_time)]
     pub(crate) time: Option<Duration>,
@@ -39,6 +42,27 @@ pub(crate) struct Common {
     pub(crate) quick: bool,
 }
 
+/// How many groups tasks are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Groups {
+    /// All in one
+    #[value(name = "1")]
+    One,
+    /// A group each
+    #[value(name = "N", alias = "n")]
+    Each,
+}
+
+impl Groups {
+    /// What the workload is called.
+    pub(crate) fn workload(self) -> &'static str {
+        match self {
+            Self::One => Workload::ONE_GROUP,
+            Self::Each => Workload::GROUPS,
+        }
+    }
+}
+
 /// Adds a sub-command for each experiment, with the names that its options know.
 pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
     let command = command.subcommand_required(true).arg_required_else_help(true);
@@ -52,7 +76,8 @@ pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
                 .about(experiment.question)
                 .long_about(long_about(experiment))
                 .mut_arg("schemes", |arg| arg.value_parser(PossibleValuesParser::new(schemes)))
-                .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads))),
+                .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads)))
+                .mut_arg("groups", |arg| arg.hide(!experiment.has_groups())),
         )
     })
 }

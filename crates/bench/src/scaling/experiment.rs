@@ -26,6 +26,8 @@ pub(crate) struct Experiment {
     /// Virtual time of a run, if the usual is too short for what a task does in turn.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "real runs are long enough"))]
     pub(crate) time: Option<Duration>,
+    /// Pages are on lists: what those take is shown.
+    pub(crate) lists: bool,
     /// On virtual CPUs, tasks are on all sockets alike; otherwise the first socket is filled first.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "where real threads go is for the system to say"))]
     pub(crate) spread: bool,
@@ -42,6 +44,12 @@ pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// In a sentence.
     pub(crate) about: &'static str,
+}
+
+impl Workload {
+    /// Of experiments in which tasks are in a memory group each, or in one: their names.
+    pub(crate) const GROUPS: &str = "groups";
+    pub(crate) const ONE_GROUP: &str = "one-group";
 }
 
 /// One way to do it.
@@ -115,6 +123,8 @@ pub(crate) enum Measure {
     Efficiency,
     /// Shared writes for each operation.
     SharedWrites,
+    /// Percent of all CPU time that is lost at lists and their locks.
+    ListsLost,
     /// Throughput over that of another scheme on as many CPUs.
     Over(&'static str),
 }
@@ -142,6 +152,12 @@ impl Experiment {
     /// The schemes that are measured if nobody says which.
     pub(crate) fn usual_schemes(&self) -> impl Iterator<Item = &'static Scheme> {
         self.schemes.iter().filter(|scheme| !scheme.hidden)
+    }
+
+    /// Whether tasks are in memory groups, each in its own or all in one.
+    pub(crate) fn has_groups(&self) -> bool {
+        let named = |name| self.workloads.iter().any(|workload| workload.name == name);
+        named(Workload::GROUPS) && named(Workload::ONE_GROUP)
     }
 
     /// The machines that it has something to say about: the usual one, and those of published figures.

@@ -14,6 +14,7 @@ pub(crate) mod experiment;
 #[cfg(pagefold_manycore)]
 mod gate;
 pub(crate) mod job;
+mod lists;
 #[cfg(pagefold_manycore)]
 mod machine_choice;
 #[cfg(pagefold_manycore)]

@@ -51,9 +51,16 @@ impl Plan {
             }
             (asked, usual) => asked.map(|bytes| bytes as usize).or(usual).unwrap_or(0),
         };
+        let mut workloads = common.workloads.clone();
+        if let Some(groups) = common.groups {
+            if !experiment.has_groups() {
+                return Err(Usage::error(format!("tasks of {} are in no groups: leave --groups out", experiment.name)));
+            }
+            workloads = vec![groups.workload().to_owned()];
+        }
         Ok(Self {
             experiment,
-            workloads: named(&common.workloads, experiment.workloads.iter(), |workload| workload.name, "workload")?,
+            workloads: named(&workloads, experiment.workloads.iter(), |workload| workload.name, "workload")?,
             schemes,
             cpus,
             bytes,

@@ -1,5 +1,6 @@
 //! Results as the flat records that all of this crate's experiments print.
 
+use super::lists::ListShare;
 use super::results::{Results, Row};
 use crate::record::Record;
 use crate::summary::Summary;
@@ -17,6 +18,9 @@ pub(crate) fn of(results: &Results) -> Vec<Record> {
 }
 
 fn of_row(results: &Results, row: &Row) -> Vec<Record> {
+    let lists = |figure: &dyn Fn(ListShare) -> f64| {
+        Some(row).filter(|_| results.experiment.lists).and_then(|row| row.lists(figure))
+    };
     let figures = [
         (THROUGHPUT, "1/s", Some(row.throughput())),
         ("deviation", "%", Some(Summary::exact(row.deviation()))),
@@ -27,6 +31,9 @@ fn of_row(results: &Results, row: &Row) -> Vec<Record> {
         ("efficiency", "x", row.efficiency()),
         ("shared_writes", "count", row.shared_writes()),
         ("transfers", "count", row.transfers()),
+        ("lists_lost", "%", lists(&|lists| lists.lost)),
+        ("lists_accesses", "count", lists(&|lists| lists.accesses)),
+        ("lists_shared_writes", "count", lists(&|lists| lists.shared_writes)),
     ];
     let record = |(metric, unit, summary): (&str, &str, Option<Summary>)| {
         let summary = summary?;

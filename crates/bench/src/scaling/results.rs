@@ -2,6 +2,7 @@
 
 use super::experiment::{Experiment, Measure, Scheme, Workload};
 use super::job::{Inside, Sample};
+use super::lists::ListShare;
 use crate::summary::Summary;
 
 /// Where it was run.
@@ -91,6 +92,11 @@ impl Row {
         self.inside(|inside| Some(inside.report.transfers_per_operation))
     }
 
+    /// What lists and their locks take, in experiments in which there are any.
+    pub(crate) fn lists(&self, figure: impl Fn(ListShare) -> f64) -> Option<Summary> {
+        self.inside(|inside| Some(figure(ListShare::of(&inside.report))))
+    }
+
     /// Where the time of the first repetition went.
     pub(crate) fn report(&self) -> Option<&manycore::Report> {
         Some(&self.samples.first()?.inside.as_ref()?.report)
@@ -139,6 +145,7 @@ impl Results {
             Measure::Scaling => self.scaling(row, 1),
             Measure::Efficiency => row.efficiency(),
             Measure::SharedWrites => row.shared_writes(),
+            Measure::ListsLost => row.lists(|lists| lists.lost),
             Measure::Over(scheme) => ratio(row, self.row(row.workload, scheme, row.cpus)?),
         };
         summary.map(|summary| summary.median)

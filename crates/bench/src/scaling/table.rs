@@ -46,6 +46,12 @@ pub(crate) fn of(results: &Results, workload: &Workload) -> Table {
         columns.push(("efficiency".to_owned(), Box::new(move |row| three(row.efficiency()))));
         columns.push(("shared writes".to_owned(), Box::new(move |row| three(row.shared_writes()))));
         columns.push(("transfers".to_owned(), Box::new(move |row| three(row.transfers()))));
+        if results.experiment.lists {
+            columns.push(("lists: % lost".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.lost)))));
+            columns.push(("accesses".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.accesses)))));
+            columns
+                .push(("shared writes".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.shared_writes)))));
+        }
     } else {
         columns.push((
             "CPU ns".to_owned(),

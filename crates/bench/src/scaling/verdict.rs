@@ -96,6 +96,7 @@ pub(crate) fn judge(results: &Results, claim: &Claim) -> Option<Verdict> {
         Measure::Scaling => format!("{} × the throughput of 1 CPU", number(value)),
         Measure::Efficiency => format!("contention efficiency {value:.4}"),
         Measure::SharedWrites => format!("{value:.4} shared writes for each operation"),
+        Measure::ListsLost => format!("{value:.2} % of CPU time lost at lists"),
         Measure::Over(scheme) => format!("{} × the throughput of {scheme}", number(value)),
     };
     let bound = match claim.bound {

@@ -18,7 +18,7 @@ impl Model {
         let table = FrameTable::new(Region::reserve(FRAMES, Protection::default()).unwrap());
         // 32 frames are enough for batches of two.
         let free = FreeFrames::new(Nodes::pretend(nodes), 0, 32);
-        assert_eq!(free.batch_len, 2);
+        assert_eq!(free.batch_max, 2);
         let model = Self { table, free, held: [0; FRAMES].map(|_| AtomicBool::new(true)) };
         (0..FRAMES).for_each(|number| model.put(FrameId::new(number as u32)));
         Arc::new(model)

@@ -50,7 +50,8 @@ impl Reader {
         self.accesses += 1;
         if let Some(missing) = pages.clone().find(|page| !self.pages.contains_key(page)) {
             self.misses += 1;
-            let window = self.streams.missed(pages.clone(), missing, &self.bounds);
+            let is_used = |page: u64| self.pages.get(&page).map(|(unused, _)| !unused);
+            let window = self.streams.missed(pages.clone(), missing, &is_used, &self.bounds);
             for page in pages.clone() {
                 if !self.pages.contains_key(&page) {
                     self.load(page, false, false);
@@ -63,7 +64,8 @@ impl Reader {
             let (_, marked) = std::mem::take(state);
             if marked {
                 let followers = (page + 1..).take_while(|page| self.pages.contains_key(page)).count() as u64;
-                let window = self.streams.reached(page, || followers, &self.bounds);
+                let is_used = |page: u64| self.pages.get(&page).map(|(unused, _)| !unused);
+                let window = self.streams.reached(page, || followers, &is_used, &self.bounds);
                 self.load_window(window);
             }
         }
@@ -160,6 +162,22 @@ fn many_readers_of_one_handle_are_told_apart() {
     assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
 }
 
+/// The story: what another handle had read ahead beyond where it stopped was where a reader in strides began. From mark to
+/// mark he was taken for a sequential one, and five of six pages that came from the disk were for nobody.
+#[test]
+fn a_reader_in_strides_is_not_led_on_by_the_marks_of_another() {
+    for (stride, room) in [(8, 2_000), (8, 100_000), (3, 2_000), (64, 2_000)] {
+        let mut reader = Reader::new(200_000, room);
+        reader.read_all(singles(0..10_000));
+        reader.streams = Streams::default();
+        let before = (reader.bounds.read, reader.misses);
+        reader.read_all(singles((0..20_000 / stride).map(|at| 10_000 + at * stride)));
+        let (unused, misses) = (reader.unused(), reader.misses - before.1);
+        assert!(unused <= 1_100, "stride {stride}: {unused} of {} pages", reader.bounds.read - before.0);
+        assert!(misses <= 12, "stride {stride}: {misses} misses");
+    }
+}
+
 #[test]
 fn random_accesses_read_nothing_ahead() {
     for (pages, len) in [(100_000, 1), (10_000, 1), (2_000, 1), (100_000, 16)] {
@@ -192,7 +210,7 @@ fn a_reader_that_starts_again_elsewhere_is_followed() {
     for start in [0, 50_000, 20_000, 90_000] {
         reader.read_all(singles(start..start + 3_000));
     }
-    assert!(reader.misses <= 20, "three each, or one more for each doubt: {}", reader.misses);
+    assert_eq!(reader.misses, 12, "three each");
     assert!(reader.unused() <= 4 * 512, "{}", reader.unused());
 }
 
@@ -223,7 +241,7 @@ fn windows_shrink_where_they_are_wasted() {
     // A stream in earnest is believed again.
     let misses = reader.misses;
     reader.read_all(singles(0..20_000));
-    assert!(reader.misses - misses < 20 && reader.largest >= 64, "{} {}", reader.misses - misses, reader.largest);
+    assert!(reader.misses - misses < 20 && reader.largest >= 128, "{} {}", reader.misses - misses, reader.largest);
 }
 
 #[test]
@@ -262,9 +280,10 @@ fn hostile_pages_are_no_trouble() {
         };
         bounds.pages = if step % 3 == 0 { 4 } else { u64::MAX >> 12 };
         let window = if random.one_in(3) {
-            streams.reached(page, || random.next_u64() >> 20, &bounds)
+            let followers = random.next_u64() >> 20;
+            streams.reached(page, || followers, &|page| Some(page % 5 > 0), &bounds)
         } else {
-            streams.missed(page..page + random.below(4), page, &bounds)
+            streams.missed(page..page + random.below(4), page, &|page| Some(page % 3 > 0), &bounds)
         };
         for page in window.into_iter().flat_map(Window::ascending) {
             assert!(page < bounds.pages);

@@ -35,6 +35,7 @@ pub(crate) const EXIT: Experiment = Experiment {
     schemes: &[older::ONE_LOCK, older::SIDE_BY_SIDE, pagefold::SCHEME],
     bytes: None,
     time: Some(Duration::from_micros(800)),
+    lists: true,
     spread: false,
     published: &[],
     claims: &[Claim {

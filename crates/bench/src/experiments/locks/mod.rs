@@ -24,6 +24,7 @@ pub(crate) const LOCKS: Experiment = Experiment {
     schemes: &[ticket::SCHEME, mutex::SCHEME, seqlock::SCHEME],
     bytes: None,
     time: None,
+    lists: false,
     spread: false,
     published: &[],
     claims: &[],

@@ -55,6 +55,7 @@ pub(crate) const LOOKUP: Experiment = Experiment {
     schemes: &[spinlock::SCHEME, rwlock::SCHEME, counted::SCHEME, pagefold::SCHEME, planted::SCHEME],
     bytes: Some(PAGE),
     time: None,
+    lists: false,
     spread: false,
     published: &[Published {
         machine: "altix-64",

@@ -41,6 +41,7 @@ pub(crate) const PAGE_FAULT: Experiment = Experiment {
     schemes: SCHEMES,
     bytes: None,
     time: None,
+    lists: false,
     spread: false,
     published: published::ALL,
     claims: &[on_88(PRIVATE.name, Bound::AtLeast(0.95)), on_88(SHARED.name, Bound::AtLeast(0.85))],

@@ -57,6 +57,7 @@ pub(crate) const RANGE: Experiment = Experiment {
     schemes: SCHEMES,
     bytes: None,
     time: None,
+    lists: false,
     spread: false,
     published: &[Published {
         machine: "xeon-e5-2699v4",

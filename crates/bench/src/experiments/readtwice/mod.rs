@@ -28,9 +28,11 @@ const BEHIND: u64 = 64;
 /// The rest of a read: the system call, and the user's.
 const READ_NS: u64 = 500;
 
-const GROUPS: Workload =
-    Workload { name: "groups", about: "each two readers have a group and a file of their own, and too little memory" };
-const ONE_GROUP: Workload = Workload { name: "one-group", about: "the same readers in one group, on one file" };
+const GROUPS: Workload = Workload {
+    name: Workload::GROUPS,
+    about: "each two readers have a group and a file of their own, and too little memory",
+};
+const ONE_GROUP: Workload = Workload { name: Workload::ONE_GROUP, about: "the same readers in one group, on one file" };
 
 /// The experiment.
 pub(crate) const READTWICE: Experiment = Experiment {
@@ -41,12 +43,15 @@ pub(crate) const READTWICE: Experiment = Experiment {
     workloads: &[GROUPS, ONE_GROUP],
     schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
     bytes: None,
-    time: Some(Duration::from_micros(800)),
+    // A reader who asks for a window of 256 pages is at it for 0.3 ms: with less, its end is what is measured.
+    time: Some(Duration::from_millis(2)),
+    lists: true,
     spread: false,
     published: &[],
     claims: &[
         on_80(GROUPS.name, Bound::AtLeast(0.8)),
-        Claim { gate: false, ..on_80(ONE_GROUP.name, Bound::AtLeast(0.5)) },
+        on_80(ONE_GROUP.name, Bound::AtLeast(0.5)),
+        Claim { measure: Measure::ListsLost, ..on_80(GROUPS.name, Bound::AtMost(2.0)) },
         over(GROUPS.name, "global-lock", 4.0),
         over(ONE_GROUP.name, "group-lock", 5.0),
     ],

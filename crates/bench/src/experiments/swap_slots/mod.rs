@@ -71,6 +71,7 @@ pub(crate) const SWAP_SLOTS: Experiment = Experiment {
     machine: "xeon-48-cores",
     workloads: &[FAULTS, BARE, ANY_MEMORY, OWN_MEMORY],
     time: Some(Duration::from_millis(20)),
+    lists: false,
     spread: true,
     schemes: &[shared_position::BEFORE, shared_position::AFTER, pagefold::SCHEME],
     bytes: None,

@@ -51,7 +51,7 @@ pub(crate) struct Settings {
 /// Subjects that make sense here.
 pub(crate) fn possible() -> Vec<Kind> {
     let others = [Kind::Fio, Kind::Mmap, Kind::Pread, Kind::PreadDirect, Kind::UringLru];
-    let ours = [Kind::Pagefold, Kind::PagefoldAsync, Kind::PagefoldThreads, Kind::PagefoldNoUring];
+    let ours = [Kind::Pagefold, Kind::PagefoldQueue, Kind::PagefoldAsync, Kind::PagefoldThreads, Kind::PagefoldNoUring];
     others.into_iter().chain(ours).collect()
 }
 
@@ -60,7 +60,7 @@ fn has(kind: Kind, workload: Workload) -> bool {
     match (kind, workload) {
         (Kind::Fio, workload) => workload != Workload::Interleaved && workload != Workload::Idle,
         (Kind::PagefoldAsync, workload) => workload.depth() > 1 && workload != Workload::Mixed,
-        (Kind::PagefoldThreads, workload) => workload.depth() > 1,
+        (Kind::PagefoldThreads | Kind::PagefoldQueue, workload) => workload.depth() > 1,
         (Kind::PagefoldNoUring, workload) => workload == Workload::Random64,
         (kind, Workload::Idle) => kind == Kind::Pagefold,
         _ => true,
@@ -110,8 +110,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
          CPU: of all threads of the subject's process; all but fio look at each byte that comes, {:.0} ns for a page in \
          the processor's caches. unused: pages that came from the disk and nobody asked for. mmap and pread told the \
          kernel if the order was random; nobody else was told what comes. Many at once: by threads; by one thread with a ring, \
-         or in pagefold's row a batch, all of which are waited for before the next one, and in pagefold-async's as many \
-         futures. pagefold-no-uring: with the threads that take io_uring's place where it is refused. ratio_fio: in the same round; for ten readers in turn, \
+         or in pagefold's row a batch, all of which are waited for before the next one, in pagefold-queue's a queue that is \
+         kept full, and in pagefold-async's as many futures. pagefold-no-uring: with the threads that take io_uring's place where it is refused. ratio_fio: in the same round; for ten readers in turn, \
          to fio's one reader.",
         log::check_ns()
     );

@@ -63,6 +63,8 @@ pub(crate) enum Kind {
     Pagefold,
     /// Pagefold's page(n), a pinned guard
     PagefoldPage,
+    /// Pagefold's ReadQueue, many reads in one thread
+    PagefoldQueue,
     /// Pagefold's page_async(n), many futures in one thread
     PagefoldAsync,
     /// Pagefold's read_at in many threads
@@ -102,11 +104,12 @@ impl Kind {
     }
 
     /// Those of the experiments on a disk alone.
-    const ON_DISK: [Self; 7] = [
+    const ON_DISK: [Self; 8] = [
         Self::Pwrite,
         Self::PreadDirect,
         Self::UringLru,
         Self::Fio,
+        Self::PagefoldQueue,
         Self::PagefoldAsync,
         Self::PagefoldThreads,
         Self::PagefoldNoUring,

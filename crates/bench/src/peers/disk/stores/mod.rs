@@ -63,6 +63,7 @@ pub(super) fn build(kind: Kind, file: &Scratch, workload: Workload, budget_pages
         Kind::PreadDirect => Box::new(Threads(pread::Pread::direct(file, workload)?)),
         Kind::UringLru => Box::new(uring_lru::UringLru::new(file, budget_pages)?),
         Kind::Pagefold => Box::new(pagefold::Batches(pagefold()?)),
+        Kind::PagefoldQueue => Box::new(pagefold::Queue(pagefold()?)),
         Kind::PagefoldAsync => Box::new(pagefold::Futures(pagefold()?)),
         Kind::PagefoldThreads => Box::new(pagefold()?),
         Kind::PagefoldNoUring => {

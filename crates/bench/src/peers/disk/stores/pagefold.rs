@@ -1,5 +1,5 @@
-//! Pagefold: one group with all of the budget, a handle for each who reads. Many operations at once are a batch, futures in one
-//! thread, or as many threads.
+//! Pagefold: one group with all of the budget, a handle for each who reads. Many operations at once are a batch, a queue or
+//! futures in one thread, or as many threads.
 
 use std::future::Future;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, StreamExt};
 use pagefold::io::{Posix, ThreadPool};
-use pagefold::{Builder, File, Group, ReadRequest, WriteRequest};
+use pagefold::{Builder, File, Group, ReadQueue, ReadRequest, WriteRequest};
 
 use super::threads::Threads;
 use super::{Blocking, Store};
@@ -145,6 +145,52 @@ fn write(
         log.wrote(*operation);
     }
     Ok(())
+}
+
+/// `ReadQueue`: as many reads in it as there are to be operations at once. What is to be written is, when its turn comes.
+pub(super) struct Queue(pub(super) Threads<Pagefold>);
+
+impl Store for Queue {
+    fn run(&self, operations: &Operations, depth: usize, version: u64) -> Result<Log> {
+        if depth == 1 {
+            return self.0.run(operations, depth, version);
+        }
+        let file = &self.0.0.files[0];
+        let (mut buffers, mut log) = (Aligned::<PAGE>::zeroed_slice(depth), Log::default());
+        let mut written = Aligned::<PAGE>::zeroed();
+        let mut next_read = |log: &mut Log| {
+            while let Some(operation) = operations.next() {
+                if !operation.write {
+                    return Ok(Some((operation, Instant::now())));
+                }
+                pages::fill(operation.page, version, &mut written.0);
+                file.write_at(&written.0, offset_of(operation.page))?;
+                log.wrote(operation);
+            }
+            Ok::<_, anyhow::Error>(None)
+        };
+        let mut queue = ReadQueue::new(file);
+        for buffer in &mut buffers {
+            let Some(tag) = next_read(&mut log)? else { break };
+            queue.push(ReadRequest::new(offset_of(tag.0.page), &mut buffer.0), tag);
+        }
+        while let Some((read, (operation, start))) = queue.wait() {
+            ensure!(read.result? == PAGE, "page {} is short", operation.page);
+            log.read(operation, read.into, start.elapsed())?;
+            if let Some(tag) = next_read(&mut log)? {
+                queue.push(ReadRequest::new(offset_of(tag.0.page), read.into), tag);
+            }
+        }
+        Ok(log)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn pages_in(&self) -> Option<u64> {
+        self.0.pages_in()
+    }
 }
 
 /// `page_async`: as many futures in one thread as there are to be operations at once. It doesn't write.

@@ -1,0 +1,36 @@
+//! What lists and their locks take of a run: what its source lines in these files do.
+
+use manycore::Report;
+
+/// The list that Pagefold's pages are on, and its lock; the older designs' lists and spinlock. (Where free pages have a
+/// spinlock, it is the same code, and counts as well.)
+const FILES: [&str; 4] = [
+    "crates/smp-list/src/",
+    "experiments/older/lru_lists.rs",
+    "experiments/older/ring.rs",
+    "experiments/older/spin_lock.rs",
+];
+
+/// Figures of lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ListShare {
+    /// Percent of all CPU time that is lost there: waiting, and moving lines.
+    pub(crate) lost: f64,
+    /// Accesses to what is shared there, for each operation; spinning is many.
+    pub(crate) accesses: f64,
+    /// Those of them that write to a line which another CPU touched last.
+    pub(crate) shared_writes: f64,
+}
+
+impl ListShare {
+    /// Of a run.
+    pub(crate) fn of(report: &Report) -> Self {
+        let operations = report.operations.max(1) as f64;
+        let lines = report.lines.iter().filter(|line| FILES.iter().any(|file| line.line.contains(file)));
+        lines.fold(Self::default(), |sum, line| Self {
+            lost: sum.lost + line.shares.lost(),
+            accesses: sum.accesses + line.events as f64 / operations,
+            shared_writes: sum.shared_writes + line.shared_writes as f64 / operations,
+        })
+    }
+}

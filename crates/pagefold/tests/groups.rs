@@ -1,0 +1,201 @@
+//! Pages that change their group, and what groups cost.
+#![cfg(not(pagefold_loom))]
+
+mod support;
+
+use pagefold::{Error, File, Group, Pagefold};
+use std::thread;
+use support::{disk, eventually, manager, read, within_limit};
+use sync::atomic::{AtomicBool, Ordering};
+use sync::random::Random;
+
+const PAGE: u64 = 4096;
+
+fn group(mm: &Pagefold, name: &str, pages: u64) -> Group {
+    mm.group(name).max(pages * PAGE).build().unwrap()
+}
+
+fn pages(group: &Group) -> u64 {
+    group.charged() / PAGE
+}
+
+#[test]
+fn pages_change_their_group_and_stay_in_memory() {
+    let mm = manager(512, disk(1, 100 * PAGE));
+    let (a, b) = (group(&mm, "a", 200), group(&mm, "b", 200));
+    let (file, other) = (a.open("f0").unwrap(), b.open("f0").unwrap());
+    read(&file, 0, 0, 60 * PAGE as usize).unwrap();
+    let before = pages(&a);
+    assert!(before >= 60);
+    // Bytes of 10 pages, of two of them a part.
+    assert_eq!(file.charge_to(&b, 10 * PAGE + 1..19 * PAGE + 1).unwrap(), 10 * PAGE);
+    assert_eq!((pages(&a), pages(&b)), (before - 10, 10));
+    assert_eq!(other.charge_to(&b, 0..u64::MAX).unwrap(), (before - 10) * PAGE, "whichever handle says so");
+    assert_eq!((pages(&a), pages(&b)), (0, before));
+    assert_eq!(file.charge_to(&b, 0..u64::MAX).unwrap(), 0, "they are there");
+    let misses = a.stats().misses;
+    read(&file, 0, 0, 60 * PAGE as usize).unwrap();
+    assert_eq!(a.stats().misses, misses, "nothing left memory");
+    drop((file, other));
+    eventually("a page outlived its file", || pages(&b) == 0);
+}
+
+#[test]
+fn the_new_group_reclaims_them_by_its_own_limit() {
+    let mm = manager(512, disk(2, 100 * PAGE));
+    let (a, b) = (group(&mm, "a", 200), group(&mm, "b", 30));
+    let (file, its) = (a.open("f0").unwrap(), b.open("f1").unwrap());
+    read(&its, 1, 0, 30 * PAGE as usize).unwrap();
+    read(&file, 0, 0, 80 * PAGE as usize).unwrap();
+    let moved = file.charge_to(&b, 0..50 * PAGE).unwrap();
+    assert_eq!(moved, 50 * PAGE, "room is made for each");
+    assert!(within_limit(&b) && pages(&b) > 0);
+    assert!(b.stats().evictions >= 50, "{}", b.stats().evictions);
+    read(&file, 0, 0, 80 * PAGE as usize).unwrap();
+    read(&its, 1, 0, 30 * PAGE as usize).unwrap();
+}
+
+#[test]
+fn what_is_in_use_or_unclean_stays() {
+    let mm = manager(512, disk(1, 100 * PAGE));
+    let (a, b, small) = (group(&mm, "a", 200), group(&mm, "b", 200), group(&mm, "small", 4));
+    let file = a.open_options().write(true).open("f0").unwrap();
+    let pin = file.page(3).unwrap();
+    file.write_at(&[7; 100], 5 * PAGE).unwrap();
+    assert_eq!(file.charge_to(&b, 3 * PAGE..4 * PAGE).unwrap(), 0, "pinned");
+    assert_eq!(file.charge_to(&b, 5 * PAGE..6 * PAGE).unwrap(), 0, "unclean");
+    drop(pin);
+    assert_eq!(file.charge_to(&b, 3 * PAGE..4 * PAGE).unwrap(), PAGE);
+    file.sync().unwrap();
+    assert_eq!(file.charge_to(&b, 5 * PAGE..6 * PAGE).unwrap(), PAGE);
+    // Unclean again, it is counted in its new group, and leaves that.
+    file.write_at(&[8; 100], 5 * PAGE).unwrap();
+    assert_eq!((a.stats().unclean_bytes, b.stats().unclean_bytes), (0, PAGE));
+    file.sync().unwrap();
+    assert_eq!(b.stats().unclean_bytes, 0);
+
+    let its = small.open("f0").unwrap();
+    let pins: Vec<_> = (10..14).map(|page| its.page(page).unwrap()).collect();
+    let error = file.charge_to(&small, 0..u64::MAX).unwrap_err();
+    assert!(matches!(&error, Error::LimitReached { group, .. } if group == "small"), "{error}");
+    drop(pins);
+
+    let elsewhere = manager(256, disk(1, 10 * PAGE));
+    let stranger = elsewhere.group("stranger").build().unwrap();
+    for error in [file.charge_to(&stranger, 0..PAGE).unwrap_err(), a.hand_over(&stranger).unwrap_err()] {
+        assert!(matches!(&error, Error::OtherPagefold { group } if group == "stranger"), "{error}");
+    }
+}
+
+#[test]
+fn a_group_hands_its_pages_over_before_it_ends() {
+    let mm = manager(512, disk(2, 100 * PAGE));
+    let (leaving, heir) = (group(&mm, "leaving", 200), group(&mm, "heir", 300));
+    let (f0, f1) = (leaving.open("f0").unwrap(), leaving.open("f1").unwrap());
+    read(&f0, 0, 0, 40 * PAGE as usize).unwrap();
+    read(&f1, 1, 0, 30 * PAGE as usize).unwrap();
+    let (stay0, stay1) = (heir.open("f0").unwrap(), heir.open("f1").unwrap());
+    let before = pages(&leaving);
+    assert_eq!(leaving.hand_over(&heir).unwrap(), before * PAGE);
+    assert_eq!((pages(&leaving), pages(&heir)), (0, before));
+    drop((f0, f1, leaving));
+    let misses = heir.stats().misses;
+    read(&stay0, 0, 0, 40 * PAGE as usize).unwrap();
+    read(&stay1, 1, 0, 30 * PAGE as usize).unwrap();
+    assert_eq!((heir.stats().misses, pages(&heir)), (misses, before), "all of them are there still");
+}
+
+/// Pages go to and fro between two groups that are short of memory, while they are read, written, reclaimed and dropped.
+#[test]
+fn pages_change_groups_while_all_else_goes_on() {
+    let mm = manager(512, disk(2, 120 * PAGE));
+    let (a, b) = (group(&mm, "a", 60), group(&mm, "b", 70));
+    let open = |group: &Group, path: &str| group.open_options().write(true).open(path).unwrap();
+    let files: [File; 2] = [open(&a, "f0"), open(&b, "f0")];
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let movers: Vec<_> = [&a, &b]
+            .map(|to| {
+                let (file, stop) = (&files[0], &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        match file.charge_to(to, 0..u64::MAX) {
+                            Ok(_) | Err(Error::LimitReached { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                })
+            })
+            .into();
+        let users: Vec<_> = (0..3_u64)
+            .map(|seed| {
+                let (files, a, b) = (&files, &a, &b);
+                scope.spawn(move || {
+                    let mut random = Random::seeded(seed);
+                    for step in 0..4_000 {
+                        let file = &files[random.below(2) as usize];
+                        let page = random.below(120);
+                        match random.below(16) {
+                            0 => file.write_at(&[random.below(256) as u8; 64], page * PAGE + 4000).unwrap(),
+                            1 => file.advise(pagefold::Advice::DontNeed, page * PAGE..(page + 20) * PAGE).unwrap(),
+                            2 if step % 8 == 0 => file.sync().unwrap(),
+                            _ => {
+                                let mut bytes = [0; 64];
+                                file.read_at(&mut bytes, page * PAGE).unwrap();
+                            }
+                        }
+                        assert!(within_limit(a) && within_limit(b));
+                    }
+                })
+            })
+            .collect();
+        users.into_iter().for_each(|user| user.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+        movers.into_iter().for_each(|mover| mover.join().unwrap());
+    });
+    files[0].sync().unwrap();
+    assert_eq!((a.stats().unclean_bytes, b.stats().unclean_bytes), (0, 0));
+    drop(files);
+    eventually("a page outlived its file", || pages(&a) + pages(&b) == 0);
+}
+
+#[test]
+fn charges_in_stock_elsewhere_cost_no_eviction() {
+    // Groups of this size have stocks on machines of up to a hundred CPUs or so.
+    let limit = 3_000;
+    let mm = manager(4 * limit, disk(1, 2 * limit * PAGE));
+    let tenant = group(&mm, "tenant", limit);
+    let file = tenant.open("f0").unwrap();
+    file.advise(pagefold::Advice::Random, 0..0).unwrap();
+    // Whatever CPUs these threads run on, they leave charges there.
+    for page in 0..limit {
+        let file = &file;
+        thread::scope(|scope| scope.spawn(|| file.page(page).map(drop).unwrap()).join().unwrap());
+    }
+    assert_eq!((pages(&tenant), tenant.stats().evictions), (limit, 0));
+    read(&file, 0, limit * PAGE, PAGE as usize).unwrap();
+    assert!(tenant.stats().evictions > 0, "that was all");
+}
+
+#[test]
+fn an_idle_group_costs_at_most_4_kib() {
+    const GROUPS: u64 = 2_000;
+    let mm = manager(8_192, disk(1, PAGE));
+    let one = mm.group("one").build().unwrap();
+    let (used, resident) = (mm.stats().used_bytes, resident_bytes());
+    let groups: Vec<Group> = (0..GROUPS).map(|number| group(&mm, &format!("group {number}"), 64)).collect();
+    let charged = mm.stats().used_bytes - used;
+    assert!(charged <= GROUPS * 4096, "{} bytes of the budget for each", charged / GROUPS);
+    // What the system gave for them, too: allocator and counters included.
+    let taken = resident_bytes().saturating_sub(resident);
+    assert!(taken <= GROUPS * 4096, "{} bytes of memory for each", taken / GROUPS);
+    drop(groups);
+    assert_eq!(mm.stats().used_bytes, used, "and nothing when they are gone");
+    drop(one);
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let rss = status.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    rss.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
+}

@@ -1,0 +1,88 @@
+//! A list in the order of last use, which threads change side by side: `cargo run --release -p smp-list --example lru_cache`.
+//!
+//! Each thread touches nodes at random, which moves them to the head by its own batches, while one takes the coldest off the
+//! tail and adds them again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use smp_list::{Claim, Links, LocalList, Nodes, SmpList};
+
+const NODES: u32 = 4096;
+const BATCH: usize = 16;
+
+#[derive(Default)]
+struct Node {
+    links: Links,
+    /// The claim: whoever swaps it off may take the node off its list.
+    listed: AtomicBool,
+}
+
+struct Arena(Vec<Node>);
+
+impl Nodes for Arena {
+    fn links(&self, number: u32) -> &Links {
+        &self.0[number as usize].links
+    }
+}
+
+impl Arena {
+    fn claim(&self, number: u32) -> bool {
+        // Acquire pairs with the Release in `publish`.
+        self.0[number as usize].listed.swap(false, Ordering::Acquire)
+    }
+
+    /// Puts claimed nodes at the head; from then on they can be claimed.
+    fn publish(&self, list: &SmpList, claimed: &[u32]) {
+        let mut local = LocalList::new();
+        claimed.iter().for_each(|&number| local.push_front(self, number));
+        list.splice_head(self, local);
+        claimed.iter().for_each(|&number| self.0[number as usize].listed.store(true, Ordering::Release));
+    }
+}
+
+fn main() {
+    let arena = Arena((0..NODES).map(|_| Node::default()).collect());
+    let mut list = SmpList::new(0);
+    arena.publish(&list, &(0..NODES).collect::<Vec<_>>());
+    let (touched, aged) = (AtomicU64::new(0), AtomicU64::new(0));
+    let end = Instant::now() + Duration::from_millis(500);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
+    std::thread::scope(|scope| {
+        for seed in 1..=threads {
+            let (arena, list, touched) = (&arena, &list, &touched);
+            scope.spawn(move || {
+                let mut random = seed;
+                while Instant::now() < end {
+                    let mut batch = Vec::with_capacity(BATCH);
+                    while batch.len() < BATCH {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let number = (random >> 33) as u32 % NODES;
+                        if arena.claim(number) {
+                            list.del(arena, number);
+                            batch.push(number);
+                        }
+                    }
+                    arena.publish(list, &batch);
+                    touched.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        scope.spawn(|| {
+            while Instant::now() < end {
+                let mut coldest = Vec::new();
+                list.take_tail(&arena, BATCH, |number| {
+                    if !arena.claim(number) {
+                        return Claim::Lost;
+                    }
+                    coldest.push(number);
+                    Claim::Won
+                });
+                arena.publish(&list, &coldest);
+                aged.fetch_add(coldest.len() as u64, Ordering::Relaxed);
+            }
+        });
+    });
+    assert!(list.is_consistent(&arena, NODES as usize) && list.iter(&arena).count() == NODES as usize);
+    println!("{threads} threads touched {touched:?} nodes, one took {aged:?} off the tail; all {NODES} are there");
+}
