@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{error}");
     assert!(matches!(error.cause(), Error::PastEnd { .. }));
 
-    space.sync(data.clone())?;
+    space.sync(data)?;
     assert_eq!(&std::fs::read(&path)?[5_000..5_005], b"hello");
     std::fs::remove_file(&path)?;
     Ok(())
