@@ -25,6 +25,15 @@ impl World {
         Self { mm, group, dir: tempfile::tempdir().unwrap() }
     }
 
+    /// Waits until nothing is charged: the flusher may be looking at a file that was just closed.
+    fn is_freed(&self) -> bool {
+        let patient = |_: &u32| {
+            sync::thread::sleep(std::time::Duration::from_millis(5));
+            self.group.charged() > 0
+        };
+        (0..2_000).take_while(patient).count() < 2_000
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -196,14 +205,14 @@ fn a_file_is_open_as_long_as_some_of_it_is_mapped() {
     // The last page of it: the file is closed, and so written.
     space.unmap(area.start + 3 * PAGE..area.end).unwrap();
     assert_eq!(&std::fs::read(world.path("f")).unwrap()[..4], b"kept");
-    assert_eq!(world.group.charged(), 0);
+    assert!(world.is_freed());
     // The same with the whole space.
     let file = world.file("g", PAGE);
     let area = space.map_file(&file, 0, PAGE, RW).unwrap();
     space.write_at(b"kept", area.start).unwrap();
     drop((file, space));
     assert_eq!(&std::fs::read(world.path("g")).unwrap()[..4], b"kept");
-    assert_eq!(world.group.charged(), 0);
+    assert!(world.is_freed());
 }
 
 #[test]
@@ -280,7 +289,7 @@ fn memory_grows_and_moves_with_what_is_in_it() {
     assert!(matches!(space.move_to(moved.clone(), to), Err(Error::Mapped { .. })));
     assert_eq!(byte(&space, moved.start + 9).unwrap(), 50);
     drop((space, file));
-    assert_eq!(world.group.charged(), 0);
+    assert!(world.is_freed());
 }
 
 #[test]
@@ -289,7 +298,7 @@ fn a_page_that_is_held_stays() {
     let space = world.group.space().unwrap();
     let area = space.map(8 * PAGE, RW).unwrap();
     assert!(space.page(area.start).unwrap().iter().all(|&byte| byte == 0));
-    assert_eq!(world.group.charged(), 0, "looking takes no memory");
+    assert!(world.group.charged() == 0, "looking takes no memory");
     space.write_at(&[1; 4096], area.start).unwrap();
     let held = space.page(area.start + 7).unwrap();
     for result in [space.unmap(area.clone()), space.move_to(area.clone(), 3 << 30)] {
@@ -316,7 +325,7 @@ fn a_page_that_is_held_stays() {
     drop(held);
     space.unmap(area).unwrap();
     drop(space);
-    assert_eq!(world.group.charged(), 0);
+    assert!(world.is_freed());
 }
 
 #[test]
@@ -540,7 +549,7 @@ fn many_threads_with_files_agree_with_a_plain_model() {
         });
         at_work.into_iter().for_each(|thread| thread.join().unwrap());
         drop((space, file));
-        assert_eq!(world.group.charged(), 0, "seed {seed}");
+        assert!(world.is_freed(), "seed {seed}");
         drop(world.mm);
     }
 }
