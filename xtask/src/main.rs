@@ -151,6 +151,7 @@ fn long_checks() -> Vec<Check> {
         thread_sanitizer("ThreadSanitizer: swap", "test -p pagefold-swap --test stress"),
         thread_sanitizer("ThreadSanitizer: smp-list", "test -p smp-list --test stress"),
         address_sanitizer("AddressSanitizer: io", "test -p pagefold-io --lib --test requests"),
+        address_sanitizer("AddressSanitizer: pagefold", "test -p pagefold --test deep --test read_queue"),
         thread_sanitizer("ThreadSanitizer: io", "test -p pagefold-io --test requests"),
         cargo_with(
             "range-lock in random orders",
@@ -162,7 +163,7 @@ fn long_checks() -> Vec<Check> {
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer(
             "ThreadSanitizer: pagefold",
-            "test -p pagefold --test stress --test files --test writes --test spaces --test deep --test swap",
+            "test -p pagefold --test stress --test files --test writes --test spaces --test deep --test read_queue --test swap",
         ),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",

@@ -25,7 +25,7 @@ fn printed(arguments: &[&str]) -> String {
 #[test]
 fn hits_make_no_shared_write_and_wait_for_nobody() {
     let passed = printed(&["virtual", "gate"]);
-    assert_eq!(passed.lines().last(), Some("all 11 claims hold"), "{passed}");
+    assert_eq!(passed.lines().last(), Some("all 14 claims hold"), "{passed}");
 }
 
 #[test]
@@ -141,6 +141,21 @@ fn a_plot_has_a_panel_for_each_workload_and_the_published_figures() {
     }
 }
 
+#[test]
+fn groups_choose_the_workload_and_lists_have_their_share_printed() {
+    let shared = printed(&["virtual", "exit", "--quick", "--schemes", "one-lock,pagefold", "--cpus", "2"]);
+    assert!(shared.contains("lists: % lost") && shared.contains("accesses"), "{shared}");
+    let json = printed(&["virtual", "exit", "--quick", "--schemes", "one-lock", "--cpus", "4", "--json"]);
+    let records: Vec<Value> = serde_json::from_str(&json).expect("records");
+    let lost = records.iter().find(|record| record["metric"] == "lists_lost").expect("a share of lists");
+    assert!(lost["value"].as_f64().is_some_and(|percent| percent > 1.0), "spinning isn't counted: {json}");
+    for (groups, chosen, other) in [("1", "\none-group: ", "\ngroups: "), ("N", "\ngroups: ", "\none-group: ")] {
+        let arguments = ["virtual", "lru", "--quick", "--schemes", "pagefold", "--cpus", "2", "--groups", groups];
+        let text = printed(&arguments);
+        assert!(text.contains(chosen) && !text.contains(other), "{text}");
+    }
+}
+
 /// Ends with 2, and says something that contains each of `parts`.
 fn refused(arguments: &[&str], parts: &[&str]) {
     let output = bench(arguments);
@@ -158,6 +173,9 @@ fn mistakes_are_answered_with_the_choices() {
     refused(&["virtual", "lookup", "--machine", "cray-1"], &["xeon-e5-2699v4", "altix-64", "file"]);
     refused(&["virtual", "lookup", "--time", "long"], &["200us"]);
     refused(&["virtual", "locks", "--bytes", "8"], &["--bytes"]);
+    refused(&["virtual", "locks", "--groups", "1"], &["no groups", "--groups"]);
+    refused(&["virtual", "lru", "--groups", "2"], &["1, N"]);
+    refused(&["virtual", "lru", "--groups", "1", "--workloads", "groups"], &["--workloads"]);
     refused(&["virtual", "lookup", "--json", "--profile"], &["--json"]);
     refused(&["virtual", "gate", "--scheme", "nobody"], &["planted"]);
     refused(&["virtual", "nothing"], &["nothing"]);

@@ -186,6 +186,13 @@ impl FrameTable {
         &self.records[frame.index()]
     }
 
+    /// The frame whose record this is, if it is one of this table's.
+    pub(crate) fn frame_of(&self, record: &FrameRecord) -> Option<FrameId> {
+        let offset = std::ptr::from_ref(record).addr().checked_sub(self.records.as_ptr().addr())?;
+        let number = offset / size_of::<FrameRecord>();
+        (number < self.records.len()).then(|| FrameId::new(number as u32))
+    }
+
     /// Makes a frame that the system just put memory behind an owned one.
     pub(crate) fn first_owner(&self, frame: FrameId) {
         // Relaxed: nobody else knows the frame yet.
@@ -205,6 +212,11 @@ impl FrameTable {
         // Release pairs with the Acquire of `pin` and `freeze`.
         let before = self.record(frame).count.fetch_sub(FROZEN - pins, Ordering::Release);
         debug_assert!(before & FROZEN != 0, "not an owner");
+    }
+
+    /// Whether somebody owns the frame. Acquire pairs with the Release of `unfreeze`.
+    pub(crate) fn is_frozen(&self, frame: FrameId) -> bool {
+        self.record(frame).count.load(Ordering::Acquire) & FROZEN != 0
     }
 
     pub(crate) fn is_pinned(&self, frame: FrameId) -> bool {

@@ -476,6 +476,14 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
+    /// Has the frame hold another page with the bytes that it has, as if it had been freed and allocated. False, and nothing is
+    /// changed, if its generations are nearly used up.
+    #[must_use]
+    pub fn renew(&mut self) -> bool {
+        self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);
+        self.fresh
+    }
+
     fn forget(self) -> FrameId {
         let id = self.id;
         std::mem::forget(self);
@@ -535,6 +543,10 @@ impl<'a> PinnedFrame<'a> {
     #[inline]
     pub(crate) fn new(record: &'a FrameRecord, bytes: SharedBytes<'a>) -> Self {
         Self { record, bytes }
+    }
+
+    pub(crate) fn record(&self) -> &'a FrameRecord {
+        self.record
     }
 
     /// The page's bytes.

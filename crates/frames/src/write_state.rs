@@ -174,6 +174,10 @@ impl WriteState {
         }
     }
 
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & REFERENCED != 0
+    }
+
     pub(crate) fn take_referenced(&self) -> bool {
         self.0.load(Ordering::Relaxed) & REFERENCED != 0
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0

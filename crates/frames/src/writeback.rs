@@ -1,7 +1,7 @@
 //! Getting what was written to pages into their file.
 //!
 //! ```text
-//!   hold(Dirty)  ─▶ the device reads the bytes ─▶ end: Unstable, or Dirty if that failed
+//!   hold(Dirty)  ─▶ in a run (`held_run`) the device reads the bytes ─▶ end: Unstable, or Dirty if that failed
 //!   sync the file
 //!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
 //! ```
@@ -10,14 +10,13 @@
 //!
 //! What may happen meanwhile: `write_state`.
 
-use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::frame_table::FrameId;
 use crate::frames::Frames;
 use crate::page_map::PageMap;
 use crate::page_word::PageWord;
-use crate::write_state::{self, Unclean};
+use crate::write_state::{self, Unclean, WriteState};
 
 /// What [`PageMap::hold`] found.
 #[derive(Debug)]
@@ -33,9 +32,9 @@ pub enum Hold<'a> {
 /// A page on its way to its file. Dropped without an end, it is dirty.
 #[derive(Debug)]
 pub struct HeldPage<'a> {
-    frames: &'a Frames,
+    pub(crate) frames: &'a Frames,
     frame: FrameId,
-    index: usize,
+    pub(crate) index: usize,
     ended: bool,
 }
 
@@ -57,7 +56,7 @@ impl PageMap {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = before.frame().filter(|_| before.is_written()) else { return Hold::Other };
-        let state = &self.shared.frames.table.record(frame).write_state;
+        let state = self.shared.frames.write_state(frame);
         match state.hold(wanted) {
             write_state::Hold::Held => {}
             write_state::Hold::Other => {
@@ -79,12 +78,6 @@ impl PageMap {
 }
 
 impl<'a> HeldPage<'a> {
-    /// The page's bytes, for a device to read. They may change meanwhile; then the page will be dirty again.
-    #[must_use]
-    pub fn bytes(&self) -> SharedBytes<'a> {
-        self.frames.bytes(self.frame)
-    }
-
     /// The group that is charged for the page.
     #[must_use]
     pub fn group(&self) -> u32 {
@@ -108,8 +101,14 @@ impl<'a> HeldPage<'a> {
         clean
     }
 
-    fn state(&self) -> &'a write_state::WriteState {
-        &self.frames.table.record(self.frame).write_state
+    /// The frame, for somebody who owns it from now on (`held_run`).
+    pub(crate) fn give_up(mut self) -> FrameId {
+        self.ended = true;
+        self.frame
+    }
+
+    fn state(&self) -> &'a WriteState {
+        self.frames.write_state(self.frame)
     }
 }
 
@@ -118,6 +117,12 @@ impl Drop for HeldPage<'_> {
         if !self.ended {
             self.state().end_hold(Some(Unclean::Dirty));
         }
+    }
+}
+
+impl Frames {
+    pub(crate) fn write_state(&self, frame: FrameId) -> &WriteState {
+        &self.table.record(frame).write_state
     }
 }
 

@@ -64,7 +64,7 @@ impl PageMap {
         if !table.freeze(frame) {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
-        let writing = Writing { frames: &self.shared.frames, frame };
+        let writing = Writing::new(&self.shared.frames, frame);
         // The frame may have gone to another page before it was frozen. If it hasn't, the word stays but for the
         // referenced bit. Relaxed: the Acquire of `freeze`.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -120,6 +120,21 @@ fn become_written(word: &AtomicU64, seen: PageWord, record: &FrameRecord) {
     }
     if now.is_referenced() {
         record.write_state.reference();
+    }
+}
+
+impl<'a> Writing<'a> {
+    /// Of a frame that the caller owns.
+    pub(crate) fn new(frames: &'a Frames, frame: FrameId) -> Self {
+        Self { frames, frame }
+    }
+
+    /// Leaves the frame, one of `frames`, to the caller.
+    pub(crate) fn give_up(self, frames: &Frames) -> FrameId {
+        assert!(std::ptr::eq(self.frames, frames), "the page is in other frames");
+        let frame = self.frame;
+        std::mem::forget(self);
+        frame
     }
 }
 

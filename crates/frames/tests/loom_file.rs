@@ -6,7 +6,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, Hold, Labels, OwnedFrame, PageMap, Unclean};
+use frames::{BeginLoad, BeginWrite, Detach, HeldRun, Hold, Labels, OwnedFrame, PageMap, Unclean};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
@@ -26,10 +26,10 @@ fn read(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
 /// Gives the page to the file, if it is dirty.
 fn write_back(map: &PageMap, page: u64, file: &AtomicU64) -> bool {
     let Hold::Held(held) = map.hold(page, Unclean::Dirty) else { return false };
-    let mut bytes = [0; 8];
-    held.bytes().copy_to(0, &mut bytes);
+    let (mut run, mut bytes) = (HeldRun::new(map, held), [0; 8]);
+    run.bytes().for_each(|page| page.copy_to(0, &mut bytes));
     file.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-    held.end(Unclean::Unstable);
+    run.end(1, Unclean::Unstable);
     true
 }
 

@@ -3,7 +3,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean};
+use frames::{BeginLoad, BeginWrite, Detach, Frames, HeldRun, Hold, Labels, PageMap, PageState, Unclean};
 use model::*;
 use sync::Arc;
 use sync::atomic::spin_hint;
@@ -30,16 +30,16 @@ fn read(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
 
 /// What a device gets that reads the page, and whether that is all of it when the hold ends.
 fn write_back(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
-    let held = loop {
+    let mut run = loop {
         match map.hold(page, Unclean::Dirty) {
-            Hold::Held(held) => break held,
+            Hold::Held(held) => break HeldRun::new(map, held),
             Hold::Other => return None,
             Hold::Busy => spin_hint(),
         }
     };
     let mut bytes = [0; PAGE];
-    held.bytes().copy_to(0, &mut bytes);
-    held.end(Unclean::Unstable);
+    run.bytes().for_each(|page| page.copy_to(0, &mut bytes));
+    run.end(1, Unclean::Unstable);
     Some(bytes)
 }
 

@@ -156,6 +156,12 @@ pub trait BackingFile: Send + Sync {
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         let _ = (queue, done);
     }
+
+    /// As [`help`](Self::help), for a thread that will be back in a moment because it has more under way: nobody else needs to see to
+    /// that meanwhile, unless the thread stays away for long (a millisecond).
+    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        self.help(queue, done);
+    }
 }
 
 /// Device and inode, or what the backend has instead.

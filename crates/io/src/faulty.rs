@@ -240,6 +240,10 @@ impl BackingFile for FaultyFile {
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         self.inner.help(queue, done);
     }
+
+    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        self.inner.help_for_now(queue, done);
+    }
 }
 
 /// How much a failed write of `len` bytes has written.

@@ -16,6 +16,10 @@ pub(crate) trait Submission: Send + Sync {
     }
 
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool);
+
+    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        self.help(queue, done);
+    }
 }
 
 /// A file, and who does its requests.
@@ -63,5 +67,9 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
 
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         self.submission.help(queue, done);
+    }
+
+    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        self.submission.help_for_now(queue, done);
     }
 }

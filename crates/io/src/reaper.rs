@@ -9,7 +9,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use sync::Arc;
+use sync::atomic::{AtomicBool, Ordering};
+use sync::lock::OnceCell;
 
 use io_uring::IoUring;
 
@@ -39,7 +44,14 @@ impl Reaper {
     pub(crate) fn watch(self: &Arc<Self>, uring: &IoUring, number: usize) -> Result<Watch, Errno> {
         let number = number as u64;
         epoll::add(&self.epoll, fd_of(uring), EventData::new_u64(number), EventFlags::ONESHOT)?;
-        Ok(Watch { reaper: Arc::clone(self), number })
+        Ok(Watch { reaper: Arc::clone(self), number, timer: OnceCell::new(), by_timer: AtomicBool::new(false) })
+    }
+
+    /// A timer that makes it visit a ring. An event comes each time it goes off: nobody reads it.
+    fn timer(&self, number: u64) -> Result<OwnedFd, Errno> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&self.epoll, &timer, EventData::new_u64(number), EventFlags::IN | EventFlags::ET)?;
+        Ok(timer)
     }
 
     /// Sleeps, and calls `visit` with the number of each ring that has answers, until it is to end.
@@ -71,16 +83,40 @@ impl Reaper {
 pub(crate) struct Watch {
     reaper: Arc<Reaper>,
     number: u64,
+    /// Has the reaper come after a while. Made when it is first needed.
+    timer: OnceCell<OwnedFd>,
+    /// The timer was set, and nothing else.
+    by_timer: AtomicBool,
 }
+
+/// How long a thread that leaves for now may stay away.
+const WHILE_NS: i64 = 1_000_000;
 
 impl Watch {
     /// Has the reaper told of the ring's next answer, once; or not any more. One that is there already counts.
     pub(crate) fn set(&self, uring: &IoUring, watch: bool) {
+        // Relaxed: these calls take turns. A timer that was set may go off in vain.
+        if self.by_timer.swap(false, Ordering::Relaxed) && !watch {
+            return;
+        }
         let flags = if watch { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::ONESHOT };
         // It takes no memory, and both are open, so there is nothing that can fail.
         let number = EventData::new_u64(self.number);
         let result = epoll::modify(&self.reaper.epoll, fd_of(uring), number, flags);
         debug_assert!(result.is_ok(), "{result:?}");
+    }
+
+    /// Has the reaper come after a while, once. Without a descriptor for a timer, with the next answer.
+    pub(crate) fn set_later(&self, uring: &IoUring) {
+        let after = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: 0, tv_nsec: WHILE_NS },
+        };
+        let timer = self.timer.get_or_try_init(|| self.reaper.timer(self.number));
+        match timer.and_then(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &after)) {
+            Ok(_) => self.by_timer.store(true, Ordering::Relaxed),
+            Err(_) => self.set(uring, true),
+        }
     }
 
     /// Takes the ring out.

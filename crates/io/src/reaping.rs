@@ -25,6 +25,9 @@
 //! ```
 //!
 //! - L4. Watching is level-triggered: answers that are there already make the reaper come too.
+//! - L5. A leader that leaves for now has the reaper come after a while instead, whether or not there are answers; then the ring is
+//!   watched as ever. It comes in vain if the ring is led, or was led meanwhile, which does no harm: a visit changes nothing but
+//!   `watched`, and leaves the ring watched if that is called for.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 
@@ -37,6 +40,8 @@ pub(crate) trait Answers {
     fn is_idle(&self) -> bool;
     /// Has the reaper told of the next answer, once; or not any more.
     fn watch(&self, watch: bool);
+    /// Has the reaper come after a while, once; also if the ring was led again meanwhile.
+    fn watch_later(&self);
 }
 
 #[derive(Debug, Default)]
@@ -58,10 +63,19 @@ struct State {
 impl Reaping {
     /// Completes answers until `done()`, or until all that was submitted is completed.
     pub(crate) fn help(&self, answers: &impl Answers, done: &dyn Fn() -> bool) {
+        self.help_and_leave(answers, done, Leaving::ForGood);
+    }
+
+    /// The same for a thread that says it will be back in a moment: the reaper is spared the way, unless that takes long.
+    pub(crate) fn help_for_now(&self, answers: &impl Answers, done: &dyn Fn() -> bool) {
+        self.help_and_leave(answers, done, Leaving::ForNow);
+    }
+
+    fn help_and_leave(&self, answers: &impl Answers, done: &dyn Fn() -> bool, leaving: Leaving) {
         loop {
             let state = self.state.lock();
             if !state.led {
-                return self.lead(state, answers).until(done);
+                return self.lead(state, answers, leaving).until(done);
             }
             let seen = state.passes;
             drop(state);
@@ -91,17 +105,22 @@ impl Reaping {
         let mut state = self.state.lock();
         state.watched = false;
         if !state.led {
-            let _lead = self.lead(state, answers);
+            let _lead = self.lead(state, answers, Leaving::ForGood);
             while answers.reap(false) {}
         }
     }
 
-    fn lead<'a, A: Answers>(&'a self, mut state: MutexGuard<'a, State>, answers: &'a A) -> Lead<'a, A> {
+    fn lead<'a, A: Answers>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        answers: &'a A,
+        leaving: Leaving,
+    ) -> Lead<'a, A> {
         state.led = true;
         if std::mem::take(&mut state.watched) {
             answers.watch(false);
         }
-        Lead { reaping: self, answers }
+        Lead { reaping: self, answers, leaving }
     }
 
     fn pass(&self) {
@@ -117,6 +136,15 @@ impl Reaping {
 struct Lead<'a, A: Answers> {
     reaping: &'a Reaping,
     answers: &'a A,
+    leaving: Leaving,
+}
+
+/// How a leader leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    ForGood,
+    /// It will be back in a moment.
+    ForNow,
 }
 
 impl<A: Answers> Lead<'_, A> {
@@ -140,7 +168,10 @@ impl<A: Answers> Drop for Lead<'_, A> {
             self.reaping.passed.notify_all();
         } else if !self.answers.is_idle() && !state.watched {
             state.watched = true;
-            self.answers.watch(true);
+            match self.leaving {
+                Leaving::ForGood => self.answers.watch(true),
+                Leaving::ForNow => self.answers.watch_later(),
+            }
         }
     }
 }

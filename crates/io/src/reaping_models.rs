@@ -55,6 +55,10 @@ impl Answers for Model {
         self.unfinished.load(Ordering::Relaxed) == 0
     }
 
+    fn watch_later(&self) {
+        self.watch(true);
+    }
+
     fn watch(&self, watch: bool) {
         let mut kernel = self.kernel.lock();
         kernel.watched = watch;

@@ -149,6 +149,11 @@ impl Ring {
         self.reaping.help(self, done);
     }
 
+    /// See [`Reaping::help_for_now`].
+    pub(crate) fn help_for_now(&self, done: &dyn Fn() -> bool) {
+        self.reaping.help_for_now(self, done);
+    }
+
     /// See [`Reaping::visit`].
     pub(crate) fn visit(&self) {
         self.reaping.visit(self);
@@ -261,6 +266,10 @@ impl Answers for Ring {
 
     fn watch(&self, watch: bool) {
         self.watch.set(&self.uring, watch);
+    }
+
+    fn watch_later(&self) {
+        self.watch.set_later(&self.uring);
     }
 }
 

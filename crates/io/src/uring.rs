@@ -176,6 +176,12 @@ impl Submission for Rings {
             self.shared.of(queue).help(done);
         }
     }
+
+    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
+        if !self.fork.is_child() {
+            self.shared.of(queue).help_for_now(done);
+        }
+    }
 }
 
 /// What would go wrong with the request before the device has it.

@@ -185,3 +185,20 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     assert_eq!(thrown.unwrap_err().downcast_ref(), Some(&"on purpose"));
     await_all(&over, 64);
 }
+
+/// Who leaves for now and doesn't come back has left it to the reaper all the same.
+#[test]
+fn what_is_left_for_now_is_completed_by_the_reaper_after_a_while() {
+    let (_directory, path) = file_of_pages();
+    let uring = Uring::with_rings(DirectIo::Auto, 1, TINY).unwrap();
+    let file = uring.open(&path, Access::Read).unwrap();
+    let over = Arc::new(AtomicUsize::new(0));
+    for round in 1..=50 {
+        let queue = file.submit(&mut (0..16).map(|page| read(page, &over)).collect());
+        file.help_for_now(queue, &|| true);
+        if round % 2 == 0 {
+            file.help_for_now(queue, &|| over.load(Ordering::SeqCst) > 16 * round - 8);
+        }
+        await_all(&over, 16 * round);
+    }
+}

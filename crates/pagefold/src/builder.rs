@@ -149,7 +149,7 @@ impl Builder {
             swap_charges: ChargeStocks::new(),
             spaces: Default::default(),
             doorbell: Default::default(),
-            flushers: Default::default(),
+            flusher: Default::default(),
             unclean: Default::default(),
             rate: Default::default(),
             clock: Instant::now(),

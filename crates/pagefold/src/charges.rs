@@ -173,7 +173,7 @@ impl Manager {
             return Charged { pages, by_counter: false };
         }
         let (missing, batch) = (wanted - pages, group.stock_batch());
-        let by_counter = group.try_charge(missing + batch);
+        let by_counter = group.try_charge(missing, batch);
         let got =
             if by_counter == 0 && batch > 0 { self.charges.take_elsewhere(group.id, missing) } else { by_counter };
         if got > missing {

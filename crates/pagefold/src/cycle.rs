@@ -1,147 +1,227 @@
-//! The work of a write-back cycle: parts of the file, handed out in order to the threads that take part in it, and what
-//! became of them.
+//! A cycle of write-back in the hands of its leader: requests go out in the order of the file, many at a time, their answers
+//! come back in any order.
+//!
+//! Whoever leads the cycle does all of it but what the device does; no other thread looks at it. An *answer* is put down by
+//! whichever thread hears of it, with the pages that it is about, and changes nothing else. So a request that is over keeps
+//! neither the file nor anything of it alive.
 
-use std::ops::Range;
+use std::mem;
 
 use arrayvec::ArrayVec;
+use sync::Arc;
+use sync::lock::{Condvar, Mutex};
+use sync::time::Instant;
 
+use frames::HeldRun;
+
+use crate::course::Course;
 use crate::file_state::FileState;
-use crate::flusher::HELPERS;
-use crate::io::{BackingFile, IoError};
+use crate::io::{BackingFile, IoError, Request};
 
-/// Requests that may fail before a cycle gives up.
+/// Requests that a cycle has under way, at most,
+const REQUESTS_MAX: usize = 64;
+/// and how many of them of the largest size: there are as many bytes as that.
+const LARGE_MAX: usize = 16;
+/// Requests that may fail before a cycle gives up. A place that can't be written isn't to keep others from it; a device that
+/// is gone has nobody wait for long.
 const FAILURES_MAX: u32 = 128;
 /// A stage is over when this part of what was unclean when the cycle began was written,
 const STAGES: u64 = 8;
 /// but has no fewer or more pages than this.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
+/// Pages written that say something about how fast that is.
+const MEASURED_MIN: u64 = 256;
 
-/// The cycle under way: what is left of it, and who is at it.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    rest: Range<u64>,
-    /// Nobody is to take any of the rest.
-    stopped: bool,
-    stage_pages: u64,
-    /// Where the parts start that are being written.
-    parts: ArrayVec<u64, { HELPERS + 1 }>,
-    /// Pages written since the last stage, and in all.
+/// Why a cycle is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Somebody waits for all of it.
+    Full,
+    /// There is much to write.
+    Sweep,
+}
+
+/// The cycle under way.
+pub(crate) struct Cycle<'a> {
+    file: &'a FileState,
+    writer: &'a dyn BackingFile,
+    kind: Kind,
+    start: Instant,
+    /// Unclean pages when it began.
+    unclean: u64,
+    /// What it has still to come to, and what it has still to settle.
+    rest: Course,
+    unsettled: Course,
+    /// The first pages of the runs under way, in the order of the course, and how many pages those are.
+    under_way: ArrayVec<u64, REQUESTS_MAX>,
+    pages_under_way: usize,
+    /// Those about to be.
+    requests: Vec<Request>,
+    answers: Arc<Answers>,
+    /// Pages written since the last stage, which ended then, and before that.
     written: u64,
+    stage_start: Instant,
     written_in_all: u64,
-    /// The first failure, and how many there were.
+    /// Pages that became clean.
+    settled: u64,
+    /// The first failure of a request, and how many there were.
     error: Option<IoError>,
     failures: u32,
 }
 
-/// What whoever leads a cycle does next.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Writes this part.
-    Write(Range<u64>),
-    /// Ends a stage in which so many pages were written: nobody is at any page before this one.
-    Settle { before: u64, written: u64 },
-    /// Ends the cycle.
-    End,
+/// A run that the device is done with.
+struct Answer {
+    run: HeldRun,
+    result: Result<usize, IoError>,
 }
 
-/// What came of a part.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) written: u64,
-    /// The first failed request, and how many there were.
-    pub(crate) error: Option<IoError>,
-    pub(crate) failures: u32,
+/// What the leader hasn't looked at yet.
+#[derive(Default)]
+struct Answers {
+    came: Mutex<Vec<Answer>>,
+    some: Condvar,
 }
 
-/// What came of the parts of a cycle.
-#[derive(Debug)]
-pub(crate) struct Summary {
-    /// The first page that wasn't looked at.
-    pub(crate) next: u64,
-    /// Pages written in the last stage, and in all.
-    pub(crate) written: u64,
-    pub(crate) written_in_all: u64,
-    pub(crate) error: Option<IoError>,
-}
-
-impl Work {
-    /// Starts a cycle over `pages`, with so many unclean ones in the file. The last one has ended, so there are no parts.
-    pub(crate) fn start(&mut self, pages: Range<u64>, unclean: u64) {
-        let stage_pages = (unclean / STAGES).clamp(*STAGE_PAGES.start(), *STAGE_PAGES.end());
-        *self = Self { rest: pages, stage_pages, ..Self::default() };
+impl Answers {
+    fn put(&self, answer: Answer) {
+        self.came.lock().push(answer);
+        self.some.notify_one();
     }
 
-    /// Takes the next part of the file that has something to write. A place that can't be written isn't to keep others from
-    /// it; a device that is gone has nobody wait for long.
-    fn take_part(&mut self, file: &FileState) -> Option<Range<u64>> {
-        if self.stopped || self.failures >= FAILURES_MAX {
-            return None;
+    /// Takes what has come; waits for the first if there is none, helping the device as far as it takes help.
+    fn take(&self, writer: &dyn BackingFile) -> Vec<Answer> {
+        if self.came.lock().is_empty() {
+            writer.help(writer.queue(), &|| !self.came.lock().is_empty());
         }
-        let Some(first) = file.map.next_written(self.rest.clone()) else {
-            self.rest.start = self.rest.end;
-            return None;
-        };
-        let part = first..self.rest.end.min(first + file.request_pages() as u64);
-        self.rest.start = part.end;
-        self.parts.push(first);
-        Some(part)
+        let mut came = self.came.lock();
+        while came.is_empty() {
+            self.some.wait(&mut came);
+        }
+        mem::take(&mut *came)
     }
 }
 
-impl FileState {
-    /// For whoever leads the cycle, which `may_settle` now.
-    pub(crate) fn next_step(&self, may_settle: bool) -> Step {
-        let mut work = self.writeback.work.lock();
-        if may_settle && work.written >= work.stage_pages {
-            let before = work.parts.iter().copied().min().unwrap_or(work.rest.start);
-            return Step::Settle { before, written: std::mem::take(&mut work.written) };
-        }
-        work.take_part(self).map_or(Step::End, Step::Write)
-    }
-
-    /// Has nobody take another part of the cycle under way.
-    pub(crate) fn stop_cycle(&self) {
-        self.writeback.work.lock().stopped = true;
-    }
-
-    /// Waits for those who take part in the cycle, of which nobody takes another part.
-    pub(crate) fn end_cycle(&self) -> Summary {
-        let mut work = self.writeback.work.lock();
-        while !work.parts.is_empty() {
-            self.writeback.idle.wait(&mut work);
-        }
-        let Work { written, written_in_all, error, .. } = *work;
-        Summary { next: work.rest.start, written, written_in_all, error }
-    }
-
-    /// Takes part in the cycle under way, if there is one and something left of it.
-    pub(crate) fn work_for_cycle(&self) {
-        let Some(writer) = self.writer() else { return };
-        let mut part = self.writeback.work.lock().take_part(self);
-        while let Some(taken) = part {
-            part = self.write_and_take(writer, taken, true);
+impl<'a> Cycle<'a> {
+    /// A cycle over `course`, for whoever has the file's turn.
+    pub(crate) fn new(file: &'a FileState, writer: &'a dyn BackingFile, course: Course, kind: Kind) -> Self {
+        let start = Instant::now();
+        Self {
+            file,
+            writer,
+            kind,
+            start,
+            unclean: file.unclean.get(),
+            rest: course.clone(),
+            unsettled: course,
+            under_way: ArrayVec::new(),
+            pages_under_way: 0,
+            requests: Vec::with_capacity(REQUESTS_MAX),
+            answers: Arc::default(),
+            written: 0,
+            stage_start: start,
+            written_in_all: 0,
+            settled: 0,
+            error: None,
+            failures: 0,
         }
     }
 
-    /// Writes a part, and takes another one if that is wanted.
-    pub(crate) fn write_and_take(
-        &self,
-        writer: &dyn BackingFile,
-        part: Range<u64>,
-        another: bool,
-    ) -> Option<Range<u64>> {
-        let first = part.start;
-        let outcome = self.write_part(writer, part);
-        let mut work = self.writeback.work.lock();
-        work.written += outcome.written;
-        work.written_in_all += outcome.written;
-        work.failures += outcome.failures;
-        work.error = work.error.or(outcome.error);
-        work.parts.retain(|start| *start != first);
-        let next = if another { work.take_part(self) } else { None };
-        if work.parts.is_empty() {
-            self.writeback.idle.notify_all();
+    /// Runs it. Gives the page that the next one should start with; none if this one came round.
+    pub(crate) fn run(mut self) -> (Option<u64>, Result<(), IoError>) {
+        let mut synced = self.write_in_stages();
+        while !self.under_way.is_empty() {
+            self.take_answers();
         }
-        next
+        // A full one also if nothing was written: a length may have been set, or an earlier sync have failed.
+        if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
+            synced = self.end_stage(None);
+        }
+        if synced.is_err() {
+            self.file.settle(self.unsettled.take_before(None), false);
+        }
+        (self.rest.first(), self.error.map_or(synced, Err))
+    }
+
+    /// Until nothing is left to be begun.
+    fn write_in_stages(&mut self) -> Result<(), IoError> {
+        let stage_pages = (self.unclean / STAGES).clamp(*STAGE_PAGES.start(), *STAGE_PAGES.end());
+        loop {
+            if !self.is_over() {
+                self.submit();
+            }
+            let Some(first) = self.under_way.first().copied() else { return Ok(()) };
+            if self.written >= stage_pages && self.may_settle() {
+                self.end_stage(Some(first))?; // The device goes on with what is under way.
+            }
+            self.take_answers();
+        }
+    }
+
+    fn may_settle(&self) -> bool {
+        self.kind == Kind::Sweep || self.settled < self.unclean // B5
+    }
+
+    fn is_over(&self) -> bool {
+        self.failures >= FAILURES_MAX || self.kind == Kind::Sweep && self.file.sweep_is_over(self.start)
+    }
+
+    /// Has as many requests under way as there may be, or as there are pages for.
+    fn submit(&mut self) {
+        let pages_max = LARGE_MAX * self.file.run_pages();
+        while !self.under_way.is_full() && self.pages_under_way < pages_max {
+            let Some(run) = self.file.next_dirty_run(&mut self.rest) else { break };
+            let (first, pages) = (run.pages().start, run.len());
+            let answers = Arc::clone(&self.answers);
+            let put = move |run, result| answers.put(Answer { run, result });
+            let (offset, len) = (self.file.offset_of(&run), self.file.bytes_of(&run));
+            match Request::write(offset, run, len, put) {
+                Ok(request) => self.requests.push(request),
+                Err(error) => {
+                    self.failed(error); // The pages are dirty again.
+                    continue;
+                }
+            }
+            self.under_way.push(first);
+            self.pages_under_way += pages;
+        }
+        if !self.requests.is_empty() {
+            self.writer.submit(&mut self.requests);
+        }
+    }
+
+    /// Looks at what the device is done with. There is something under way.
+    fn take_answers(&mut self) {
+        for Answer { mut run, result } in self.answers.take(self.writer) {
+            self.under_way.retain(|first| *first != run.pages().start);
+            self.pages_under_way -= run.len();
+            match result {
+                Ok(bytes) => {
+                    self.written += self.file.was_written(&mut run, usize::MAX, bytes);
+                }
+                Err(error) => {
+                    self.failed(error);
+                    let pieces = self.file.write_in_pieces(self.writer, run);
+                    self.written += pieces.written;
+                    self.failures += pieces.failures;
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, error: IoError) {
+        self.error = self.error.or(Some(error));
+        self.failures += 1;
+    }
+
+    /// Syncs the file, and settles what lies before the page `before`, or all.
+    fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
+        self.writer.sync()?;
+        self.settled += self.file.settle(self.unsettled.take_before(before), true);
+        if self.written >= MEASURED_MIN {
+            self.file.manager.rate.measured(self.written, self.stage_start.elapsed());
+        }
+        self.written_in_all += mem::take(&mut self.written);
+        self.stage_start = Instant::now();
+        Ok(())
     }
 }

@@ -87,7 +87,7 @@ impl Manager {
         }
         // From now on something has to be written some time: the flusher, which may sleep for good, has to know.
         if self.unclean.add() {
-            self.flushers.ring();
+            self.flusher.ring();
         }
         if let Some(group) = self.groups.get(group) {
             group.unclean.add();
@@ -127,7 +127,7 @@ impl Manager {
             if self.writable_share(group) < 1.0 {
                 return Ok(());
             }
-            self.flushers.ring();
+            self.flusher.ring();
             sleep(PAUSE_MAX / 4);
         }
         Ok(())
@@ -145,7 +145,7 @@ impl Manager {
     pub(crate) fn pace(&self, handle: &Handle) {
         let share = self.unclean_share(handle.group.state());
         if share >= WRITTEN_FROM {
-            self.flushers.ring();
+            self.flusher.ring();
         }
         if share < SLOWED_FROM {
             return;

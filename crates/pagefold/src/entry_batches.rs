@@ -12,6 +12,7 @@ use sync::lock::Mutex;
 use crate::group_state::GroupState;
 use crate::lru_list::Recent;
 use crate::manager::Manager;
+use crate::rank::Rank;
 use crate::stripe::{self, Leftovers};
 use crate::write::Gone;
 
@@ -119,6 +120,42 @@ impl Manager {
                 group.lists.unlink(&self.frames, &[id]);
                 self.release(&group, [orphan]);
             }
+        }
+    }
+
+    /// Takes an isolated frame off its list, if it is on one.
+    pub(crate) fn unlist(&self, isolated: &IsolatedFrame) {
+        let id = isolated.id();
+        if !Rank::of(&self.frames, id).is_unlisted()
+            && let Some(group) = self.groups.get(self.frames.group(id))
+        {
+            group.lists.unlink(&self.frames, &[id]);
+        }
+    }
+
+    /// Takes that back.
+    pub(crate) fn list_again(&self, isolated: IsolatedFrame) {
+        let id = isolated.id();
+        match self.groups.get(self.frames.group(id)).filter(|_| !Rank::of(&self.frames, id).is_unlisted()) {
+            Some(group) => {
+                let mut leftovers = Leftovers::default();
+                group.lists.put_back(&self.frames, isolated, &mut leftovers);
+                self.settle(&group, leftovers);
+            }
+            None => self.return_isolated(isolated),
+        }
+    }
+
+    /// Gives an isolated frame back as it was, on its list or on none. If its page was removed meanwhile, it is ours to free.
+    pub(crate) fn return_isolated(&self, isolated: IsolatedFrame) {
+        let id = isolated.id();
+        if !Rank::of(&self.frames, id).is_unlisted() {
+            return self.relist([isolated]);
+        }
+        if let Err(orphan) = self.frames.put_back(isolated)
+            && let Some(group) = self.groups.get(self.frames.group(id))
+        {
+            self.release_anonymous(&group, [orphan]);
         }
     }
 

@@ -165,9 +165,27 @@ pub enum Error {
         why: &'static str,
     },
     /// Nothing is mapped there.
-    #[error("nothing is mapped at {address:#x}")]
+    #[error("nothing is mapped at {address:#x}, in {:#x}-{:#x}", hole.start, hole.end)]
     NotMapped {
-        /// The first address at which nothing is.
+        /// The first address at which nothing is, of a whole page.
+        address: u64,
+        /// The addresses around it at which nothing is either, as far as they lie within one GiB.
+        hole: Range<u64>,
+    },
+    /// What can go wrong with files and limits, at an address of a space.
+    #[error("at {address:#x}, in the area {:#x}-{:#x}: {error}", area.start, area.end)]
+    AtAddress {
+        /// The address, of a whole page.
+        address: u64,
+        /// The area, as far as it lies within one GiB.
+        area: Range<u64>,
+        /// What went wrong.
+        error: Box<Error>,
+    },
+    /// Somebody has had the page pinned, or has been changing it, for seconds.
+    #[error("the page at {address:#x} is in use: pinned, or being changed")]
+    AddressBusy {
+        /// The page's address.
         address: u64,
     },
     /// The memory is mapped, but not for this.
@@ -219,4 +237,15 @@ pub enum Error {
     /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it: build another one.
     #[error("a Pagefold can't be used in a forked child process")]
     Forked,
+}
+
+impl Error {
+    /// What went wrong, without the address in a space.
+    #[must_use]
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::AtAddress { error, .. } => error,
+            error => error,
+        }
+    }
 }

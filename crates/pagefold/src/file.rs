@@ -8,36 +8,17 @@ use frames::{PageMap, PinnedFrame};
 use sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use sync::{Arc, CounterPlace, ThreadCounter};
 
+use crate::advice::Advice;
 use crate::census::Hits;
 use crate::error::Error;
 use crate::error_latch::Heard;
 use crate::file_state::FileState;
 use crate::group::Group;
 use crate::io::{Access, IoError};
-use crate::load::Call;
 use crate::page_future::PageFuture;
-use crate::page_mut::PageMut;
+use crate::page_mut::{Owner, PageMut};
 use crate::prefetch::ReadAhead;
 use crate::stats::{Counters, FileStats};
-
-/// What the user knows about the accesses to come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Advice {
-    /// Nothing.
-    #[default]
-    Normal,
-    /// In no order.
-    Random,
-    /// From the front to the back, and not again soon: pages loaded by this handle start without the credit that they
-    /// may have from earlier stays. Holds for the whole handle.
-    Sequential,
-    /// The range will be needed soon: it is loaded now, before the call returns.
-    WillNeed,
-    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they are pinned or their file
-    /// doesn't have them yet.
-    DontNeed,
-}
 
 /// An open file. Clones are the same handle; all methods may be called from many threads at once.
 ///
@@ -55,7 +36,7 @@ pub(crate) struct Handle {
     pub(crate) file: Arc<FileState>,
     pub(crate) group: Group,
     pub(crate) hits: Arc<Hits>,
-    advice: AtomicU8,
+    pub(crate) advice: AtomicU8,
     writable: bool,
     /// Which of the file's write errors the handle was told of.
     heard: Heard,
@@ -75,7 +56,7 @@ impl Handle {
 
     /// What couldn't be written, now or before, if the handle wasn't told yet. Another thread with the same handle may have
     /// been told of what failed now: this one has to know as well.
-    fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
+    pub(crate) fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
@@ -105,6 +86,20 @@ impl File {
         }
         let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
         let file = manager.open(path, access)?;
+        Ok(Self::of(group, file, counter, access.writes()))
+    }
+
+    /// Another handle of a file that is open, for `group`.
+    ///
+    /// # Errors
+    /// [`Error::TooManyCounters`].
+    pub(crate) fn open_again(&self, group: &Group) -> Result<Self, Error> {
+        let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
+        Ok(Self::of(group, Arc::clone(&self.handle.file), counter, self.handle.writable))
+    }
+
+    fn of(group: &Group, file: Arc<FileState>, counter: ThreadCounter, writable: bool) -> Self {
+        let manager = group.pagefold().manager();
         let hits = Arc::new(Hits { counter, group: group.state().id, file: file.owner });
         manager.handles.add(&hits);
         let (map, place) = (file.map.clone(), hits.counter.place());
@@ -115,11 +110,11 @@ impl File {
             group: group.clone(),
             hits,
             advice: AtomicU8::new(Advice::Normal as u8),
-            writable: access.writes(),
+            writable,
             read_ahead: ReadAhead::default(),
             debt_ns: AtomicU64::new(0),
         };
-        Ok(Self { map, hits: place, handle: Arc::new(handle) })
+        Self { map, hits: place, handle: Arc::new(handle) }
     }
 
     /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
@@ -221,6 +216,16 @@ impl File {
         }
     }
 
+    /// Copies bytes of one page that is in memory, if it needs nothing else.
+    #[inline]
+    pub(crate) fn read_hot(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let there = self.map.read_hot(offset, buf);
+        if there {
+            self.count_hit();
+        }
+        there
+    }
+
     #[inline]
     pub(crate) fn map(&self) -> &PageMap {
         &self.map
@@ -264,7 +269,8 @@ impl File {
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page; otherwise as [`write_at`](Self::write_at).
     pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
-        self.handle.change_page(n)
+        let (writing, len) = self.handle.change_page(n)?;
+        Ok(PageMut::new(Owner::File(&self.handle), writing, len))
     }
 
     /// Cuts the file off, or makes it longer with zeros, at once.
@@ -301,29 +307,9 @@ impl File {
     /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.
     ///
     /// # Errors
-    /// Those of loading, for [`Advice::WillNeed`].
+    /// Those of loading, for [`Advice::WillNeed`]; those of [`sync`](Self::sync), for [`Advice::PageOut`].
     pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
-        let shift = self.handle.file.page_shift();
-        let end = range.end.min(self.len());
-        match advice {
-            Advice::Normal | Advice::Random | Advice::Sequential => {
-                self.handle.advice.store(advice as u8, Ordering::Relaxed);
-            }
-            Advice::WillNeed if range.start < end => {
-                let pages = range.start >> shift..end.div_ceil(1 << shift);
-                let mut call = Call::told(pages.clone());
-                for page in pages {
-                    self.handle.bring_in(&mut call, page)?;
-                }
-            }
-            Advice::DontNeed => {
-                let first = range.start.div_ceil(1 << shift);
-                let after = if end == self.len() { end.div_ceil(1 << shift) } else { end >> shift };
-                self.handle.file.drop_clean(first..after.max(first));
-            }
-            Advice::WillNeed => {}
-        }
-        Ok(())
+        self.handle.advise(advice, range)
     }
 
     /// Charges the file's pages in `range`, in bytes, that are in memory to `group` from now on, whichever group they were

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use frames::PageMap;
+use sync::Arc;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::lock::{Mutex, MutexGuard, OnceCell};
-use sync::{Arc, Weak};
 
 use crate::dirty::UncleanCount;
 use crate::error::Error;
@@ -38,7 +38,6 @@ pub(crate) struct FileState {
     page_shift: u32,
     /// Held while the length changes.
     length_change: Mutex<()>,
-    pub(crate) myself: Weak<Self>,
     /// The file as it was first opened for writing, if it was.
     writer: OnceCell<Arc<dyn BackingFile>>,
     /// How long the file is known to be where it is kept. Its own length may be more, until that is written back.
@@ -77,7 +76,7 @@ impl FileState {
             .map_err(too_large)
             .inspect_err(|_| manager.frames.budget().uncharge(OPEN_FILE_BYTES))?;
         map.set_len(len);
-        Ok(Arc::new_cyclic(|myself| Self {
+        Ok(Arc::new(Self {
             owner: manager.files.enrol(&counters),
             manager: Arc::clone(manager),
             path: path.to_owned(),
@@ -86,7 +85,6 @@ impl FileState {
             counters,
             page_shift,
             length_change: Mutex::new(()),
-            myself: Weak::clone(myself),
             writer: OnceCell::new(),
             disk_len: AtomicU64::new(len),
             extension: Mutex::new(()),

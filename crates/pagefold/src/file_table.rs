@@ -72,7 +72,7 @@ impl Manager {
         let backing = Arc::from(self.backend.open(path, access).map_err(failed)?);
         let file = self.find_or_add(path, access, &backing)?;
         if access.writes() {
-            self.start_flushers()?;
+            self.start_flusher()?;
             file.become_writable(backing, access.makes()).map_err(failed)?;
         }
         Ok(file)

@@ -124,6 +124,15 @@ impl GroupLists {
         }
     }
 
+    /// Puts an isolated frame that is on a list to the cold end of cold, its use forgotten.
+    pub(crate) fn cool(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
+        self.unlink(frames, &[frame.id()]);
+        let rank = Rank::of(frames, frame.id());
+        rank.coldest().give(frames, &frame);
+        let _ = frames.take_referenced(frame.id());
+        self.stripe(usize::from(rank.place().stripe)).put_back_coldest(frames, frame, leftovers);
+    }
+
     /// Puts an isolated frame back at the hot end of the list that it was on.
     pub(crate) fn put_back(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
         let stripe = self.stripe(usize::from(Place::of(frames, frame.id()).stripe));

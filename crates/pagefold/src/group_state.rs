@@ -97,9 +97,9 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Charges up to `wanted` pages, as far as the limit allows it. Says how many.
-    pub(crate) fn try_charge(&self, wanted: u64) -> u64 {
-        let max = self.max();
+    /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many.
+    pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
+        let (max, wanted) = (self.max(), pages + stock);
         let more = |charged: u64| (charged < max).then(|| max.min(charged + wanted));
         let Ok(before) = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more) else { return 0 };
         let got = (max - before).min(wanted);
@@ -109,8 +109,9 @@ impl GroupState {
             self.uncharge(got);
             return 0;
         }
-        if before >= self.peak() {
-            self.peak.fetch_max(before + 1, Ordering::Relaxed);
+        let peak = before + got.min(pages);
+        if peak > self.peak() {
+            self.peak.fetch_max(peak, Ordering::Relaxed);
         }
         got
     }
@@ -209,16 +210,16 @@ mod tests {
     #[test]
     fn the_limit_is_the_limit() {
         let group = GroupState::new(0, "a", Some(2), 100).unwrap();
-        assert_eq!([1, 3, 1].map(|wanted| group.try_charge(wanted)), [1, 1, 0]);
+        assert_eq!([1, 3, 1].map(|pages| group.try_charge(pages, 0)), [1, 1, 0]);
         group.uncharge(1);
-        assert_eq!(group.try_charge(1), 1);
+        assert_eq!(group.try_charge(1, 0), 1);
         assert_eq!((group.charged(), group.peak()), (2, 2));
     }
 
     #[test]
     fn a_page_rises_only_if_it_comes_back_soon() {
         let group = GroupState::new(7, "a", None, 10).unwrap();
-        assert_eq!(group.try_charge(10), 10);
+        assert_eq!((group.try_charge(8, 2), group.peak()), (10, 8));
         assert_eq!(group.welcome(0), (Level(0), false));
         let shadow = group.shadow(Level(0));
         group.evicted(19);

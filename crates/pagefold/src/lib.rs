@@ -45,10 +45,12 @@ pub use io;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod advice;
 mod batch;
 mod builder;
 mod census;
 mod charges;
+mod course;
 mod cycle;
 mod dirty;
 mod entry_batches;
@@ -93,10 +95,11 @@ mod swap_out;
 mod write;
 mod writeback;
 
+pub use advice::Advice;
 pub use batch::{ReadRequest, WriteRequest};
 pub use builder::Builder;
 pub use error::Error;
-pub use file::{Advice, File, PinnedPage};
+pub use file::{File, PinnedPage};
 pub use group::{Group, GroupBuilder};
 pub use open_options::OpenOptions;
 pub use page_future::PageFuture;
@@ -104,7 +107,7 @@ pub use page_mut::PageMut;
 pub use pagefold::Pagefold;
 pub use read_queue::ReadQueue;
 pub use size::{IntoSize, Size, SizeError};
-pub use space::{Area, Protection, Space};
+pub use space::{Area, AreaFile, MappedPage, Protection, Space};
 pub use stats::{FileStats, GroupStats, Stats};
 pub use swap::{AddError, Placement, RemoveError};
 pub use swap_area::{SwapArea, SwapAreaStats};

@@ -17,7 +17,7 @@ use crate::dirty::{Rate, UncleanCount};
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
 use crate::file_table::FileTable;
-use crate::flusher::Flushers;
+use crate::flusher::Flusher;
 use crate::group_state::GroupState;
 use crate::group_table::GroupTable;
 use crate::io::Backend;
@@ -47,7 +47,7 @@ pub(crate) struct Manager {
     pub(crate) swap_charges: ChargeStocks,
     pub(crate) spaces: SpaceTable,
     pub(crate) doorbell: Doorbell,
-    pub(crate) flushers: Flushers,
+    pub(crate) flusher: Flusher,
     pub(crate) unclean: UncleanCount,
     /// How fast pages are written back.
     pub(crate) rate: Rate,
@@ -97,7 +97,7 @@ impl Manager {
             self.drain_entries();
             let unclean = self.unclean.get() > 0;
             if unclean {
-                self.flushers.ring_for_frames();
+                self.flusher.ring_for_frames();
             }
             // When that is over, what was waited for may have come just after the last look.
             failed_for_good =
@@ -165,7 +165,7 @@ impl Manager {
         self.drain_entries();
         let unclean = self.unclean.get() > 0;
         if unclean {
-            self.flushers.ring_for_frames();
+            self.flusher.ring_for_frames();
         }
         unclean || self.in_flight(None)
     }

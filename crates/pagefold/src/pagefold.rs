@@ -6,7 +6,7 @@ use sync::Arc;
 
 use crate::builder::Builder;
 use crate::error::Error;
-use crate::flusher::FlusherThreads;
+use crate::flusher::FlusherThread;
 use crate::group::GroupBuilder;
 use crate::manager::Manager;
 use crate::reclaimer::Reclaimer;
@@ -24,7 +24,7 @@ pub struct Pagefold {
 struct Shared {
     manager: Arc<Manager>,
     /// Both end with the last handle.
-    _flushers: FlusherThreads,
+    _flusher: FlusherThread,
     _reclaimer: Reclaimer,
 }
 
@@ -39,11 +39,7 @@ impl Pagefold {
         let manager = Arc::new(manager);
         let reclaimer = Reclaimer::start(&manager)?;
         Ok(Self {
-            shared: Arc::new(Shared {
-                _flushers: FlusherThreads(Arc::clone(&manager)),
-                manager,
-                _reclaimer: reclaimer,
-            }),
+            shared: Arc::new(Shared { _flusher: FlusherThread(Arc::clone(&manager)), manager, _reclaimer: reclaimer }),
         })
     }
 

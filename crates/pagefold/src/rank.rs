@@ -108,6 +108,11 @@ impl Rank {
         self.with(COLD, self.level())
     }
 
+    /// Cold's place for a page as if it had never been used.
+    pub(crate) fn coldest(self) -> Self {
+        self.with(COLD, Level::default())
+    }
+
     fn with(self, kind: u32, level: Level) -> Self {
         Self { bits: self.bits >> STRIPE_SHIFT << STRIPE_SHIFT | u32::from(level.0) << LEVEL_SHIFT | kind }
     }
@@ -116,7 +121,7 @@ impl Rank {
         Self { bits: self.bits & ((1 << STRIPE_SHIFT) - 1) | (stripe as u32) << STRIPE_SHIFT }
     }
 
-    fn place(self) -> Place {
+    pub(crate) fn place(self) -> Place {
         let kind = match self.bits & KIND_MASK {
             YOUNG => Kind::Young,
             COLD => Kind::Cold,

@@ -151,7 +151,7 @@ impl<'b, T> ReadQueue<'b, T> {
     /// Completes what was launched until a read is there, or until nothing is left to complete.
     fn help(&self) {
         if let Some(queue) = self.call.queue {
-            self.file.handle().file.backing.help(queue, &|| self.there().is_some());
+            self.file.handle().file.backing.help_for_now(queue, &|| self.there().is_some());
         }
     }
 }

@@ -1,102 +1,104 @@
-//! Requests of write-back: neighbouring pages, written together.
+//! What one request of write-back has: neighbouring dirty pages.
 //!
-//! If one fails it is tried in smaller ones, so that only those pages stay dirty that can't be written; whoever syncs is
-//! told all the same.
-
-use std::ops::Range;
+//! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay dirty that can't be written;
+//! whoever syncs is told all the same.
 
 use arrayvec::ArrayVec;
-use frames::{HeldPage, Unclean};
+use frames::{HeldRun, Unclean};
 
-use crate::cycle::Outcome;
+use crate::course::Course;
 use crate::file_state::FileState;
-use crate::io::{BackingFile, IoError, write_full};
+use crate::io::{BackingFile, write_full};
 use crate::stats::Counters;
 
 /// Pages in one request, at most, and bytes.
 const PAGES_MAX: usize = 256;
-const BYTES_MAX: u64 = 1 << 20;
-/// Requests that may fail in one part of the file before the rest of it is left alone. Finding one bad page takes a dozen.
+const BYTES_MAX: usize = 1 << 20;
+/// Pieces of a request that may fail before the rest of it is left alone. Finding one bad page takes a dozen.
 const FAILURES_MAX: u32 = 32;
 
-/// Neighbouring pages on their way to the file.
-struct Request<'a> {
-    file: &'a FileState,
-    writer: &'a dyn BackingFile,
-    first: u64,
-    pages: ArrayVec<HeldPage<'a>, PAGES_MAX>,
+/// What came of the pieces of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pieces {
+    /// Pages.
+    pub(crate) written: u64,
+    pub(crate) failures: u32,
 }
 
 impl FileState {
     /// Pages that one request can have.
-    pub(crate) fn request_pages(&self) -> usize {
-        PAGES_MAX.min((BYTES_MAX >> self.page_shift()) as usize).max(1)
+    pub(crate) fn run_pages(&self) -> usize {
+        PAGES_MAX.min(BYTES_MAX >> self.page_shift()).max(1)
     }
 
-    /// Writes the dirty pages of a part of the file that fits one request.
-    pub(crate) fn write_part(&self, writer: &dyn BackingFile, part: Range<u64>) -> Outcome {
-        let mut request = Request { file: self, writer, first: part.start, pages: ArrayVec::new() };
-        let mut outcome = Outcome::default();
-        let mut next = part.start;
-        while let Some(page) = self.map.next_written(next..part.end) {
-            next = page + 1;
-            let Some(held) = self.hold(page, Unclean::Dirty) else { continue };
-            if page != request.first + request.pages.len() as u64 {
-                request.write(&mut outcome);
-                request.first = page;
+    /// Holds the next dirty pages of the course, which goes past them.
+    pub(crate) fn next_dirty_run(&self, course: &mut Course) -> Option<HeldRun> {
+        let mut run: Option<HeldRun> = None;
+        while let Some(page) = course.next_written(&self.map) {
+            let fits = |run: &HeldRun| run.pages().end == page && run.len() < self.run_pages();
+            if !run.as_ref().is_none_or(fits) {
+                break;
             }
-            request.pages.push(held);
+            course.pass(page);
+            let Some(held) = self.hold(page, Unclean::Dirty) else { continue };
+            match &mut run {
+                Some(run) => run.push(held),
+                None => run = Some(HeldRun::new(&self.map, held)),
+            }
         }
-        request.write(&mut outcome);
-        outcome
+        run
     }
-}
 
-impl Request<'_> {
-    /// Writes the pages. They are unstable then, or still dirty if that failed.
-    fn write(&mut self, outcome: &mut Outcome) {
-        let mut size = self.pages.len();
-        while !self.pages.is_empty() {
-            let some = size.min(self.pages.len());
-            match self.attempt(some) {
+    /// Where in the file a run starts.
+    pub(crate) fn offset_of(&self, run: &HeldRun) -> u64 {
+        run.pages().start << self.page_shift()
+    }
+
+    /// Bytes of a run that are to be written. Past the end there is nothing: such a page is one that `set_len` is about to drop.
+    pub(crate) fn bytes_of(&self, run: &HeldRun) -> usize {
+        let len = (run.len() as u64) << self.page_shift();
+        len.min(self.len().saturating_sub(self.offset_of(run))) as usize
+    }
+
+    /// The file was given the first `pages` pages of the run, which are `bytes` bytes. Says how many pages those are.
+    pub(crate) fn was_written(&self, run: &mut HeldRun, pages: usize, bytes: usize) -> u64 {
+        if bytes > 0 {
+            self.written_up_to(self.offset_of(run) + bytes as u64);
+            Counters::add(&self.counters.bytes_out, bytes as u64);
+            Counters::add(&self.counters.write_requests, 1);
+        }
+        let before = run.len();
+        run.end(pages, Unclean::Unstable);
+        (before - run.len()) as u64
+    }
+
+    /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went well.
+    pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun) -> Pieces {
+        let mut pieces = Pieces::default();
+        let mut size = run.len() / 2;
+        if size == 0 {
+            return pieces; // It was one page, and is dirty again.
+        }
+        while !run.is_empty() && pieces.failures < FAILURES_MAX {
+            let some = size.min(run.len());
+            let bytes: ArrayVec<_, PAGES_MAX> = run.bytes().take(some).collect();
+            let len = (some << self.page_shift()).min(self.bytes_of(&run));
+            match write_full(writer, self.offset_of(&run), &bytes, len) {
                 Ok(()) => {
-                    outcome.written += some as u64;
-                    self.let_go(some, Unclean::Unstable);
+                    drop(bytes);
+                    pieces.written += self.was_written(&mut run, some, len);
                     size = 2 * some;
                 }
-                Err(error) => {
-                    outcome.error = outcome.error.or(Some(error));
-                    outcome.failures += 1;
-                    if outcome.failures >= FAILURES_MAX {
-                        self.let_go(self.pages.len(), Unclean::Dirty);
-                    } else if some == 1 {
-                        self.let_go(1, Unclean::Dirty);
+                Err(_) => {
+                    drop(bytes);
+                    pieces.failures += 1;
+                    if some == 1 {
+                        run.end(1, Unclean::Dirty);
                     }
                     size = (some / 2).max(1);
                 }
             }
         }
-    }
-
-    /// Writes the first `some` pages in one go.
-    fn attempt(&self, some: usize) -> Result<(), IoError> {
-        let file = self.file;
-        let offset = self.first << file.page_shift();
-        // Past the end there is nothing to write: such a page is one that `set_len` is about to drop.
-        let len = ((some as u64) << file.page_shift()).min(file.len().saturating_sub(offset));
-        if len == 0 {
-            return Ok(());
-        }
-        let bytes: ArrayVec<_, PAGES_MAX> = self.pages[..some].iter().map(HeldPage::bytes).collect();
-        write_full(self.writer, offset, &bytes, len as usize)?;
-        file.written_up_to(offset + len);
-        Counters::add(&file.counters.bytes_out, len);
-        Counters::add(&file.counters.write_requests, 1);
-        Ok(())
-    }
-
-    fn let_go(&mut self, some: usize, state: Unclean) {
-        self.pages.drain(..some).for_each(|page| page.end(state));
-        self.first += some as u64;
+        pieces
     }
 }

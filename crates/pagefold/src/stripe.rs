@@ -159,6 +159,12 @@ impl Stripe {
         self.publish(frames, stay, leftovers);
     }
 
+    /// Puts an isolated frame of this stripe at the cold end of cold, where its rank says it is.
+    pub(crate) fn put_back_coldest(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
+        self.list(Kind::Cold).splice_tail(frames, line_up(frames, [&frame]));
+        self.publish(frames, [frame], leftovers);
+    }
+
     /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age.
     pub(crate) fn cut(&self, frames: &Frames, wanted: usize, ageing: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut::default();

@@ -223,7 +223,7 @@ impl Manager {
                     Rank::young(Level::default()).give(&self.frames, &isolated);
                     self.enter(&group, isolated);
                 }
-                None => self.relist([isolated]),
+                None => self.return_isolated(isolated),
             }
         }
     }

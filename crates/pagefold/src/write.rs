@@ -24,7 +24,6 @@ use crate::error::Error;
 use crate::file::Handle;
 use crate::file_state::FileState;
 use crate::load::{Call, ROOM_ATTEMPTS};
-use crate::page_mut::PageMut;
 use crate::rank::Rank;
 use crate::shadow::Level;
 use crate::stats::Counters;
@@ -36,11 +35,18 @@ pub(crate) const SPINS: u32 = 20;
 const WAITS_MAX: u32 = 4_000;
 
 /// What came of writing to one page.
-enum Written {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
     Done,
     /// The file has become shorter: the bytes lie past its end.
     PastEnd,
+    /// Who wanted it mustn't, any more.
+    Refused,
 }
+
+/// Whether a write may happen, asked once nobody else has the page: whoever takes the permission away waits for those who
+/// have one.
+pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
     /// The whole of [`File::write_at`](crate::File::write_at).
@@ -67,29 +73,86 @@ impl Handle {
         let manager = &*self.file.manager;
         manager.wait_for_clean(self)?;
         let end = at + piece.len() as u64;
-        if end > self.file.len() || matches!(self.write_page(piece, at, Some(end))?, Written::PastEnd) {
+        if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
             let _turn = self.file.extension.lock();
             self.file.forget_beyond_end(at..end)?;
-            self.write_page(piece, at, None)?;
+            self.write_page(piece, at, None, &|| true)?;
         }
         manager.pace(self);
         Ok(())
     }
 
+    /// Writes bytes within one page that the file has.
+    pub(crate) fn overwrite(&self, piece: &[u8], at: u64, permitted: Permitted<'_>) -> Result<Written, Error> {
+        self.check_writable()?;
+        self.file.manager.wait_for_clean(self)?;
+        let written = self.write_page(piece, at, Some(at + piece.len() as u64), permitted)?;
+        self.file.manager.pace(self);
+        Ok(written)
+    }
+
+    /// Does `write` to bytes that the file has to have.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if it hasn't; those of `write`.
+    pub(crate) fn within_file(
+        &self,
+        at: u64,
+        len: u64,
+        write: impl FnOnce() -> Result<Written, Error>,
+    ) -> Result<Written, Error> {
+        let end = at.saturating_add(len);
+        // Another process may have made it longer.
+        if end > self.file.len() && end > self.refreshed_len(end - 1)? {
+            return Err(self.past_end(at, len));
+        }
+        write()
+    }
+
+    /// Has `change` run with a page for this thread alone, if the file reaches to `within`. It says whether the page was
+    /// clean until then.
+    pub(crate) fn change_within(
+        &self,
+        page: u64,
+        within: u64,
+        permitted: Permitted<'_>,
+        change: impl FnOnce(&mut Writing<'_>) -> bool,
+    ) -> Result<Written, Error> {
+        self.check_writable()?;
+        self.file.manager.wait_for_clean(self)?;
+        let Some((mut writing, _)) = self.hold_page(page, Some(within))? else { return Ok(Written::PastEnd) };
+        if !permitted() {
+            return Ok(Written::Refused);
+        }
+        let was_clean = change(&mut writing);
+        self.file.count(was_clean, &writing);
+        Ok(Written::Done)
+    }
+
     /// Writes bytes within one page, if the file reaches to `within`; if that is `None`, whether or not it does: then the
     /// caller has the turn to make it longer.
-    fn write_page(&self, piece: &[u8], at: u64, within: Option<u64>) -> Result<Written, Error> {
+    fn write_page(
+        &self,
+        piece: &[u8],
+        at: u64,
+        within: Option<u64>,
+        permitted: Permitted<'_>,
+    ) -> Result<Written, Error> {
         let file = &*self.file;
         let page = at >> file.page_shift();
         let start = page << file.page_shift();
         let past_end = || within.is_some_and(|end| end > file.len());
+        let refused = || match past_end() {
+            true => Some(Written::PastEnd), // L2
+            false => (!permitted()).then_some(Written::Refused),
+        };
         let mut patience = Patience::default();
         let mut rooms_made = 0;
         loop {
             match file.map.begin_write(page) {
                 BeginWrite::Begun(mut writing) => {
-                    if past_end() {
-                        return Ok(Written::PastEnd); // L2
+                    if let Some(refused) = refused() {
+                        return Ok(refused);
                     }
                     file.count(writing.write((at - start) as usize, piece), &writing);
                     if within.is_none() {
@@ -106,7 +169,7 @@ impl Handle {
                     self.bring_in(&mut Call::default(), page)?;
                 }
                 BeginWrite::Absent => {
-                    if let Some(written) = self.make_page(piece, at, within.is_none(), past_end, &mut rooms_made)? {
+                    if let Some(written) = self.make_page(piece, at, within.is_none(), refused, &mut rooms_made)? {
                         return Ok(written);
                     }
                 }
@@ -131,7 +194,7 @@ impl Handle {
         piece: &[u8],
         at: u64,
         grows: bool,
-        past_end: impl Fn() -> bool,
+        refused: impl Fn() -> Option<Written>,
         rooms_made: &mut u32,
     ) -> Result<Option<Written>, Error> {
         let (file, group) = (&*self.file, self.group.state());
@@ -154,8 +217,8 @@ impl Handle {
                 return Ok(None);
             }
         };
-        if past_end() {
-            return Ok(Some(Written::PastEnd)); // L2; dropped, the load is none.
+        if let Some(refused) = refused() {
+            return Ok(Some(refused)); // Dropped, the load is none.
         }
         if self.needs_reading(at, at + piece.len() as u64) {
             return Ok(None); // Meanwhile somebody wrote to the page, and it was written back and evicted.
@@ -184,8 +247,8 @@ impl Handle {
         Ok(Some(Written::Done))
     }
 
-    /// The whole of [`File::page_mut`](crate::File::page_mut).
-    pub(crate) fn change_page(&self, page: u64) -> Result<PageMut<'_>, Error> {
+    /// A page of the file to be changed, and how much of it the file has.
+    pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
         let file = &*self.file;
         self.check_writable()?;
         file.manager.wait_for_clean(self)?;
@@ -194,17 +257,17 @@ impl Handle {
         // The length may be one that `set_len` tries and takes back. For a page that lies in the file as a whole that is no
         // matter: `set_len` waits for it. For others the length is looked at while nobody changes it (L3).
         if end <= file.len()
-            && let Some(guard) = self.begin_change(page, Some(end))?
+            && let Some(held) = self.hold_page(page, Some(end))?
         {
-            return Ok(guard);
+            return Ok(held);
         }
         let _turn = file.extension.lock();
-        self.begin_change(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
+        self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
     /// As [`change_page`](Self::change_page), if the file reaches to `within`; if that is `None`, whether or not it does: then
     /// the caller has the turn to change the length. `None` if the file has nothing of the page, or less than wanted.
-    fn begin_change(&self, page: u64, within: Option<u64>) -> Result<Option<PageMut<'_>>, Error> {
+    fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
         let mut patience = Patience::default();
@@ -216,7 +279,7 @@ impl Handle {
                 BeginWrite::Begun(writing) => {
                     let len = file.len().saturating_sub(start).min(file.page_bytes());
                     if within.is_none_or(|end| file.len() >= end) && len > 0 {
-                        return Ok(Some(PageMut::new(self, writing, len as usize)));
+                        return Ok(Some((writing, len as usize)));
                     }
                 }
                 BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,

@@ -7,15 +7,24 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk};
-use pagefold::{Advice, Error, File, ReadRequest};
+use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
+use pagefold::{Advice, Error, File, ReadQueue, ReadRequest};
 use support::{assert_same, bytes_on, disk, eventually, manager, read, version};
 
 const FILE_LEN: u64 = 90 * 4096 + 77;
 
 /// Errors come back as errors, pages that did come are right, and afterwards everything works again.
 fn scenario(schedule: Schedule) -> u64 {
-    let faulty = FaultyBackend::new(disk(2, FILE_LEN), schedule);
+    scenario_on(disk(2, FILE_LEN), schedule)
+}
+
+/// The same with threads that do the requests, in any order.
+fn scenario_in_threads(schedule: Schedule) -> u64 {
+    scenario_on(ThreadPool::new(disk(2, FILE_LEN), 3).unwrap(), schedule)
+}
+
+fn scenario_on(backend: impl Backend, schedule: Schedule) -> u64 {
+    let faulty = FaultyBackend::new(backend, schedule);
     let mm = manager(48, faulty.clone());
     let group = mm.group("a").max(40 * 4096).build().unwrap();
     let attempt = || -> Result<(), Error> {
@@ -60,6 +69,12 @@ fn batches(file: &File) -> Result<(), Error> {
         bytes.chunks_mut(4096).zip(0..).map(|(into, at)| ReadRequest::new(offset(at), into)).collect();
     file.read_batch(&mut batch);
     let mut result = Ok(());
+    let mut more = vec![0; 8 * 4096];
+    let mut queue = ReadQueue::new(file);
+    for (into, at) in more.chunks_mut(4096).zip(0..) {
+        queue.push(ReadRequest::new((at * 11 % 90) * 4096, into), ());
+    }
+    batch.extend(std::iter::from_fn(|| queue.wait()).map(|(request, ())| request));
     for request in batch {
         match request.result {
             Ok(n) => support::check(0, request.offset, &request.into[..n]),
@@ -236,6 +251,11 @@ fn check_the_rest(disk: &SimulatedDisk, file: &File, other: &File, expected: &[u
 #[test]
 fn any_call_of_a_reader_may_fail_in_any_way() {
     sweep(scenario);
+}
+
+#[test]
+fn also_where_threads_do_it() {
+    sweep(scenario_in_threads);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 use std::thread;
 
 use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
-use pagefold::{Error, File, Group, Pagefold, ReadQueue, ReadRequest};
+use pagefold::{Advice, Error, File, Group, Pagefold, ReadQueue, ReadRequest};
 use support::{bytes_on, check, disk, eventually, manager};
 use sync::random::Random;
 
@@ -97,6 +97,7 @@ fn all_are_under_way_together_and_any_order_will_do() {
     let disk = disk(1, LEN);
     disk.answer_by_hand();
     let (_mm, group, file) = open(4_000, 2_000, disk.clone());
+    file.advise(Advice::Random, 0..LEN).unwrap();
     let mut bytes = vec![0xa5; 64 * 4096];
     let mut queue = ReadQueue::new(&file);
     for (at, into) in (0..).zip(bytes.chunks_mut(4096)) {
@@ -136,6 +137,7 @@ fn each_fault_is_one_reads_alone() {
     while let Some((read, ())) = queue.wait() {
         assert!(look_at(&read), "it cannot have been read");
     }
+    drop(queue); // It has the file.
     faulty.set_schedule(Schedule::Never);
     assert_eq!(read_random(&file, &mut Random::seeded(0), 100, 16), 0);
     drop(file);

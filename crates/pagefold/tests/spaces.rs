@@ -60,7 +60,7 @@ fn memory_is_zeros_then_what_was_written_then_gone() {
     assert_eq!(bytes[0], 0);
     space.unmap(area.clone()).unwrap();
     assert!(
-        matches!(space.read_at(&mut bytes[..1], area.start), Err(Error::NotMapped { address }) if address == area.start)
+        matches!(space.read_at(&mut bytes[..1], area.start), Err(Error::NotMapped { address, .. }) if address == area.start)
     );
     assert_eq!(areas(&space), []);
     drop(space);
@@ -122,7 +122,7 @@ fn bad_requests_are_told_and_change_nothing() {
         assert!(matches!(space.map(len, Protection::Read), Err(Error::BadAddress { .. })));
     }
     assert!(matches!(space.map_at(63 * MIB..66 * MIB, Protection::Read), Err(Error::Mapped { .. })));
-    assert!(matches!(space.unmap(64 * MIB..66 * MIB), Err(Error::NotMapped { address }) if address == 65 * MIB));
+    assert!(matches!(space.unmap(64 * MIB..66 * MIB), Err(Error::NotMapped { address, .. }) if address == 65 * MIB));
     assert!(matches!(space.protect(63 * MIB..65 * MIB, Protection::None), Err(Error::NotMapped { .. })));
     assert!(matches!(space.populate(64 * MIB..65 * MIB), Err(Error::NotPermitted { .. })));
     assert!(matches!(space.read_at(&mut [0; 8], u64::MAX - 3), Err(Error::NotMapped { .. })));
@@ -140,7 +140,11 @@ fn the_limit_answers_and_what_is_unmapped_makes_room() {
     let refused =
         (0..).find_map(|page| space.write_at(&[1], area.start + page * PAGE).err().map(|error| (page, error)));
     let (page, error) = refused.unwrap();
-    assert!(page == 64 && matches!(error, Error::LimitReached { .. }), "{page}: {error}");
+    assert!(page == 64 && matches!(error.cause(), Error::LimitReached { .. }), "{page}: {error}");
+    assert!(
+        matches!(&error, Error::AtAddress { address, area: within, .. } if *address == area.start + 64 * PAGE && *within == area),
+        "{error}"
+    );
     assert_eq!(group.charged(), 256 << 10);
     let mut bytes = [0];
     space.read_at(&mut bytes, area.start + 63 * PAGE).unwrap();

@@ -10,6 +10,7 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 
 /// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another one's store.
 #[inline]
+#[cfg_attr(pagefold_manycore, track_caller)]
 pub fn spin_hint() {
     #[cfg(pagefold_manycore)]
     manycore::spin_hint();
@@ -37,6 +38,7 @@ impl Backoff {
 
     /// Waits a little longer than the last time.
     #[inline]
+    #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn wait(&mut self) {
         // A model's hint is a yield already. A virtual CPU's waits for a store: more than one a turn would say nothing new.
         if self.turns < Self::SPIN_TURNS && cfg!(not(pagefold_loom)) {

@@ -25,7 +25,8 @@ pub(crate) struct Common {
     /// Tasks in one group, or in a group each, in experiments with groups: the same as --workloads one-group, or groups
     #[arg(long, value_name = "1|N", conflicts_with = "workloads")]
     pub(crate) groups: Option<Groups>,
-    /// Time in which each run counts operations [default: 200us of virtual, 300ms of real time]
+    /// Time in which each run counts operations [default: 200us of virtual time, or longer if an experiment
+    /// needs it; 300ms of real time]
     #[arg(long, value_parser = parse_time)]
     pub(crate) time: Option<Duration>,
     /// Bytes that an operation copies, in experiments in which that can be chosen

@@ -179,3 +179,36 @@ fn a_page_can_be_loaded_dirty() {
     let held = hold(&map, 5, Unclean::Dirty);
     assert_eq!(held.group(), 3);
 }
+
+#[test]
+fn a_run_holds_neighbours_until_each_is_ended() {
+    let map = map(8, 8);
+    (2..6).for_each(|page| load(&map, page, page as u8));
+    (2..6).for_each(|page| assert!(write(&map, page, 0, &[9])));
+    let mut run = crate::HeldRun::new(&map, hold(&map, 2, Unclean::Dirty));
+    (3..6).for_each(|page| run.push(hold(&map, page, Unclean::Dirty)));
+    let start_of = |page: sync::SharedBytes<'_>| {
+        let mut bytes = [0; 2];
+        page.copy_to(0, &mut bytes);
+        bytes
+    };
+    let bytes: Vec<_> = run.bytes().map(start_of).collect();
+    assert_eq!((run.pages(), run.len(), bytes), (2..6, 4, vec![[9, 2], [9, 3], [9, 4], [9, 5]]));
+    assert!(!write(&map, 3, 0, &[8]), "it isn't clean");
+    assert!(matches!(map.hold(3, Unclean::Dirty), Hold::Busy));
+    run.end(2, Unclean::Unstable);
+    assert_eq!((run.pages(), run.is_empty()), (4..6, false));
+    drop(run);
+    hold(&map, 2, Unclean::Unstable).end(Unclean::Unstable);
+    (3..6).for_each(|page| hold(&map, page, Unclean::Dirty).end(Unclean::Dirty));
+}
+
+#[test]
+#[should_panic(expected = "isn't the next")]
+fn a_run_has_no_gap() {
+    let map = map(8, 8);
+    (2..5).for_each(|page| load(&map, page, 1));
+    (2..5).for_each(|page| assert!(write(&map, page, 0, &[9])));
+    let mut run = crate::HeldRun::new(&map, hold(&map, 2, Unclean::Dirty));
+    run.push(hold(&map, 4, Unclean::Dirty));
+}

@@ -3,7 +3,7 @@
 //! Every word of a page says which version of the page it is. What is read is one version, and not older than what was
 //! written before the read began; nothing that was written is lost, except to a removal that throws it away.
 
-use frames::{BeginLoad, BeginWrite, Detach, HeldPage, Hold, Labels, LoadFailure, Unclean};
+use frames::{BeginLoad, BeginWrite, Detach, HeldPage, HeldRun, Hold, Labels, LoadFailure, Unclean};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::random::Random;
@@ -193,8 +193,9 @@ impl Writing {
             if page % 16 == failing {
                 return; // The device fails, and the page is dirty again.
             }
-            held.bytes().copy_to(0, &mut self.story(map, page).given.lock());
-            held.end(Unclean::Unstable);
+            let mut run = HeldRun::new(&self.policy.maps[map], held);
+            run.bytes().for_each(|bytes| bytes.copy_to(0, &mut self.story(map, page).given.lock()));
+            run.end(1, Unclean::Unstable);
         });
         if random.one_in(8) {
             return self.hold_each(map, Unclean::Unstable, |_, held| held.end(Unclean::Dirty));

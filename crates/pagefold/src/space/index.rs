@@ -5,49 +5,12 @@ use std::ops::Range;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::OnceCell;
 
-use super::address::{ADDRESS_BITS, Pages, Protection};
-use super::region::{GRANULE_PAGES, LEAF_BYTES, REGION_BYTES, REGION_PAGES, REGION_SHIFT, Region};
+use super::address::{ADDRESS_BITS, Pages};
+use super::entries::GRANULE_PAGES;
+use super::entry::Entry;
+use super::region::{LEAF_BYTES, REGION_BYTES, REGION_PAGES, REGION_SHIFT, Region};
 use crate::error::Error;
 use crate::manager::Manager;
-
-/// What is mapped at a page. 0 is nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry(pub(super) u64);
-
-impl Entry {
-    pub(super) const NONE: Self = Self(0);
-    const MAPPED: u64 = 1;
-    const MAY_READ: u64 = 2;
-    const MAY_WRITE: u64 = 4;
-    /// Mapped, to be read.
-    pub(super) const READ: Self = Self(Self::MAPPED | Self::MAY_READ);
-
-    pub(super) fn mapped(protection: Protection) -> Self {
-        match protection {
-            Protection::None => Self(Self::MAPPED),
-            Protection::Read => Self::READ,
-            Protection::ReadWrite => Self(Self::READ.0 | Self::MAY_WRITE),
-        }
-    }
-
-    pub(super) fn may_read(self) -> bool {
-        self.0 & Self::MAY_READ != 0
-    }
-
-    pub(super) fn may_write(self) -> bool {
-        self.0 & Self::MAY_WRITE != 0
-    }
-
-    /// `None` if nothing is mapped.
-    pub(super) fn protection(self) -> Option<Protection> {
-        match self {
-            Self::NONE => None,
-            _ if self.may_write() => Some(Protection::ReadWrite),
-            _ if self.may_read() => Some(Protection::Read),
-            _ => Some(Protection::None),
-        }
-    }
-}
 
 /// Regions below one entry of the root, as a power of two.
 const BRANCH_SHIFT: u32 = 9;
@@ -92,9 +55,9 @@ impl Index {
                 continue;
             }
             let (Some(region), page) = (self.region(page), page % REGION_PAGES) else { continue };
-            if !region.has_leaf(page) {
+            if !region.entries.has_leaf(page) {
                 self.charge(manager, LEAF_BYTES)?;
-                if !region.prepare_leaf(page) {
+                if !region.entries.prepare_leaf(page) {
                     self.give_back(manager, LEAF_BYTES);
                 }
             }
@@ -111,7 +74,7 @@ impl Index {
             (0..1 << BRANCH_SHIFT).map(|_| OnceCell::new()).collect()
         });
         // Made outside of the cell: another one may be faster, and this one is dropped.
-        let made = Region::new(manager).map(|region| {
+        let made = Region::new(manager, number << REGION_SHIFT).map(|region| {
             branch[number as usize % branch.len()].get_or_init(|| {
                 unused -= REGION_BYTES;
                 region
@@ -181,17 +144,21 @@ impl Index {
         }
     }
 
-    /// The first page whose entry is as `wanted`. Pages that have no region have no entry.
-    pub(super) fn find(&self, pages: Pages, wanted: impl Fn(Entry) -> bool) -> Option<u64> {
-        let mut page = pages.first;
-        while page < pages.end {
-            let (entry, end) = self.run(page);
-            if wanted(entry) {
-                return Some(page);
+    /// The runs of pages with the same entry, in order, those with none among them.
+    pub(super) fn runs(&self, pages: Pages) -> impl Iterator<Item = (Pages, Entry)> {
+        let mut at = pages.first;
+        std::iter::from_fn(move || {
+            let first = at;
+            let mut same = None;
+            while at < pages.end {
+                let (entry, end) = self.run(at);
+                if *same.get_or_insert(entry) != entry {
+                    break;
+                }
+                at = end.min(pages.end);
             }
-            page = end;
-        }
-        None
+            Some((Pages { first, end: at }, same?))
+        })
     }
 
     /// A page's entry, and the end of the pages after it that are known to have the same.

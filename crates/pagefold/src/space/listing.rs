@@ -2,46 +2,89 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 
+use frames::Usage;
 use range_lock::LockRange;
+use sync::Arc;
 
 use super::address::Pages;
-use super::index::Entry;
-use super::{Protection, Space};
+use super::entry::Entry;
+use super::{Mapped, Protection, Space, SpaceState};
+use crate::advice::Advice;
 use crate::size::Size;
 
-/// A run of addresses with the same protection: what `/proc/PID/smaps` calls a mapping.
+/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. Printed, it is a line like one there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Area {
     /// Its bytes.
     pub range: Range<u64>,
     /// What may be done with them.
     pub protection: Protection,
-    /// Bytes of it that are in memory.
+    /// What accesses are to come: [`Advice::Normal`], [`Advice::Random`] or [`Advice::Sequential`].
+    pub advice: Advice,
+    /// Which part of which file it is, if any.
+    pub file: Option<AreaFile>,
+    /// Bytes of it that are in memory, or being loaded. Of a file, for whomever.
     pub resident: u64,
     /// Bytes of it that were swapped out.
     pub swapped: u64,
+    /// Of what is in memory, used since reclaim last looked.
+    pub referenced: u64,
+    /// Of what is in memory, other than in the file; memory that is no file's has none.
+    pub dirty: u64,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AreaFile {
+    /// The path that the file was first opened with.
+    pub path: PathBuf,
+    /// The first byte in the file.
+    pub offset: u64,
 }
 
 impl fmt::Display for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = match self.protection {
-            Protection::None => "--",
-            Protection::Read => "r-",
-            Protection::ReadWrite => "rw",
+            Protection::None => "---s",
+            Protection::Read => "r--s",
+            Protection::ReadWrite => "rw-s",
         };
         let size = Size(self.range.end - self.range.start);
-        write!(
-            f,
-            "{:012x}-{:012x} {flags} {size}, resident {}",
-            self.range.start,
-            self.range.end,
-            Size(self.resident)
-        )?;
+        write!(f, "{:012x}-{:012x} {flags}", self.range.start, self.range.end)?;
+        if let Some(file) = &self.file {
+            write!(f, " {:08x} {}", file.offset, file.path.display())?;
+        }
+        let [resident, referenced, dirty] = [self.resident, self.referenced, self.dirty].map(Size);
+        write!(f, ": size {size}, resident {resident}, referenced {referenced}, dirty {dirty}")?;
         if self.swapped > 0 {
             write!(f, ", swapped {}", Size(self.swapped))?;
         }
-        Ok(())
+        match self.advice {
+            Advice::Normal => Ok(()),
+            advice => write!(f, ", {}", format!("{advice:?}").to_lowercase()),
+        }
+    }
+}
+
+/// An area in the making.
+struct Run {
+    pages: Pages,
+    entry: Entry,
+    file: Option<Arc<Mapped>>,
+}
+
+impl Run {
+    /// Whether the pages that follow are of the same area.
+    fn goes_on(&self, pages: Pages, entry: Entry, file: Option<&Mapped>) -> bool {
+        let same_file = match (&self.file, file) {
+            (Some(mine), Some(other)) => mine.continues(other),
+            (None, None) => true,
+            _ => false,
+        };
+        self.pages.end == pages.first && same_file && self.entry.with_file(0) == entry.with_file(0)
     }
 }
 
@@ -51,30 +94,40 @@ impl Space {
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;
         let _guard = state.lock.read(LockRange::FULL);
-        let mut runs: Vec<(Pages, Entry)> = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
         for region in state.index.all() {
-            let mut page = region.first;
-            while page < region.end {
-                let (entry, end) = state.index.run(page);
+            for (pages, entry) in state.index.runs(region).filter(|(_, entry)| *entry != Entry::NONE) {
+                let file = entry.file().and_then(|number| state.files.get(number));
                 match runs.last_mut() {
-                    Some((run, same)) if run.end == page && *same == entry => run.end = end,
-                    _ if entry == Entry::NONE => {}
-                    _ => runs.push((Pages { first: page, end }, entry)),
+                    Some(last) if last.goes_on(pages, entry, file.as_deref()) => last.pages.end = pages.end,
+                    _ => runs.push(Run { pages, entry, file }),
                 }
-                page = end;
             }
         }
-        let area = |(pages, entry): (Pages, Entry)| {
-            let (mut resident, mut swapped) = (0, 0);
-            for (region, local) in state.index.regions(pages) {
-                for page in region.map.pages_in_memory(local) {
-                    let is_swapped = matches!(region.map.state(page), frames::PageState::Swapped { .. });
-                    *(if is_swapped { &mut swapped } else { &mut resident }) += 1_u64 << state.page_shift;
-                }
+        runs.into_iter().filter_map(|run| state.area(&run)).collect()
+    }
+}
+
+impl SpaceState {
+    fn area(&self, run: &Run) -> Option<Area> {
+        let pages = run.pages;
+        let mut usage = Usage::default();
+        let file = run.file.as_ref().map(|mapped| {
+            let first = mapped.page_of(pages.first);
+            usage = mapped.file().map.usage(first..first + pages.count());
+            AreaFile { path: mapped.file().path.clone(), offset: first << self.page_shift }
+        });
+        if file.is_none() {
+            for (region, local) in self.index.regions(pages) {
+                let part = region.map.usage(local);
+                usage.resident += part.resident;
+                usage.swapped += part.swapped;
+                usage.referenced += part.referenced;
             }
-            let protection = entry.protection()?;
-            Some(Area { range: state.bytes(pages), protection, resident, swapped })
-        };
-        runs.into_iter().filter_map(area).collect()
+        }
+        let [resident, swapped, referenced, dirty] =
+            [usage.resident, usage.swapped, usage.referenced, usage.unclean].map(|pages| pages << self.page_shift);
+        let (protection, advice) = (run.entry.protection()?, run.entry.advice());
+        Some(Area { range: self.bytes(pages), protection, advice, file, resident, swapped, referenced, dirty })
     }
 }

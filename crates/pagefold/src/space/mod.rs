@@ -1,9 +1,9 @@
-//! Address spaces: memory that isn't a file's, at addresses of its own, mapped and unmapped by many threads at once.
+//! Address spaces: memory and files at addresses, mapped and unmapped by many threads at once.
 //!
 //! **There is no object for an area.** What is mapped at a page is said by the page's *entry* in one index (`index`): bits
-//! for reading and writing, or nothing. An area is a run of pages with the same entry, and exists only in listings and
-//! messages. So there is nothing that two changes within one area share, nothing to split or to merge, and one way only
-//! to find out what is at an address.
+//! for reading and writing, and which mapped file, if any (`entry`). An area is a run of pages with the same entry, and exists
+//! only in listings and messages. So there is nothing that two changes within one area share, nothing to split or to merge, and
+//! one way only to find out what is at an address.
 //!
 //! ```text
 //!   unmap [2 MiB, 4 MiB)            protect [0, 2 MiB)         one area of 8 MiB
@@ -13,19 +13,22 @@
 //! ```
 //! The entry of 2 MiB that are all alike is one word, so mapping 128 MiB stores 64 of them.
 //!
-//! **Page words lie by address** (`region`): each GiB that was ever mapped has a page map, and a page of it its word in
-//! there: *vacant* until first touched. Looking up costs no more than in a file, and mapping again needs nothing new.
+//! **Page words lie by address** (`region`), for memory that is no file's: each GiB that was ever mapped has a page map, and a
+//! page of it its word in there: *vacant* until first touched. Looking up costs no more than in a file, and mapping again needs
+//! nothing new. **Pages of files** are in their file's page map, where everybody else finds them, so a mapping is only a way
+//! there (`mapped`), and what is written through it is what is written to the file.
 //!
 //! | | excludes each other by |
 //! |---|---|
-//! | map, unmap, protect, drop of one range | range write lock |
+//! | map, unmap, protect, move, drop of one range | range write lock |
 //! | first touches of one page | page word: *vacant* → *loading* |
 //! | first touch against unmap | S1 |
-//! | write against protect and unmap | S1, by the page's frozen frame |
+//! | write against protect and unmap | S1, by the page's frozen frame, or the file's page in *loading* |
+//! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: it looks at the entry, then reads as from a file |
 //!
-//! - S1. Who changes a page (a toucher with the word in *loading*, a writer with the frame frozen) looks at the entry
-//!   again while it has the page; who changes entries looks at the pages after it has changed them, and waits for whoever
+//! - S1. Who changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one, looks at the
+//!   entry again while it has the page; who changes entries looks at the pages after it has changed them, and waits for whoever
 //!   has one. A fence on each side, so at least one sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
@@ -33,9 +36,11 @@
 //!              entry? mapped: publish       word? loading: wait, then take the page out
 //!   ```
 //!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written after protect has.
-//! - S2. A touch takes no lock, and a hit writes nothing that is shared. It obtains its frame before it has the word.
+//! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame before it has the word.
+//! - S3. A page that is found vacant reads as zeros only if its entry is still there afterwards: who takes pages away takes their
+//!   entries first.
 //!
-//! - S3. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
+//! - S4. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
 //!   word tells, or the frame's record (`frames::swapping`).
 //!
 //! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where there is swap, pages are on their
@@ -44,34 +49,47 @@
 
 mod access;
 mod address;
+mod advise;
+mod change;
+mod entries;
+mod entry;
+mod guard;
 mod index;
 mod listing;
+mod mapped;
+mod refusal;
 mod region;
+mod relocate;
 mod swap_in;
 mod table;
 mod touch;
 mod warm;
 
 pub use address::Protection;
-pub use listing::Area;
+pub use guard::MappedPage;
+pub use listing::{Area, AreaFile};
+pub(crate) use mapped::Mapped;
 pub(crate) use table::{SpaceTable, SwapIn};
 
 use std::fmt;
 use std::ops::Range;
 
-use range_lock::{LockRange, RangeLock};
+use range_lock::RangeLock;
 use sync::Arc;
-use sync::atomic::{Backoff, Ordering, fence};
+use sync::atomic::AtomicBool;
 
 use crate::error::Error;
+use crate::file::File;
 use crate::group::Group;
 use crate::manager::Manager;
 use address::{Addresses, Pages};
-use index::{Entry, Index};
+use entry::Entry;
+use index::Index;
+use mapped::MappedFiles;
 use warm::WarmFrames;
 
-/// An address space of a group: anonymous memory at addresses from 0 to 2^47. Clones are the same space; with the last one
-/// its memory is freed.
+/// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same space; with the last one its
+/// memory is freed, and its files are closed.
 #[derive(Clone)]
 pub struct Space {
     state: Arc<SpaceState>,
@@ -81,11 +99,14 @@ pub struct Space {
 struct SpaceState {
     group: Group,
     index: Index,
+    files: MappedFiles,
     /// Of changes to the index.
     lock: RangeLock,
     addresses: Addresses,
     warm: WarmFrames,
     page_shift: u32,
+    /// Whether anybody ever had a guard of a page: only then does unmapping look for pins first.
+    has_guards: AtomicBool,
 }
 
 impl Space {
@@ -98,10 +119,12 @@ impl Space {
         let state = SpaceState {
             group: group.clone(),
             index,
+            files: MappedFiles::new(),
             lock: RangeLock::with_unit_bits(page_shift),
             addresses: Addresses::new(page_shift),
             warm: WarmFrames::new(),
             page_shift,
+            has_guards: AtomicBool::new(false),
         };
         let state = Arc::new(state);
         manager.spaces.add(&state);
@@ -115,14 +138,7 @@ impl Space {
     /// [`Error::BadAddress`] for no bytes or too many; [`Error::NoAddresses`]; no room in the budget for the index.
     pub fn map(&self, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
-        let count = state.count(len)?;
-        loop {
-            let pages = state.addresses.take(count).ok_or(Error::NoAddresses { len })?;
-            // Somebody may have asked for these addresses by name.
-            if state.map_pages(pages, protection)? {
-                return Ok(state.bytes(pages));
-            }
-        }
+        state.map_somewhere(len, |pages| state.map_pages(pages, Entry::anonymous(protection)))
     }
 
     /// Maps `range`, in which nothing is mapped yet.
@@ -132,51 +148,64 @@ impl Space {
     pub fn map_at(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
-        if state.map_pages(pages, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
+        if state.map_pages(pages, Entry::anonymous(protection))? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
-    /// Unmaps `range` and frees its memory. Any part of what is mapped will do; all of it has to be.
+    /// Maps `len` bytes of a file, rounded up to whole pages, from `offset` in it on, which is whole pages; where there is room.
+    /// What is written there is written to the file, as [`File::write_at`] does, and seen by everybody who reads it. Pages are
+    /// loaded when they are first used, and charged to the space's group, which keeps the file open until no part of it is
+    /// mapped any more.
+    ///
+    /// The file may be shorter than what is mapped, or become so: then an access past its end is an error, down to the byte.
+    /// Nothing that is written here makes it longer.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`], with nothing changed.
-    pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
+    /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing; [`Error::BadAddress`], also for a
+    /// file of another Pagefold; [`Error::TooManyCounters`]; as [`map`](Self::map).
+    pub fn map_file(&self, file: &File, offset: u64, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
+        let state = &*self.state;
+        state.map_somewhere(len, |pages| state.map_file(pages, file, offset, protection))
+    }
+
+    /// As [`map_file`](Self::map_file), at `range`, in which nothing is mapped yet.
+    ///
+    /// # Errors
+    /// As [`map_file`](Self::map_file) and [`map_at`](Self::map_at).
+    pub fn map_file_at(
+        &self,
+        range: Range<u64>,
+        file: &File,
+        offset: u64,
+        protection: Protection,
+    ) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
-        state.change(pages, Entry::NONE)?;
-        state.addresses.give(pages);
-        Ok(())
+        if state.map_file(pages, file, offset, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
+    }
+
+    /// Unmaps `range` and frees its memory. Any part of what is mapped will do; all of it has to be. Pages of files stay in memory
+    /// as long as the file is open, and their changes get to it as ever.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if somebody has a page of it pinned, or keeps
+    /// changing one. Nothing is changed then.
+    pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
+        let state = &*self.state;
+        state.unmap_pages(state.pages(&range)?)
     }
 
     /// Changes what may be done with the memory in `range`, all of which is mapped. No write that isn't permitted any more
     /// happens after this has returned.
     ///
     /// # Errors
-    /// As [`unmap`](Self::unmap).
+    /// As [`unmap`](Self::unmap); [`Error::ReadOnly`], as [`map_file`](Self::map_file).
     pub fn protect(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
-        state.change(state.pages(&range)?, Entry::mapped(protection))
-    }
-
-    /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again.
-    ///
-    /// # Errors
-    /// As [`unmap`](Self::unmap).
-    pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
-        let state = &*self.state;
-        let pages = state.pages(&range)?;
-        let _guard = state.lock_mapped(pages)?;
-        state.free(pages);
-        Ok(())
-    }
-
-    /// Takes memory for all of `range` now.
-    ///
-    /// # Errors
-    /// Those of writing: [`Error::BadAddress`], [`Error::NotMapped`], [`Error::NotPermitted`], [`Error::LimitReached`].
-    pub fn populate(&self, range: Range<u64>) -> Result<(), Error> {
-        let state = &*self.state;
-        let pages = state.pages(&range)?;
-        (pages.first..pages.end).try_for_each(|page| state.populate(page))
+        let check = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.files.get(number)) {
+            Some(mapped) => mapped.check(protection).map_err(|error| state.at(run.first, error)),
+            None => Ok(()),
+        };
+        state.change(state.pages(&range)?, check, |entry| entry.with_protection(protection))
     }
 
     /// The group that is charged for the space's memory.
@@ -191,58 +220,42 @@ impl SpaceState {
         self.group.pagefold().manager()
     }
 
-    /// The lock's range for pages: in bytes.
-    fn lock_range(&self, pages: Pages) -> LockRange {
-        let bytes = self.bytes(pages);
-        LockRange::new(bytes.start, bytes.end).unwrap_or(LockRange::FULL)
-    }
-
-    /// Maps what isn't mapped. False, and nothing is changed, if some of it is.
-    fn map_pages(&self, pages: Pages, protection: Protection) -> Result<bool, Error> {
-        self.manager().refuse_child()?;
-        self.index.prepare(self.manager(), pages)?;
-        let _guard = self.lock.write(self.lock_range(pages));
-        if self.index.find(pages, |entry| entry != Entry::NONE).is_some() {
-            return Ok(false);
-        }
-        self.index.change(pages, Entry::mapped(protection));
-        Ok(true)
-    }
-
-    /// The range for this thread alone, all of it mapped.
-    fn lock_mapped(&self, pages: Pages) -> Result<range_lock::RangeWriteGuard<'_>, Error> {
-        self.manager().refuse_child()?;
-        let guard = self.lock.write(self.lock_range(pages));
-        match self.index.find(pages, |entry| entry == Entry::NONE) {
-            Some(page) => Err(Error::NotMapped { address: page << self.page_shift }),
-            None => Ok(guard),
-        }
-    }
-
-    /// Changes the entries of pages that are all mapped, and waits for those who go by the old ones (S1).
-    fn change(&self, pages: Pages, to: Entry) -> Result<(), Error> {
-        self.index.prepare(self.manager(), pages)?;
-        let _guard = self.lock_mapped(pages)?;
-        self.index.change(pages, to);
-        fence(Ordering::SeqCst); // S1
-        if to == Entry::NONE {
-            self.free(pages);
-        } else if !to.may_write() {
-            self.await_writers(pages);
-        }
-        Ok(())
-    }
-
-    /// Waits until nobody writes to a page who began before.
-    fn await_writers(&self, pages: Pages) {
-        for (region, local) in self.index.regions(pages) {
-            for page in region.map.pages_in_memory(local) {
-                let mut backoff = Backoff::new();
-                while region.is_busy(page) {
-                    backoff.wait();
+    /// Has `map` map as many pages as there are in `len` bytes, wherever it says that it could.
+    fn map_somewhere(&self, len: u64, map: impl Fn(Pages) -> Result<bool, Error>) -> Result<Range<u64>, Error> {
+        let count = self.count(len)?;
+        loop {
+            let pages = self.addresses.take(count).ok_or(Error::NoAddresses { len })?;
+            // Somebody may have asked for these addresses by name.
+            match map(pages) {
+                Ok(true) => return Ok(self.bytes(pages)),
+                Ok(false) => {}
+                Err(error) => {
+                    self.addresses.give(pages);
+                    return Err(error);
                 }
             }
         }
+    }
+
+    /// Maps a part of a file. False, and nothing is changed, if something is mapped there.
+    fn map_file(&self, pages: Pages, file: &File, offset: u64, protection: Protection) -> Result<bool, Error> {
+        let bad = |why| Error::BadAddress { address: offset, len: pages.count() << self.page_shift, why };
+        if offset & ((1 << self.page_shift) - 1) != 0 {
+            return Err(bad("an offset in a file that isn't whole pages"));
+        }
+        if !Arc::ptr_eq(&file.handle().file.manager, self.manager()) {
+            return Err(bad("a file of another Pagefold"));
+        }
+        self.manager().refuse_child()?;
+        let delta = (offset >> self.page_shift).wrapping_sub(pages.first);
+        let number = self.files.add(self.manager(), &self.group, file, delta)?;
+        self.files.added(number, pages.count());
+        let permitted = self.files.get(number).map_or(Ok(()), |mapped| mapped.check(protection));
+        let mapped = permitted.and_then(|()| self.map_pages(pages, Entry::of_file(number, protection)));
+        if !matches!(mapped, Ok(true)) {
+            drop(self.files.remove(self.manager(), number));
+        }
+        mapped
     }
 }
 
@@ -254,6 +267,7 @@ impl Drop for SpaceState {
         for pages in self.index.all() {
             self.free(pages);
         }
+        self.files.clear(self.manager());
         self.index.uncharge(self.manager());
     }
 }

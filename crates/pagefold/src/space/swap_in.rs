@@ -18,7 +18,7 @@ use swap::{Owner, PageEntry, SlotId, SwapInError};
 use sync::SharedBytes;
 
 use super::SpaceState;
-use super::index::Entry;
+use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
 use super::touch::zero;
 use crate::error::Error;
@@ -40,6 +40,8 @@ pub(super) enum Fault<'a> {
     Write { offset: usize, bytes: &'a [u8] },
     /// Its slot is wanted.
     BringBack,
+    /// It is about to move, and has no entry meanwhile.
+    Move,
 }
 
 impl Fault<'_> {
@@ -49,9 +51,10 @@ impl Fault<'_> {
 
     pub(super) fn is_permitted(self, entry: Entry) -> bool {
         match self {
-            Self::Read => entry.may_read(),
-            Self::Write { .. } => entry.may_write(),
-            Self::BringBack => entry != Entry::NONE,
+            Self::Read => entry.may_read_anonymous(),
+            Self::Write { .. } => entry.may_write_anonymous(),
+            Self::BringBack => entry != Entry::NONE && entry.file().is_none(),
+            Self::Move => true,
         }
     }
 

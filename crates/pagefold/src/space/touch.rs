@@ -10,8 +10,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use super::SpaceState;
 use super::address::Pages;
-use super::index::Entry;
-use super::region::{REGION_PAGES, REGION_SHIFT, Region};
+use super::region::{REGION_PAGES, Region};
 use super::swap_in::Fault;
 use crate::error::Error;
 use crate::rank::Rank;
@@ -53,18 +52,8 @@ pub(super) fn zero(bytes: SharedBytes<'_>, is_warm: bool) {
 }
 
 impl SpaceState {
-    /// An address that isn't mapped as it would have to be.
-    #[cold]
-    pub(super) fn refuse(&self, page: u64, entry: Entry) -> Error {
-        let address = page << self.page_shift;
-        match entry.protection() {
-            None => Error::NotMapped { address },
-            Some(protection) => Error::NotPermitted { address, area: self.area_of(page), protection },
-        }
-    }
-
     /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is done to it. False, with
-    /// nothing done, if it is there, or somebody else is at it.
+    /// nothing done, if it is there, or somebody else is at it, or it isn't the space's own any more.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
@@ -90,7 +79,12 @@ impl SpaceState {
                     if !fault.is_permitted(entry) {
                         drop(loading);
                         drop(memory);
-                        return Err(self.refuse(page, entry));
+                        // As a file's page it isn't this call's affair: whoever called looks again.
+                        return if fault.is_permitted(entry.with_file(0)) {
+                            Ok(false)
+                        } else {
+                            Err(self.refuse(page, entry))
+                        };
                     }
                     return self.bring_in(page, loading, memory, fault, is_new);
                 }
@@ -111,25 +105,6 @@ impl SpaceState {
                     manager.make_room(self.group.state())?;
                 }
             }
-        }
-    }
-
-    /// Has a page in memory.
-    pub(super) fn populate(&self, page: u64) -> Result<(), Error> {
-        let Some(region) = self.index.region(page) else { return Err(self.refuse(page, Entry::NONE)) };
-        let mut backoff = Backoff::new();
-        loop {
-            let entry = region.entry(page % REGION_PAGES);
-            if !entry.may_write() {
-                return Err(self.refuse(page, entry));
-            }
-            if let frames::PageState::Resident { .. } = region.map.state(page % REGION_PAGES) {
-                return Ok(());
-            }
-            if self.fault_or_wait(region, page, Fault::Write { offset: 0, bytes: &[] })? {
-                return Ok(());
-            }
-            backoff.wait();
         }
     }
 
@@ -185,24 +160,5 @@ impl SpaceState {
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
             }
         }
-    }
-
-    /// The run of pages around `page` with the same entry, in bytes; within its region.
-    fn area_of(&self, page: u64) -> Range<u64> {
-        let base = page >> REGION_SHIFT << REGION_SHIFT;
-        let (mut area, mut at) = (Pages { first: base, end: base }, base);
-        let mut same = None;
-        while at < base + REGION_PAGES {
-            let (entry, end) = self.index.run(at);
-            if same != Some(entry) {
-                if at > page {
-                    break;
-                }
-                (area.first, same) = (at, Some(entry));
-            }
-            area.end = end;
-            at = end;
-        }
-        self.bytes(area)
     }
 }

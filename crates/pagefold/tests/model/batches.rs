@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use pagefold::{Error, ReadRequest, WriteRequest};
+use pagefold::{Error, ReadQueue, ReadRequest, WriteRequest};
 
 use crate::support::assert_same;
 use crate::world::World;
@@ -46,7 +46,14 @@ impl World {
         let mut bytes: Vec<_> = places.iter().map(|&(_, len)| vec![0xa5_u8; len]).collect();
         let mut batch: Vec<_> =
             places.iter().zip(&mut bytes).map(|(&(offset, _), into)| ReadRequest::new(offset, into)).collect();
-        file.read_batch(&mut batch);
+        if count.is_multiple_of(2) {
+            file.read_batch(&mut batch);
+        } else {
+            let mut queue = ReadQueue::new(&file);
+            batch.drain(..).for_each(|request| queue.push(request, ()));
+            batch.extend(std::iter::from_fn(|| queue.wait()).map(|(request, ())| request));
+            assert_eq!(batch.len() as u64, count);
+        }
         for request in batch {
             let (offset, len) = (request.offset as usize, request.into.len());
             match request.result {

@@ -1,6 +1,6 @@
 //! The model, and what doesn't write.
 
-use pagefold::io::{Fault, FaultKind, FaultyBackend, Schedule, SimulatedDisk};
+use pagefold::io::{Backend, Fault, FaultKind, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
 
@@ -47,7 +47,10 @@ impl World {
         if random.one_in(2) {
             disk.reorder(seed);
         }
-        let faulty = FaultyBackend::new(disk.clone(), faults(rate, seed));
+        // Requests are done by the disk itself, or by threads.
+        let backend: Box<dyn Backend> =
+            if seed % 4 == 3 { Box::new(ThreadPool::new(disk.clone(), 3).unwrap()) } else { Box::new(disk.clone()) };
+        let faulty = FaultyBackend::new(backend, faults(rate, seed));
         let mm = manager(64 + random.below(400), faulty.clone());
         let groups = (0..1 + random.below(3))
             .map(|i| {

@@ -9,7 +9,7 @@ fn pages_touched_before_there_was_swap_go_there_too() {
     let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
     let (space, base) = filled(&group, ROOM);
     let more = space.map(ROOM * PAGE, Protection::ReadWrite).unwrap().start;
-    assert!(matches!(space.write_at(&[1], more), Err(Error::LimitReached { .. })));
+    assert!(matches!(space.write_at(&[1], more).unwrap_err().cause(), Error::LimitReached { .. }));
     mm.add_swap(in_memory(200)).unwrap();
     (0..ROOM).for_each(|page| write(&space, more, page, 3));
     (0..ROOM).for_each(|page| check(&space, base, page, 0));

@@ -126,7 +126,8 @@ fn what_cant_be_written_stays_and_goes_elsewhere() {
         faulty.set_schedule(Schedule::From(1, fault));
         let more = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
         let refused = (0..8 * ROOM).find_map(|page| space.write_at(&contents(page, 1), more + page * PAGE).err());
-        assert!(matches!(refused, Some(Error::LimitReached { .. })), "{fault:?}: {refused:?}");
+        let refused = refused.expect("there is no room for all");
+        assert!(matches!(refused.cause(), Error::LimitReached { .. }), "{fault:?}: {refused}");
         assert_eq!(used(&mm), 0, "{fault:?}: slots of writes that failed");
         // Elsewhere.
         mm.add_swap(in_memory(1000)).unwrap();

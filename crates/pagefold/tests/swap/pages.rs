@@ -106,7 +106,7 @@ fn files_give_way_when_swap_is_full_and_then_the_limit_answers() {
         result.err().map(|error| (page, error))
     });
     let (page, error) = refused.expect("there is no room for all");
-    assert!(matches!(&error, Error::LimitReached { group, .. } if group == "a"), "{error}");
+    assert!(matches!(error.cause(), Error::LimitReached { group, .. } if group == "a"), "{error}");
     assert_eq!(page, 40 + ROOM, "all slots and all memory are used, the files' as well");
     // What is freed heals it. Nothing was lost.
     space.unmap(base..base + 20 * PAGE).unwrap();
@@ -171,4 +171,30 @@ fn the_budget_shrinks_by_way_of_swap() {
     (0..1500).for_each(|page| check(&space, base, page, 0));
     mm.resize("8MiB").unwrap();
     (0..1500).for_each(|page| check(&space, base, page, 0));
+}
+
+#[test]
+fn pages_in_swap_move_and_are_held() {
+    let (mm, group) = with_swap(1000);
+    let (space, base) = filled(&group, 8 * ROOM);
+    let part = base + 3 * PAGE..base + 43 * PAGE;
+    let to = space.move_anywhere(part.clone()).unwrap().start;
+    assert!(matches!(space.read_at(&mut [0], part.start), Err(Error::NotMapped { .. })));
+    (0..8 * ROOM).for_each(|page| match page {
+        3..43 => check(&space, to - 3 * PAGE, page, 0),
+        _ => check(&space, base, page, 0),
+    });
+    // Nothing was moved out of memory for good, and no slot is left behind.
+    space.unmap(to..to + 40 * PAGE).unwrap();
+    for page in 100..300 {
+        assert!(space.page(base + page * PAGE).unwrap()[..] == contents(page, 0)[..]);
+        space.page_mut(base + page * PAGE).unwrap().copy_from_slice(&contents(page, 1));
+    }
+    (100..300).for_each(|page| check(&space, base, page, 1));
+    // More than fits in memory can't be moved at once; it stays where it is.
+    let error = space.move_anywhere(base + 100 * PAGE..base + 300 * PAGE).unwrap_err();
+    assert!(matches!(error.cause(), Error::LimitReached { .. }), "{error}");
+    (100..300).for_each(|page| check(&space, base, page, 1));
+    drop(space);
+    assert_eq!((used(&mm), group.charged(), group.stats().swapped_bytes), (0, 0, 0));
 }

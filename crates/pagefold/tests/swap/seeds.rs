@@ -1,6 +1,8 @@
 //! Random operations beside a plain model, with memory for an eighth of it, and a device that fails.
 
 use super::*;
+use std::ops::Range;
+
 use pagefold::Error;
 use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 use sync::Arc;
@@ -27,6 +29,21 @@ impl Content {
     }
 }
 
+/// Far from what anybody maps.
+const ELSEWHERE: u64 = 1 << 40;
+
+fn move_there_and_back(space: &Space, range: Range<u64>) {
+    let there = range.start + ELSEWHERE..range.end + ELSEWHERE;
+    match space.move_to(range.clone(), there.start) {
+        Ok(()) => {}
+        Err(error) if is_excused(&error) => return,
+        Err(error) => panic!("{error}"),
+    }
+    while let Err(error) = space.move_to(there.clone(), range.start) {
+        assert!(is_excused(&error), "{error}");
+    }
+}
+
 struct Model {
     first: u64,
     pages: Vec<Option<Vec<u8>>>,
@@ -35,7 +52,7 @@ struct Model {
 
 /// Whether a failed device, or a limit, is the reason.
 fn is_excused(error: &Error) -> bool {
-    matches!(error, Error::SwapReadFailed { .. } | Error::LimitReached { .. })
+    matches!(error.cause(), Error::SwapReadFailed { .. } | Error::LimitReached { .. })
 }
 
 impl Model {
@@ -48,8 +65,9 @@ impl Model {
                 let end = (at + 1 + random.below(20) as usize).min(PART as usize);
                 let range = start..start + (end - at) as u64 * PAGE;
                 if self.pages[at..end].iter().all(Option::is_some) {
-                    match random.below(2) {
-                        0 => {
+                    match random.below(3) {
+                        0 if end - at <= 8 => move_there_and_back(space, range),
+                        1 => {
                             space.unmap(range).unwrap();
                             self.pages[at..end].fill(None);
                         }
@@ -88,6 +106,21 @@ impl Model {
                 (Ok(before), Some(now)) => {
                     assert_eq!(before.to_ne_bytes(), now[..8]);
                     now[..8].copy_from_slice(&before.wrapping_add(1).to_ne_bytes());
+                }
+                (Err(Error::NotMapped { .. }), None) => {}
+                (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
+                (other, _) => panic!("{other:?}"),
+            },
+            10 => match (space.page(start), &self.pages[at]) {
+                (Ok(page), Some(now)) => assert!(page[..] == now[..]),
+                (Err(Error::NotMapped { .. }), None) => {}
+                (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
+                (other, _) => panic!("{other:?}"),
+            },
+            11 => match (space.page_mut(start), &mut self.pages[at]) {
+                (Ok(mut page), Some(now)) => {
+                    page[..8].copy_from_slice(&version.to_le_bytes());
+                    now[..8].copy_from_slice(&version.to_le_bytes());
                 }
                 (Err(Error::NotMapped { .. }), None) => {}
                 (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,

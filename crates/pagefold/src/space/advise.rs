@@ -1,0 +1,138 @@
+//! What the user knows of accesses to come, and having memory there or not.
+
+use std::ops::Range;
+
+use frames::PageState;
+use sync::atomic::Backoff;
+
+use super::address::Pages;
+use super::change::Runs;
+use super::entry::Entry;
+use super::region::REGION_PAGES;
+use super::swap_in::Fault;
+use super::{Mapped, Space, SpaceState};
+use crate::advice::Advice;
+use crate::error::Error;
+use crate::load::Call;
+
+impl Space {
+    /// Tells what accesses to `range`, all of which is mapped, are to come. [`Normal`](Advice::Normal),
+    /// [`Random`](Advice::Random) and [`Sequential`](Advice::Sequential) hold from now on. For files the others are as
+    /// [`File::advise`](crate::File::advise) says, but that [`WillNeed`](Advice::WillNeed) doesn't wait. Of memory that is no
+    /// file's, [`DontNeed`](Advice::DontNeed) [discards](Self::discard) what was written; the others change nothing there.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for [`PageOut`](Advice::PageOut).
+    pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
+        let state = &*self.state;
+        let pages = state.pages(&range)?;
+        match advice {
+            Advice::Normal | Advice::Random | Advice::Sequential => {
+                // Opened now: an error is to be told here.
+                let open = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.files.get(number)) {
+                    Some(mapped) => {
+                        mapped.opening(entry.with_advice(advice)).map(drop).map_err(|error| state.at(run.first, error))
+                    }
+                    None => Ok(()),
+                };
+                state.change(pages, open, |entry| entry.with_advice(advice))
+            }
+            Advice::WillNeed => state.each_file(pages, |mapped, bytes| {
+                mapped.normal().prefetch(bytes);
+                Ok(())
+            }),
+            Advice::DontNeed => {
+                state.discard(pages)?;
+                state.each_file(pages, |mapped, bytes| mapped.normal().advise(advice, bytes))
+            }
+            Advice::Cold | Advice::PageOut => {
+                state.each_file(pages, |mapped, bytes| mapped.normal().advise(advice, bytes))
+            }
+        }
+    }
+
+    /// Makes everything that was written to files in `range`, all of which is mapped, survive a power cut: as
+    /// [`File::sync_range`](crate::File::sync_range).
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::WriteFailed`], with the address.
+    pub fn sync(&self, range: Range<u64>) -> Result<(), Error> {
+        let state = &*self.state;
+        state.each_file(state.pages(&range)?, |mapped, bytes| mapped.normal().sync_range(bytes))
+    }
+
+    /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages of files stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`]; [`Error::NotMapped`].
+    pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
+        self.state.discard(self.state.pages(&range)?)
+    }
+
+    /// Takes memory for all of `range` now, and loads its pages of files.
+    ///
+    /// # Errors
+    /// Those of writing; for files, those of reading. Pages before the one that fails are there.
+    pub fn populate(&self, range: Range<u64>) -> Result<(), Error> {
+        let state = &*self.state;
+        let pages = state.pages(&range)?;
+        self.advise(Advice::WillNeed, range)?;
+        (pages.first..pages.end).try_for_each(|page| state.populate(page).map_err(|error| state.at(page, error)))
+    }
+}
+
+impl SpaceState {
+    fn discard(&self, pages: Pages) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        let _guard = self.lock(pages);
+        let runs = self.mapped_runs(pages)?;
+        runs.iter().filter(|(_, entry)| entry.file().is_none()).for_each(|(run, _)| self.free(*run));
+        Ok(())
+    }
+
+    /// Calls `visit` with each mapped file in a range, all of which is mapped, and which of its bytes are. Nothing is locked
+    /// meanwhile.
+    fn each_file(&self, pages: Pages, visit: impl Fn(&Mapped, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        let runs: Runs = {
+            let _guard = self.lock.read(self.lock_range(pages));
+            self.mapped_runs(pages)?
+        };
+        for (run, entry) in runs {
+            let Some(mapped) = entry.file().and_then(|number| self.files.get(number)) else { continue };
+            let first = mapped.page_of(run.first);
+            let bytes = first << self.page_shift..(first + run.count()) << self.page_shift;
+            visit(&mapped, bytes).map_err(|error| self.at(run.first, error))?;
+        }
+        Ok(())
+    }
+
+    /// Has a page in memory.
+    fn populate(&self, page: u64) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        let region = self.region(page)?;
+        let mut backoff = Backoff::new();
+        loop {
+            let entry = region.entry(page % REGION_PAGES);
+            if let Some(number) = entry.file().filter(|_| entry.may_read()) {
+                let Some(mapped) = self.files.get(number) else { continue };
+                let (handle, page) = (mapped.opening(entry)?.handle(), mapped.page_of(page));
+                let start = page << self.page_shift;
+                if start >= handle.file.len() && start >= handle.refreshed_len(start)? {
+                    return Err(handle.past_end(start, 1));
+                }
+                return handle.bring_in(&mut Call::told(page..page + 1), page);
+            }
+            if !entry.may_write() {
+                return Err(self.refuse(page, entry));
+            }
+            if let PageState::Resident { .. } = region.map.state(page % REGION_PAGES) {
+                return Ok(());
+            }
+            if self.fault_or_wait(region, page, Fault::Write { offset: 0, bytes: &[] })? {
+                return Ok(());
+            }
+            backoff.wait();
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The entries of a region's pages: one word for a granule whose pages are all alike, else one for each of its pages.
+//!
+//! Looked up without a lock, and changed by those who have locked the pages: several at a time in one granule. A granule's word is
+//! then copied to its pages by one of them:
+//! ```text
+//!   A: granule = SPLITTING | e     B: granule is SPLITTING: waits
+//!      pages = e …
+//!      granule = SPLIT                goes on with its own pages, after A's copy
+//! ```
+//! - E1. A granule becomes one word again only by whoever has locked all of it: nobody else changes it then.
+//! - E2. Its pages' words are read only after `SPLIT` was seen, and are all there before it is (Release, Acquire).
+//!
+//! So two changes of disjoint pages leave what each of them stored, in whatever order they come, be it that they take one area
+//! apart or put it together: there is nothing else that they could leave wrong.
+
+use std::ops::Range;
+
+use sync::atomic::{AtomicU64, Backoff, Ordering};
+use sync::lock::OnceCell;
+
+/// Pages in a granule, as a power of two. A model makes do with few.
+pub(super) const GRANULE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
+pub(super) const GRANULE_PAGES: u64 = 1 << GRANULE_SHIFT;
+
+/// The granule's entry is being copied to its pages; it still holds.
+const SPLITTING: u64 = 1 << 62;
+/// The granule's pages have entries of their own.
+const SPLIT: u64 = 1 << 63;
+
+/// Entries of a granule's pages.
+type Leaf = Box<[AtomicU64]>;
+
+/// Entries of pages: any bits but the two uppermost.
+pub(super) struct Entries {
+    granules: Box<[AtomicU64]>,
+    leaves: Box<[OnceCell<Leaf>]>,
+}
+
+fn zeros(count: usize) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+impl Entries {
+    /// Of so many granules, all 0.
+    pub(super) fn new(granules: usize) -> Self {
+        Self { granules: zeros(granules), leaves: (0..granules).map(|_| OnceCell::new()).collect() }
+    }
+
+    /// A page's entry, and whether it holds for the page's whole granule.
+    #[inline]
+    pub(super) fn get(&self, page: u64) -> (u64, bool) {
+        let granule = (page >> GRANULE_SHIFT) as usize;
+        // Acquire pairs with the Release in `split` (E2).
+        let word = self.granules[granule].load(Ordering::Acquire);
+        if word & SPLIT == 0 {
+            return (word & !SPLITTING, true);
+        }
+        match self.leaves[granule].get() {
+            // Acquire: what the one who mapped it did before.
+            Some(leaf) => (leaf[(page % GRANULE_PAGES) as usize].load(Ordering::Acquire), false),
+            None => (0, false),
+        }
+    }
+
+    /// Has memory for the entries of a page's granule. Says whether it is new.
+    pub(super) fn prepare_leaf(&self, page: u64) -> bool {
+        let mut new = false;
+        self.leaves[(page >> GRANULE_SHIFT) as usize].get_or_init(|| {
+            new = true;
+            zeros(GRANULE_PAGES as usize)
+        });
+        new
+    }
+
+    /// Whether a page's granule has memory for entries of its pages.
+    pub(super) fn has_leaf(&self, page: u64) -> bool {
+        self.leaves[(page >> GRANULE_SHIFT) as usize].get().is_some()
+    }
+
+    /// Changes the entries of pages within one granule, which the caller has locked; the leaf is prepared if it isn't
+    /// all of them.
+    pub(super) fn change(&self, pages: Range<u64>, to: u64) {
+        let granule = (pages.start >> GRANULE_SHIFT) as usize;
+        if pages.end - pages.start == GRANULE_PAGES {
+            // Release pairs with the Acquire in `get`. Nobody else changes it (E1).
+            return self.granules[granule].store(to, Ordering::Release);
+        }
+        self.split(granule);
+        let Some(leaf) = self.leaves[granule].get() else { return };
+        for page in pages {
+            // Release pairs with the Acquire in `get`.
+            leaf[(page % GRANULE_PAGES) as usize].store(to, Ordering::Release);
+        }
+    }
+
+    fn split(&self, granule: usize) {
+        let word = &self.granules[granule];
+        let Some(leaf) = self.leaves[granule].get() else { return };
+        let mut backoff = Backoff::new();
+        loop {
+            // Acquire pairs with the Release below: another one's copy is made.
+            let now = word.load(Ordering::Acquire);
+            if now & SPLIT != 0 {
+                return;
+            }
+            let mine = now & SPLITTING == 0
+                && word.compare_exchange(now, now | SPLITTING, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            if mine {
+                // Relaxed: published below.
+                leaf.iter().for_each(|entry| entry.store(now, Ordering::Relaxed));
+                return word.store(SPLIT, Ordering::Release);
+            }
+            backoff.wait();
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Making memory longer where it is, and moving it elsewhere.
+//!
+//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked, the lower one first, and have
+//! no entries meanwhile: nobody finds a page in the old place or the new one before all of them are there. The words of the new
+//! place are in *loading*, and the pages in memory with their frames isolated, before anything leaves the old one: so nothing can
+//! fail half-way. Pages that were swapped out come back for it, as slots are sealed with the number of a page's word.
+
+use std::ops::Range;
+
+use frames::{BeginLoad, Detach, IsolatedFrame, Labels, Loading, OwnedFrame, PageState};
+use swap::SlotId;
+use sync::atomic::Backoff;
+
+use super::address::Pages;
+use super::change::Runs;
+use super::entry::Entry;
+use super::region::{REGION_PAGES, Region};
+use super::swap_in::Fault;
+use super::{Space, SpaceState};
+use crate::error::Error;
+use crate::group_state::ANONYMOUS;
+use crate::load::ROOM_ATTEMPTS;
+use crate::rank::Rank;
+
+/// A page about to move: where from, and its new word.
+struct Moving<'a> {
+    from: (&'a Region, u64),
+    /// On no list.
+    frame: IsolatedFrame,
+    to: Loading<'a>,
+}
+
+impl Space {
+    /// Makes the memory in `range`, all of which is mapped, `len` bytes long, where it is. What is new is as the last page of
+    /// it: zeros, or the pages of the file that follow. Returns the new range.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`], also if that isn't longer; [`Error::NotMapped`]; [`Error::Mapped`] if something is in the way; no
+    /// room in the budget for the index. Nothing is changed then.
+    pub fn grow(&self, range: Range<u64>, len: u64) -> Result<Range<u64>, Error> {
+        let state = &*self.state;
+        let pages = state.pages(&range)?;
+        let count = state.count(len)?;
+        if count <= pages.count() {
+            return Err(Error::BadAddress { address: range.start, len, why: "not longer than it is" });
+        }
+        let all = state.bytes(Pages { first: pages.first, end: pages.first + count });
+        let all_pages = state.pages(&all)?;
+        let more = Pages { first: pages.end, end: all_pages.end };
+        state.manager().refuse_child()?;
+        state.index.prepare(state.manager(), more)?;
+        let _guard = state.lock(all_pages);
+        let runs = state.mapped_runs(pages)?;
+        if !state.is_free(more) {
+            return Err(Error::Mapped { range: state.bytes(more) });
+        }
+        let Some((_, entry)) = runs.last() else { return Ok(range) };
+        entry.file().into_iter().for_each(|number| state.files.added(number, more.count()));
+        state.index.change(more, *entry);
+        Ok(all)
+    }
+
+    /// Moves what is mapped in `range`, all of it, to the address `to`, where nothing is mapped in as many bytes. It keeps its
+    /// memory, protections and advice. Accesses to either place are refused while that goes on. What was swapped out comes back
+    /// for it, all of it at once: move larger parts in steps.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`], also if the two overlap; [`Error::NotMapped`]; [`Error::Mapped`]; [`Error::AddressBusy`] if a page
+    /// is pinned; no room in the budget for the index; [`Error::LimitReached`] and errors of swap, with the address, for what was
+    /// swapped out. Nothing is changed then.
+    pub fn move_to(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
+        let state = &*self.state;
+        let old = state.pages(&range)?;
+        let len = range.end - range.start;
+        let end =
+            to.checked_add(len).ok_or(Error::BadAddress { address: to, len, why: "past the end of the space" })?;
+        let new = state.pages(&(to..end))?;
+        if old.first < new.end && new.first < old.end {
+            return Err(Error::BadAddress { address: to, len, why: "overlaps what is to be moved there" });
+        }
+        state.move_pages(old, new)?;
+        state.addresses.give(old);
+        Ok(())
+    }
+
+    /// As [`move_to`](Self::move_to), to where there is room. Says where.
+    ///
+    /// # Errors
+    /// As [`move_to`](Self::move_to); [`Error::NoAddresses`].
+    pub fn move_anywhere(&self, range: Range<u64>) -> Result<Range<u64>, Error> {
+        let state = &*self.state;
+        let old = state.pages(&range)?;
+        loop {
+            let len = range.end - range.start;
+            let new = state.addresses.take(old.count()).ok_or(Error::NoAddresses { len })?;
+            match self.move_to(range.clone(), new.first << state.page_shift) {
+                // Somebody asked for these addresses by name.
+                Err(Error::Mapped { .. }) => {}
+                moved => return moved.map(|()| state.bytes(new)),
+            }
+        }
+    }
+}
+
+impl SpaceState {
+    fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        self.index.prepare(self.manager(), old)?;
+        self.index.prepare(self.manager(), new)?;
+        let (low, high) = if old.first < new.first { (old, new) } else { (new, old) };
+        let guards = (self.lock(low), self.lock(high));
+        if !self.is_free(new) {
+            return Err(Error::Mapped { range: self.bytes(new) });
+        }
+        let runs = self.vacate(old)?;
+        let by = new.first.wrapping_sub(old.first);
+        let restore = |_: &Error| runs.iter().for_each(|(run, entry)| self.index.change(*run, *entry));
+        let entries = self.moved_entries(&runs, by).inspect_err(restore)?;
+        let moving = self.reserve(&runs, by).inspect_err(|error| {
+            self.forget(&entries, &runs);
+            restore(error);
+        })?;
+        moving.into_iter().for_each(|page| self.move_page(page));
+        for ((run, _), entry) in runs.iter().zip(entries) {
+            let first = run.first.wrapping_add(by);
+            self.index.change(Pages { first, end: first + run.count() }, entry);
+        }
+        let closed = self.count_out(&runs);
+        drop(guards);
+        drop(closed);
+        Ok(())
+    }
+
+    /// The entries of runs in their new place: other numbers, where they are parts of files.
+    fn moved_entries(&self, runs: &Runs, by: u64) -> Result<Vec<Entry>, Error> {
+        let mut entries = Vec::with_capacity(runs.len());
+        for (run, entry) in runs {
+            let moved = match entry.file().and_then(|number| self.files.get(number)) {
+                None => Ok(*entry),
+                Some(mapped) => self.files.add_moved(self.manager(), &mapped, by.wrapping_neg()).map(|number| {
+                    self.files.added(number, run.count());
+                    entry.with_file(number)
+                }),
+            };
+            entries.push(moved.inspect_err(|_| self.forget(&entries, runs))?);
+        }
+        Ok(entries)
+    }
+
+    /// Takes mappings back that were made for entries that won't be. Their files are open elsewhere.
+    fn forget(&self, entries: &[Entry], runs: &Runs) {
+        for (entry, (run, _)) in entries.iter().zip(runs) {
+            drop(entry.file().and_then(|number| self.files.removed(self.manager(), number, run.count())));
+        }
+    }
+
+    /// Takes the new words of all pages that were written, and has these in memory and off their lists.
+    fn reserve(&self, runs: &Runs, by: u64) -> Result<Vec<Moving<'_>>, Error> {
+        let mut moving = Vec::new();
+        let reserved = self.reserve_into(&mut moving, runs, by);
+        match reserved {
+            Ok(()) => Ok(moving),
+            Err(error) => {
+                moving.into_iter().for_each(|page| self.manager().list_again(page.frame));
+                Err(error)
+            }
+        }
+    }
+
+    fn reserve_into<'a>(&'a self, moving: &mut Vec<Moving<'a>>, runs: &Runs, by: u64) -> Result<(), Error> {
+        for (run, _) in runs.iter().filter(|(_, entry)| entry.file().is_none()) {
+            for (region, local) in self.index.regions(*run) {
+                for page in region.map.pages_in_memory(local) {
+                    let Some(frame) = self.isolate(region, page)? else { continue };
+                    match self.reserve_page((region.first + page).wrapping_add(by)) {
+                        Ok(to) => moving.push(Moving { from: (region, page), frame, to }),
+                        Err(error) => {
+                            self.manager().list_again(frame);
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a page in memory, back from swap if it is there, and off its list. `None` if there is none.
+    fn isolate(&self, region: &Region, page: u64) -> Result<Option<IsolatedFrame>, Error> {
+        let manager = &**self.manager();
+        let mut backoff = Backoff::new();
+        loop {
+            match region.map.state(page) {
+                PageState::Vacant { .. } => return Ok(None),
+                PageState::Swapped { .. } => {
+                    let page = region.first + page;
+                    self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
+                    continue;
+                }
+                // Somebody who found the page mapped, before it wasn't any more.
+                PageState::Loading => {
+                    let _ = region.map.wait(page);
+                    continue;
+                }
+                PageState::Resident { frame } => {
+                    if let Some(isolated) = manager.frames.isolate(frame) {
+                        if region.map.state(page) == (PageState::Resident { frame }) {
+                            manager.unlist(&isolated);
+                            return Ok(Some(isolated));
+                        }
+                        manager.return_isolated(isolated);
+                    }
+                }
+            }
+            // Perhaps it waits for its list, or is being swapped out.
+            manager.drain_entries();
+            backoff.wait();
+        }
+    }
+
+    fn reserve_page(&self, page: u64) -> Result<Loading<'_>, Error> {
+        let region = self.region(page)?;
+        let mut rooms_made = 0;
+        let mut backoff = Backoff::new();
+        loop {
+            match region.map.begin_load(page % REGION_PAGES) {
+                BeginLoad::Begun(loading) => return Ok(loading),
+                // Somebody who went by an entry of the past, and finds that out now.
+                BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
+                BeginLoad::NoRoom if rooms_made == ROOM_ATTEMPTS => {
+                    return Err(self.at(page, self.manager().limit_reached(self.group.state())));
+                }
+                BeginLoad::NoRoom => {
+                    rooms_made += 1;
+                    self.manager().make_room(self.group.state())?;
+                }
+            }
+        }
+    }
+
+    /// Moves a page's frame. If that can't hold another page, its bytes.
+    fn move_page(&self, Moving { from: (region, page), frame, to }: Moving<'_>) {
+        let rank = Rank::of(&self.manager().frames, frame.id());
+        let Some(mut frame) = self.take_away(region, page, frame) else { return };
+        let mut left_over = None;
+        if !frame.renew() {
+            left_over = Some(std::mem::replace(&mut frame, self.another_frame()));
+        }
+        if let Some(old) = &left_over {
+            frame.fill(|bytes| {
+                let mut copy = vec![0; bytes.len()];
+                old.copy_to(0, &mut copy);
+                bytes.copy_from(0, &copy);
+            });
+        }
+        let rank = if rank.is_unlisted() { rank } else { Rank::young(rank.level()) };
+        let group = self.group.state();
+        let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), ..Labels::default() };
+        let (isolated, _) = to.publish(frame, labels, false);
+        if rank.is_unlisted() {
+            self.manager().return_isolated(isolated);
+        } else {
+            self.manager().enter(group, isolated);
+        }
+    }
+
+    /// Takes a page out of memory whose frame is isolated, and so stays. The slot that it kept is of its old place: it goes.
+    fn take_away<'a>(&'a self, region: &'a Region, page: u64, isolated: IsolatedFrame) -> Option<OwnedFrame<'a>> {
+        let manager = &**self.manager();
+        let mut backoff = Backoff::new();
+        loop {
+            match region.map.detach(page, 0, true) {
+                Detach::Orphaned { slot, .. } => {
+                    manager.free_slots(self.group.state(), SlotId::from_bits(slot).filter(|_| slot != 0));
+                    return manager.frames.put_back(isolated).err();
+                }
+                Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
+                // Not while its frame is isolated here.
+                Detach::Listed { frame, .. } => return Some(frame),
+                Detach::Vacant | Detach::Swapped { .. } => return None,
+            }
+        }
+    }
+
+    /// A frame in exchange for one that is used up: as there are as many as before, there will be one.
+    fn another_frame(&self) -> OwnedFrame<'_> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.manager().frames.allocate() {
+                Some(frame) => return frame,
+                None if self.manager().reclaim_any(1) == 0 => backoff.wait(),
+                None => {}
+            }
+        }
+    }
+}
