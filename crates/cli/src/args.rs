@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
-use crate::choices::{BackendChoice, Groups};
+use crate::choices::{BackendChoice, Groups, SwapChoice};
 use crate::generate::Pattern;
 use crate::trace_files::Mapped;
 use crate::trace_line::Format;
@@ -141,6 +141,16 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) memory: Vec<u64>,
 
+    /// Use memory that no file has, of --size, in place of a file; it is filled first
+    ///
+    /// One group has it. What doesn't fit into the budget goes to --swap.
+    #[arg(long, conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"], help_heading = "Memory")]
+    pub(crate) anonymous: bool,
+
+    /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for FILE; a list
+    #[arg(long, value_name = "FILE:SIZE", value_delimiter = ',', requires = "anonymous", help_heading = "Memory")]
+    pub(crate) swap: Vec<SwapChoice>,
+
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
     ///
     /// A number of groups gets equal parts of the budget as limits, and so do the groups of a trace. Named limits may
@@ -240,6 +250,8 @@ Examples:
       pagefold replay --reads 50 --sync-every 1s
   Random overwrites of a file of yours, WHICH LOSES WHAT IT HOLDS
       pagefold replay scratch.bin --reads 0 --generate uniform --allow-writes --verify
+  Memory that no file has, eight times the budget, in swap; half of the accesses write
+      pagefold replay --anonymous --swap /var/tmp/pf.swap:2GiB --size 1GiB --reads 50
   What fio did, once more, in a temporary file
       fio job.fio --write_iolog=job.log; pagefold replay --trace job.log
   A compressed trace, the result as JSON

@@ -118,6 +118,32 @@ impl fmt::Display for BackendChoice {
     }
 }
 
+/// A swap area: `FILE:SIZE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SwapChoice {
+    path: String,
+    bytes: u64,
+}
+
+impl SwapChoice {
+    pub(crate) fn area(&self) -> pagefold::SwapArea {
+        match self.path.as_str() {
+            "memory" => pagefold::SwapArea::memory(self.bytes),
+            path => pagefold::SwapArea::unlinked(path, self.bytes),
+        }
+    }
+}
+
+impl FromStr for SwapChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, size) =
+            text.rsplit_once(':').filter(|(path, _)| !path.is_empty()).ok_or("it has to be FILE:SIZE")?;
+        Ok(Self { path: path.to_owned(), bytes: parse_positive_size(size)? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,6 +36,7 @@ mod run;
 mod shared;
 mod signals;
 mod stamp;
+mod subject;
 mod syncer;
 mod table;
 mod tally;

@@ -123,6 +123,13 @@ impl Plan {
 fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Failure> {
     let named = trace.map_or(&[][..], |trace| trace.groups.as_slice());
     let group = |name: String, limit| GroupPlan { name, limit, pattern: None, threads: 0 };
+    if args.anonymous {
+        return match named {
+            [] => Ok(vec![group("g1".to_owned(), None)]),
+            [name] => Ok(vec![group(name.clone(), None)]),
+            _ => Err(Failure::usage("--anonymous: the memory is one group's, and the trace names several")),
+        };
+    }
     match &args.groups {
         Some(Groups::Named(limits)) => {
             Ok(limits.iter().map(|(name, limit)| group(name.clone(), Some(*limit))).collect())

@@ -93,6 +93,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         pretouch: args.pretouch,
         verify,
         quiet: args.quiet,
+        swap: &args.swap,
     };
     run_all(args, &setup, &mut target, workload)
 }
@@ -108,6 +109,11 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
     [&args.plot, &args.plot_latency].into_iter().flatten().try_for_each(|path| check_plot_name(path))?;
     if matches!(args.backend, BackendChoice::Simulated { .. }) && args.file.is_some() {
         return Err(Failure::usage("--backend simulated has no files: leave FILE out"));
+    }
+    if args.anonymous && (args.depth > 1 || matches!(args.backend, BackendChoice::Simulated { .. })) {
+        return Err(Failure::usage(
+            "--anonymous goes neither with --depth nor with --backend simulated: memory is no file",
+        ));
     }
     if args.generate.len() > 1 && args.groups.as_ref().is_some_and(|groups| group_count(groups) < args.generate.len()) {
         return Err(Failure::usage("--generate lists more patterns than there are groups to deal them to"));
@@ -215,6 +221,9 @@ fn size(args: &ReplayArgs, user_file: Option<&Target>, trace: Option<&Trace>) ->
 
 fn make_target(args: &ReplayArgs, size: u64) -> Result<Target, Failure> {
     let content = Content::new(args.seed);
+    if args.anonymous {
+        return Ok(Target::memory(size, content));
+    }
     if let BackendChoice::Simulated { .. } = args.backend {
         return Ok(Target::simulated(size, content));
     }

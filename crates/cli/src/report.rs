@@ -68,8 +68,34 @@ pub(crate) struct RunReport {
     pub(crate) peak_rss_bytes: Option<u64>,
     /// `null` if the run only reads.
     pub(crate) write_back: Option<WriteBack>,
+    /// `null` without swap areas.
+    pub(crate) swap: Option<SwapReport>,
     /// How long a simulated disk was busy, in its own time.
     pub(crate) simulated_disk_busy_s: Option<f64>,
+}
+
+/// What went to swap and came back, from the beginning, the filling of memory included.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SwapReport {
+    pub(crate) pages_out: u64,
+    /// Those that repeated one word, and needed no slot.
+    pub(crate) same_filled: u64,
+    pub(crate) pages_in: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) bytes: u64,
+}
+
+impl SwapReport {
+    pub(crate) fn new(stats: &Stats) -> Self {
+        let sum = |count: fn(&GroupStats) -> u64| stats.groups.iter().map(count).sum();
+        Self {
+            pages_out: sum(|group| group.swap_outs),
+            same_filled: sum(|group| group.same_filled),
+            pages_in: sum(|group| group.swap_ins),
+            used_bytes: stats.swap.iter().map(|area| area.used_bytes).sum(),
+            bytes: stats.swap.iter().map(|area| area.bytes).sum(),
+        }
+    }
 }
 
 /// The figures of a group, or of all.
@@ -242,6 +268,7 @@ impl RunReport {
             metadata_bytes: stats.metadata_bytes,
             peak_rss_bytes: totals.peak_rss_bytes,
             write_back: None,
+            swap: None,
             simulated_disk_busy_s: totals.disk.map(|busy| busy.as_secs_f64()),
         }
     }

@@ -18,6 +18,7 @@ use crate::content::first_difference;
 use crate::failure::Failure;
 use crate::signals;
 use crate::stamp::{CELL, Stamps};
+use crate::subject::Subject;
 use crate::write_log::{Write, WriteLog};
 
 /// Bytes read at once.
@@ -27,6 +28,8 @@ const CHUNK: u64 = 1 << 20;
 pub(crate) enum Source {
     /// By `pread`.
     System(File),
+    /// Memory that no file has, which Pagefold alone can read.
+    Memory(Subject),
     /// From a disk that isn't there.
     Simulated { file: Box<dyn BackingFile>, chunk: Vec<AtomicU64> },
 }
@@ -45,6 +48,7 @@ impl Source {
     fn len(&self) -> anyhow::Result<u64> {
         match self {
             Self::System(file) => Ok(std::io::Seek::seek(&mut &*file, std::io::SeekFrom::End(0))?),
+            Self::Memory(memory) => Ok(memory.len()),
             Self::Simulated { file, .. } => Ok(file.len()?),
         }
     }
@@ -53,6 +57,7 @@ impl Source {
     fn read(&self, offset: u64, into: &mut [u8]) -> anyhow::Result<usize> {
         match self {
             Self::System(file) => Ok(read_up_to(file, offset, into)?),
+            Self::Memory(memory) => Ok(memory.read_at(into, offset)?),
             Self::Simulated { file, chunk } => {
                 let bytes = SharedBytes::new(chunk);
                 let got = read_full(&**file, offset, bytes)?.min(into.len());

@@ -11,17 +11,18 @@ use sync::time::Instant;
 
 use crate::backend;
 use crate::checker::{Before, Checker};
-use crate::choices::BackendChoice;
+use crate::choices::{BackendChoice, SwapChoice};
 use crate::explain::explain;
 use crate::failure::Failure;
 use crate::live::{self, Live};
 use crate::plan::{GroupPlan, Plan};
 use crate::process;
-use crate::report::{RunReport, Totals, WriteBack};
+use crate::report::{RunReport, SwapReport, Totals, WriteBack};
 use crate::reread::{Expected, Source};
 use crate::shared::Shared;
 use crate::signals;
 use crate::stamp::Stamps;
+use crate::subject::{Memory, Subject};
 use crate::syncer;
 use crate::tally::{Measured, Tally};
 use crate::target::Target;
@@ -44,6 +45,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) pretouch: bool,
     pub(crate) verify: bool,
     pub(crate) quiet: bool,
+    pub(crate) swap: &'a [SwapChoice],
 }
 
 /// What came of a run: figures even if it was cut short, and why it was.
@@ -56,7 +58,7 @@ pub(crate) struct Outcome {
 
 /// The parts of a run under way.
 struct Running {
-    files: Arc<Vec<pagefold::File>>,
+    files: Arc<Vec<Subject>>,
     shared: Arc<Shared>,
     writer: Writer,
     start: Instant,
@@ -71,10 +73,11 @@ impl Setup<'_> {
         let (builder, disk) = backend::builder(self.backend, target)?;
         // The budget stays as it is, so nothing needs to be set aside for more.
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
+        let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area()));
         let pagefold = builder.build().map_err(refused)?;
         let groups = groups(&pagefold, self.plan)?;
-        let open = |group: &Group| group.open_options().write(self.plan.writes).open(target.open_path());
-        let files = groups.iter().map(open).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let files = groups.iter().map(|group| self.open(group, target)).collect::<Result<Vec<_>, _>>()?;
+        let memory_at_end = files.first().filter(|_| target.is_memory()).cloned();
         let writer = Writer { stamps: Stamps::new(key()), mixed: Arc::default(), version: 0 };
         let checkers = self.checkers(target, &writer)?;
 
@@ -110,6 +113,7 @@ impl Setup<'_> {
         let rows: Vec<_> = groups.iter().map(Group::stats).zip(tallies).collect();
         let totals = Totals { wall, cpu, peak_rss_bytes: process::peak_rss_bytes(), disk: disk_use(disk.as_ref()) };
         let mut report = RunReport::new(memory, &stats, &rows, &totals);
+        report.swap = (!self.swap.is_empty()).then(|| SwapReport::new(&stats));
         for ((row, group), unclean) in report.groups.iter_mut().zip(&self.plan.groups).zip(unclean) {
             row.pattern = group.pattern.map(|pattern| pattern.to_string());
             row.unclean_bytes = unclean;
@@ -131,12 +135,24 @@ impl Setup<'_> {
         drop(running); // Closes the file.
         signals::set_unwritten(0);
         if self.plan.writes && self.verify && failure.is_none() {
-            match self.compare(target, disk.as_ref(), stamps, &logs) {
+            match self.compare(target, disk.as_ref(), memory_at_end, stamps, &logs) {
                 Ok(compared) => report.write_back.iter_mut().for_each(|back| back.compared_bytes = Some(compared)),
                 Err(wrong) => failure = Some(wrong),
             }
         }
         Ok(Outcome { report, metrics: stats.to_prometheus(), failure })
+    }
+
+    /// The file; or memory for it, filled.
+    fn open(&self, group: &Group, target: &Target) -> Result<Subject, Failure> {
+        let Some(content) = target.content().filter(|_| target.is_memory()) else {
+            let opened = group.open_options().write(self.plan.writes).open(target.open_path());
+            return opened.map(Subject::File).map_err(refused);
+        };
+        let bar = live::bytes_bar(self.quiet, target.size(), "filling memory");
+        let memory = Memory::filled(group, target.size(), content, |bytes| bar.set_position(bytes));
+        bar.finish_and_clear();
+        memory.map(Subject::Memory).map_err(refused)
     }
 
     /// One for each thread, if anything is to be compared.
@@ -169,7 +185,10 @@ impl Setup<'_> {
                 number,
                 accesses: plan.accesses.clone(),
                 files: Arc::clone(&running.files),
-                extent: Extent { size: target.size(), grows: self.plan.writes && target.size() == target.len() },
+                extent: Extent {
+                    size: target.size(),
+                    grows: self.plan.writes && target.size() == target.len() && !target.is_memory(),
+                },
                 checker,
                 writer: running.writer.clone(),
                 log: WriteLog::default(),
@@ -197,12 +216,14 @@ impl Setup<'_> {
         &self,
         target: &Target,
         disk: Option<&SimulatedDisk>,
+        memory: Option<Subject>,
         stamps: Stamps,
         logs: &[WriteLog],
     ) -> Result<u64, Failure> {
-        let source = match disk {
-            Some(disk) => Source::after_power_cut(disk, target.path(), stamps.key())?,
-            None => Source::System(open_to_compare(target)?),
+        let source = match (memory, disk) {
+            (Some(memory), _) => Source::Memory(memory),
+            (None, Some(disk)) => Source::after_power_cut(disk, target.path(), stamps.key())?,
+            (None, None) => Source::System(open_to_compare(target)?),
         };
         let before = target.content().map(|content| Before::Made { content, len: target.size() });
         let len = logs.iter().map(WriteLog::end).fold(target.len(), u64::max);

@@ -18,7 +18,7 @@ pub(crate) type Synced = (Measured, Option<pagefold::Error>);
 /// The system's.
 pub(crate) fn start(
     every: Duration,
-    files: &Arc<Vec<pagefold::File>>,
+    files: &Arc<Vec<crate::subject::Subject>>,
     shared: &Arc<Shared>,
 ) -> std::io::Result<JoinHandle<Synced>> {
     let (files, shared) = (Arc::clone(files), Arc::clone(shared));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::columns::Table;
-use crate::report::{Latency, Report, Row, RunReport, Workload, WriteBack};
+use crate::report::{Latency, Report, Row, RunReport, SwapReport, Workload, WriteBack};
 use crate::trace_files::TraceFile;
 use crate::units;
 
@@ -83,13 +83,26 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
         table.add(cells(&run.total));
     }
     format!(
-        "\nmemory {}: {} operations in {}\n{}{}{}",
+        "\nmemory {}: {} operations in {}\n{}{}{}{}",
         units::bytes(run.memory_bytes),
         units::count(run.total.ops as f64),
         units::seconds(Duration::try_from_secs_f64(run.seconds).unwrap_or_default()),
         table.to_text(),
         if workload.writes { writes(run) } else { String::new() },
+        run.swap.as_ref().map(swap).unwrap_or_default(),
         footnotes(run, workload),
+    )
+}
+
+/// What went to swap.
+fn swap(swap: &SwapReport) -> String {
+    format!(
+        "swap: {} pages out ({} same-filled), {} in, {} of {} in use\n",
+        units::count(swap.pages_out as f64),
+        units::count(swap.same_filled as f64),
+        units::count(swap.pages_in as f64),
+        units::bytes(swap.used_bytes),
+        units::bytes(swap.bytes),
     )
 }
 

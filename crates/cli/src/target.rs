@@ -25,6 +25,7 @@ enum Source {
     User { path: PathBuf, len: u64 },
     Temporary { file: TempFile, content: Content },
     Simulated { content: Content },
+    Memory { content: Content },
 }
 
 /// The name of the file that a simulated disk has.
@@ -67,6 +68,16 @@ impl Target {
         Self { source: Source::Simulated { content }, size }
     }
 
+    /// `size` bytes of memory that no file has.
+    pub(crate) fn memory(size: u64, content: Content) -> Self {
+        Self { source: Source::Memory { content }, size }
+    }
+
+    /// Whether it is memory that no file has.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self.source, Source::Memory { .. })
+    }
+
     /// Bytes that may be used.
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -76,7 +87,7 @@ impl Target {
     pub(crate) fn len(&self) -> u64 {
         match &self.source {
             Source::User { len, .. } => *len,
-            Source::Temporary { .. } | Source::Simulated { .. } => self.size,
+            Source::Temporary { .. } | Source::Simulated { .. } | Source::Memory { .. } => self.size,
         }
     }
 
@@ -100,7 +111,7 @@ impl Target {
     pub(crate) fn restore(&mut self, progress: impl FnMut(u64)) -> Result<(), Failure> {
         match &mut self.source {
             Source::Temporary { file, content } => file.fill(self.size, *content, progress),
-            Source::User { .. } | Source::Simulated { .. } => Ok(()),
+            Source::User { .. } | Source::Simulated { .. } | Source::Memory { .. } => Ok(()),
         }
     }
 
@@ -118,6 +129,7 @@ impl Target {
             Source::User { path, .. } => path,
             Source::Temporary { file, .. } => file.path(),
             Source::Simulated { .. } => Path::new(SIMULATED_PATH),
+            Source::Memory { .. } => Path::new("memory"),
         }
     }
 
@@ -125,16 +137,19 @@ impl Target {
     pub(crate) fn content(&self) -> Option<Content> {
         match &self.source {
             Source::User { .. } => None,
-            Source::Temporary { content, .. } | Source::Simulated { content } => Some(*content),
+            Source::Temporary { content, .. } | Source::Simulated { content } | Source::Memory { content } => {
+                Some(*content)
+            }
         }
     }
 
-    /// In a word: `user`, `temporary` or `simulated`.
+    /// In a word: `user`, `temporary`, `simulated` or `anonymous`.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.source {
             Source::User { .. } => "user",
             Source::Temporary { .. } => "temporary",
             Source::Simulated { .. } => "simulated",
+            Source::Memory { .. } => "anonymous",
         }
     }
 
@@ -143,7 +158,7 @@ impl Target {
     /// # Errors
     /// Says from what to what.
     pub(crate) fn check_len(&self) -> anyhow::Result<()> {
-        if let Source::Simulated { .. } = self.source {
+        if let Source::Simulated { .. } | Source::Memory { .. } = self.source {
             return Ok(());
         }
         let (path, len) = (self.path(), self.len());

@@ -11,6 +11,7 @@ use crate::accesses::{Access, Accesses};
 use crate::checker::{Checker, Wrong};
 use crate::shared::{Ended, Shared};
 use crate::stamp::{MixedCells, Stamps};
+use crate::subject::Subject;
 use crate::tally::Tally;
 use crate::trace_line::Op;
 use crate::write_log::{Write, WriteLog};
@@ -68,7 +69,7 @@ pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) accesses: Accesses,
     /// By number of the group.
-    pub(crate) files: Arc<Vec<pagefold::File>>,
+    pub(crate) files: Arc<Vec<Subject>>,
     pub(crate) extent: Extent,
     /// `None` if nothing is to be compared.
     pub(crate) checker: Option<Checker>,

@@ -35,7 +35,11 @@ pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
 ///
 /// # Errors
 /// The system's, if there is no thread for it.
-pub(crate) fn run(pagefold: &Pagefold, files: &Arc<Vec<pagefold::File>>, quiet: bool) -> Result<WrittenBack, Failure> {
+pub(crate) fn run(
+    pagefold: &Pagefold,
+    files: &Arc<Vec<crate::subject::Subject>>,
+    quiet: bool,
+) -> Result<WrittenBack, Failure> {
     let out = || pagefold.stats().files.iter().map(|file| file.bytes_out).sum::<u64>();
     let (unclean_bytes_before, out_before, start) = (unclean_bytes(&pagefold.stats()), out(), Instant::now());
     signals::set_unwritten(unclean_bytes_before);

@@ -1,5 +1,6 @@
 //! The `pagefold` command from the outside.
 
+mod anonymous;
 mod bad_input;
 mod iolog;
 mod place;

@@ -1,0 +1,47 @@
+//! `pagefold replay --anonymous`: memory that no file has.
+
+use crate::place::Place;
+
+#[test]
+fn memory_eight_times_the_budget_goes_to_swap_and_is_checked() {
+    let place = Place::new();
+    for swap in ["memory:32MiB", "SWAP:32MiB"] {
+        let swap = swap.replace("SWAP", place.path("swap").to_str().unwrap());
+        let arguments =
+            "replay --anonymous --size 16MiB --memory 2MiB --ops 20k --reads 60 --threads 3 --generate uniform --json";
+        let report = place.run(arguments, &["--swap", &swap]).json();
+        let run = &report["runs"][0];
+        assert_eq!(
+            (&report["workload"]["verified"], &report["workload"]["file_kind"]),
+            (&true.into(), &"anonymous".into())
+        );
+        assert!(run["total"]["peak_bytes"].as_u64().unwrap() <= 2 << 20, "{run}");
+        assert!(run["swap"]["pages_in"].as_u64().unwrap() > 5_000, "{run}");
+        assert_eq!(run["write_back"]["compared_bytes"], 16 << 20, "all of it is compared at the end");
+        assert!(!place.path("swap").exists());
+    }
+}
+
+#[test]
+fn a_table_says_what_was_swapped_and_mistakes_are_told() {
+    let place = Place::new();
+    let small = "replay --anonymous --size 4MiB --memory 1MiB --ops 1k --quiet";
+    let done = place.run(small, &["--swap", "memory:8MiB"]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    assert!(done.out.contains("\nswap: ") && done.out.contains("pages out"), "{}", done.out);
+    for (more, code, message) in [
+        (&["--swap", "nothing"][..], 2, "FILE:SIZE"),
+        (&["--swap", "x:lots"], 2, "isn't a size"),
+        (&["--swap", "memory:1KiB"], 1, "too small"),
+        (&["--swap", "/nowhere/at/all:1MiB"], 1, "can't open"),
+        (&["--groups", "2"], 2, "--groups"),
+        (&["--depth", "4"], 2, "--depth"),
+        (&[], 1, "has reached its limit"),
+    ] {
+        let done = place.run(small, more);
+        assert_eq!(done.code, Some(code), "{more:?}: {done:?}");
+        assert!(done.err.contains(message), "{more:?}: {done:?}");
+    }
+    let without = place.run("replay --swap memory:1MiB --ops 1", &[]);
+    assert_eq!(without.code, Some(2), "{without:?}");
+}

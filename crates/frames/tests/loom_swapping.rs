@@ -1,0 +1,219 @@
+//! Pages on their way out of memory beside those who write to them, read them, unmap them, and take their places away.
+#![cfg(pagefold_loom)]
+
+mod model;
+
+use frames::{BeginLoad, BeginWrite, Detach, Frames, Labels, PageMap, PageState};
+use model::*;
+use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering, spin_hint};
+
+/// The places that pages of the models go to.
+const PLACE: u64 = 7;
+const KEPT: u64 = 5;
+
+fn one_page(mark: u64, slot: u64) -> (Arc<Frames>, Arc<PageMap>) {
+    let frames = frames(1);
+    let map = map(&frames, 2);
+    let frame = frames.allocate().expect("a frame is free");
+    let BeginLoad::Begun(loading) = map.begin_load(0) else { panic!("nobody else is there") };
+    frame.fill(|bytes| bytes.copy_from(0, &contents(mark)));
+    let (isolated, _) = loading.publish(frame, Labels { slot, ..Labels::default() }, false);
+    assert!(list(&frames, isolated));
+    (frames, map)
+}
+
+/// Swaps page 0 out to `PLACE`, or to where it is still. Says what the device has of it then, and which place it kept in vain;
+/// `None` if it stayed, or was removed.
+fn swap_out(map: &PageMap) -> Option<([u8; PAGE], u64)> {
+    let frames = map.frames();
+    let PageState::Resident { frame } = map.state(0) else { return None };
+    let isolated = frames.isolate(frame)?;
+    let mut device = [0; PAGE];
+    let Some(page) = frames.look_unwritten(&isolated) else {
+        list(frames, isolated);
+        return None;
+    };
+    page.bytes().copy_to(0, &mut device);
+    let kept = page.slot();
+    match frames.swap_out(isolated, &page, kept.unwrap_or(PLACE), kept.is_some(), || {}) {
+        Ok((frame, in_vain)) => {
+            drop(frame);
+            Some((device, in_vain))
+        }
+        Err(isolated) => {
+            list(frames, isolated);
+            None
+        }
+    }
+}
+
+/// Unmaps page 0. Says which places it had.
+fn unmap(map: &PageMap) -> Vec<u64> {
+    loop {
+        match map.detach(0, 0, true) {
+            Detach::Vacant => return vec![],
+            Detach::Listed { slot, frame, .. } => {
+                drop(frame);
+                return [slot].into_iter().filter(|&slot| slot != 0).collect();
+            }
+            Detach::Orphaned { slot, .. } => return [slot].into_iter().filter(|&slot| slot != 0).collect(),
+            Detach::Swapped { entry } => return vec![entry],
+            Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => spin_hint(),
+        }
+    }
+}
+
+fn word(bytes: [u8; PAGE]) -> u64 {
+    let halves = [&bytes[..8], &bytes[8..]].map(|half| u64::from_ne_bytes(half.try_into().unwrap()));
+    assert_eq!(halves[0], halves[1], "torn");
+    halves[0]
+}
+
+/// W1: what the device has is the page as the last writer left it, or the page stays.
+#[test]
+fn nothing_that_was_written_is_left_behind() {
+    sync::model(|| {
+        let (_frames, map) = one_page(0xa, 0);
+        let theirs = Arc::clone(&map);
+        let wrote = Arc::new(AtomicU64::new(0));
+        let their_wrote = Arc::clone(&wrote);
+        let writer = thread(move || {
+            if let BeginWrite::Begun(mut writing) = theirs.begin_write(0) {
+                let _ = writing.write(0, &contents(0xb));
+                their_wrote.store(1, Ordering::Relaxed);
+            }
+        });
+        let out = swap_out(&map);
+        writer.join().unwrap();
+        let last = if wrote.load(Ordering::Relaxed) == 1 { 0xb } else { 0xa };
+        match (out, map.state(0)) {
+            (Some((device, _)), PageState::Swapped { entry: PLACE }) => assert_eq!(word(device), last),
+            (None, PageState::Resident { .. }) => {
+                let mut bytes = [0; PAGE];
+                assert!(map.read(0, &mut bytes));
+                assert_eq!(word(bytes), last);
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// Readers find the page in memory until its word says that it is elsewhere; its frame's next page isn't theirs.
+#[test]
+fn a_reader_gets_the_page_or_finds_it_elsewhere() {
+    sync::model(|| {
+        let (frames, map) = one_page(0xa, 0);
+        let theirs = Arc::clone(&map);
+        let reader = thread(move || {
+            let mut bytes = [0; PAGE];
+            if theirs.read(0, &mut bytes) {
+                assert_eq!(word(bytes), 0xa);
+            }
+        });
+        if swap_out(&map).is_some() {
+            load(&map, 1, 0xc);
+        }
+        reader.join().unwrap();
+        drop(frames);
+    });
+}
+
+/// W2, W3, W4: whoever unmaps the page gets the place that it has, or its swapper does; never both, and the frame is free.
+#[test]
+fn a_page_that_is_unmapped_on_its_way_out_leaves_nothing() {
+    for kept in [0, KEPT] {
+        sync::model(move || {
+            let (frames, map) = one_page(0xa, kept);
+            let theirs = Arc::clone(&map);
+            let places = Arc::new(AtomicU64::new(0));
+            let their_places = Arc::clone(&places);
+            let remover = thread(move || {
+                unmap(&theirs)
+                    .into_iter()
+                    .for_each(|place| _ = their_places.fetch_add(1 << (8 * (place - 5)), Ordering::Relaxed));
+            });
+            let out = swap_out(&map);
+            remover.join().unwrap();
+            assert!(matches!(map.state(0), PageState::Vacant { .. }));
+            let expected = match (kept, out) {
+                (0, None) => 0,
+                (0, Some(_)) => 1 << 16,
+                _ => 1,
+            };
+            assert_eq!(places.load(Ordering::Relaxed), expected);
+            assert!(frames.allocate().is_some(), "the frame was leaked");
+        });
+    }
+}
+
+/// W4: a place that is taken away isn't where the page goes.
+#[test]
+fn a_place_that_is_taken_away_is_nobody_elses() {
+    sync::model(|| {
+        let (frames, map) = one_page(0xa, KEPT);
+        let frame = frame_of(&map, 0);
+        let theirs = Arc::clone(&frames);
+        let taken = Arc::new(AtomicU64::new(0));
+        let their_taken = Arc::clone(&taken);
+        let taker = thread(move || {
+            their_taken.store(u64::from(theirs.take_slot(frame, KEPT, false).is_some()), Ordering::Relaxed);
+        });
+        let out = swap_out(&map);
+        taker.join().unwrap();
+        let taken = taken.load(Ordering::Relaxed) == 1;
+        match map.state(0) {
+            PageState::Swapped { entry: KEPT } => assert!(!taken && out.is_some()),
+            PageState::Swapped { entry: PLACE } => assert!(taken && out == Some((contents(0xa), 0))),
+            PageState::Resident { .. } => assert!(out.is_none()),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// One of two who fault gets the page's entry, and one who unmaps it gets it, or waits for the fault.
+#[test]
+fn an_entry_is_one_partys() {
+    sync::model(|| {
+        let (_frames, map) = one_page(0xa, 0);
+        swap_out(&map).expect("nobody else is there");
+        let theirs = Arc::clone(&map);
+        let got = Arc::new(AtomicU64::new(0));
+        let their_got = Arc::clone(&got);
+        let faulter = thread(move || {
+            let frame = theirs.frames().allocate().expect("a frame is free");
+            if let BeginLoad::Begun(loading) = theirs.begin_load(0)
+                && let Some(entry) = loading.swapped()
+            {
+                assert_eq!(entry, PLACE);
+                their_got.fetch_add(1, Ordering::Relaxed);
+                frame.fill(|bytes| bytes.copy_from(0, &contents(0xa)));
+                let (isolated, _) = loading.publish(frame, Labels::default(), false);
+                list(theirs.frames(), isolated);
+            }
+        });
+        let places = unmap(&map);
+        got.fetch_add(places.len() as u64, Ordering::Relaxed);
+        faulter.join().unwrap();
+        assert_eq!(got.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A fault that fails leaves the page where it is.
+#[test]
+fn a_fault_that_fails_leaves_the_entry() {
+    sync::model(|| {
+        let (_frames, map) = one_page(0xa, 0);
+        swap_out(&map).expect("nobody else is there");
+        let theirs = Arc::clone(&map);
+        let faulter = thread(move || {
+            if let BeginLoad::Begun(loading) = theirs.begin_load(0) {
+                loading.fail(frames::LoadFailure(5));
+            }
+        });
+        let _ = map.wait(0);
+        faulter.join().unwrap();
+        assert_eq!(map.state(0), PageState::Swapped { entry: PLACE });
+        assert_eq!(unmap(&map), [PLACE]);
+    });
+}
