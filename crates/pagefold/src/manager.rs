@@ -61,8 +61,9 @@ pub(crate) struct Manager {
 
 /// Pages that a thread frees when it has to do so itself.
 const DIRECT_BATCH: usize = 32;
-/// And that it frees for the reserve.
-const HELP_BATCH: usize = 32;
+/// And that it frees for the reserve: more than it takes until it is asked again, which is once for each batch of charges, as some
+/// of those that it looks at stay. What it doesn't free here is left to the background, at twice the price.
+const HELP_BATCH: usize = 64;
 
 /// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
@@ -187,7 +188,8 @@ impl Manager {
         }
         // Relaxed, both: a second helper would do no harm.
         self.helping.store(false, Ordering::Relaxed);
-        if shortages.iter().any(|shortage| matches!(shortage, Shortage::Deep(_))) {
+        let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
+        if shortages.into_iter().any(is_deep) && [group.shortage(), self.shortage()].into_iter().any(is_deep) {
             self.doorbell.ring();
         }
     }

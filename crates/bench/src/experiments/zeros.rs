@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
+use pagefold::{File, Group, Pagefold};
 use sync::SharedBytes;
 
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+
 /// A file is called by a number, which tells it from others: `/7`.
-pub(crate) struct Zeros;
+struct Zeros;
 
 struct Zero {
     number: u64,
@@ -39,4 +43,28 @@ impl BackingFile for Zero {
         into.iter().for_each(|slice| slice.zero_from(0));
         Ok(into.iter().map(SharedBytes::len).sum())
     }
+}
+
+/// A Pagefold over such files: with room for `pages`, frames that CPUs keep in stock, extents that aren't full, files and groups.
+pub(crate) fn manager(pages: u64) -> Pagefold {
+    let budget = pages * PAGE + (256 << 20);
+    Pagefold::builder().memory(budget).backend(Zeros).build().expect("a budget that is large enough")
+}
+
+/// So many groups, each with a limit of `max` pages if there is one.
+pub(crate) fn groups(manager: &Pagefold, count: usize, max: Option<u64>) -> Vec<Group> {
+    let group = |number| {
+        let group = manager.group(&format!("group {number}"));
+        let group = match max {
+            Some(pages) => group.max(pages * PAGE),
+            None => group,
+        };
+        group.build().expect("room for a group")
+    };
+    (0..count).map(group).collect()
+}
+
+/// The file with a number.
+pub(crate) fn open(group: &Group, number: usize) -> File {
+    group.open(format!("/{number}")).expect("the file is there")
 }

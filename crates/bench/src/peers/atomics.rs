@@ -1,4 +1,4 @@
-//! `hit-atomics`: how many atomic read-modify-writes, and instructions in all, does a hit execute?
+//! `hit-atomics`, `miss-atomics`: how many atomic read-modify-writes, and instructions in all, does an access execute?
 //!
 //! No lock is taken on x86-64 without an atomic read-modify-write, so none of those means no lock. They are counted,
 //! not estimated: each subject runs in a process of its own whose every instruction is looked at.
@@ -9,24 +9,55 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::hit::resident;
+use super::{hit, miss};
 use crate::output::progress;
 use crate::peers::accesses::{Distribution, Popularity};
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;
 use crate::peers::report::Report;
 use crate::peers::stepper::{self, Count};
-use crate::peers::subject::Operation;
+use crate::peers::subject::{Operation, Subject};
 use crate::peers::subjects::Kind;
 use crate::summary::Summary;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Reads of 8 bytes, all pages resident.
+    Hits,
+    /// Reads of whole pages, a quarter of them resident.
+    Misses,
+}
+
+impl Counted {
+    /// Of [`CountChild`]'s.
+    pub(crate) fn of(misses: bool) -> Self {
+        if misses { Self::Misses } else { Self::Hits }
+    }
+
+    fn operation(self) -> Operation {
+        match self {
+            Self::Hits => Operation::Read8,
+            Self::Misses => Operation::Read4096,
+        }
+    }
+
+    fn filled(self, kind: Kind, data: &DataFile) -> Result<Box<dyn Subject>> {
+        match self {
+            Self::Hits => hit::resident(kind, data),
+            Self::Misses => miss::filled(kind, data, &Popularity::new(Distribution::Uniform, data.pages())),
+        }
+    }
+}
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    pub(crate) counted: Counted,
     pub(crate) kinds: Vec<Kind>,
-    /// Resident pages.
+    /// Pages of the file.
     pub(crate) pages: u32,
-    /// Hits to count.
+    /// Accesses to count.
     pub(crate) ops: usize,
     pub(crate) file: Option<PathBuf>,
 }
@@ -41,13 +72,14 @@ pub(crate) fn usual() -> Vec<Kind> {
 
 /// Runs it.
 pub(crate) fn run(settings: &Settings) -> Result<Report> {
-    let mut report = Report::new("hit-atomics", "atomic_rmw", about(settings));
+    let name = if settings.counted == Counted::Hits { "hit-atomics" } else { "miss-atomics" };
+    let mut report = Report::new(name, "atomic_rmw", about(settings));
     let data = DataFile::new(settings.file.as_deref(), settings.pages, Contents::Pattern)?;
     let bar = progress("atomics", settings.kinds.len());
     for &kind in &settings.kinds {
         bar.set_message(kind.name());
         let count = count(kind, settings, data.path()).with_context(|| format!("cannot count {}", kind.name()))?;
-        let label = format!("{}8 B, uniform, 1 thread", kind.way());
+        let label = format!("{}{}, uniform, 1 thread", kind.way(), settings.counted.operation().label());
         let figures =
             [("atomic_rmw", count.atomics), ("instructions", count.instructions), ("system_calls", count.system_calls)];
         for (metric, value) in figures {
@@ -66,28 +98,35 @@ fn count(kind: Kind, settings: &Settings, data: &Path) -> Result<Count> {
     command.args([CHILD_COMMAND, "--subject", &kind.name()]);
     command.args(["--pages", &settings.pages.to_string(), "--ops", &settings.ops.to_string()]);
     command.arg("--file").arg(data);
+    if settings.counted == Counted::Misses {
+        command.arg("--misses");
+    }
     stepper::count(&mut command)
 }
 
-/// What the traced process does: everything resident, one run to warm up, then hits between two breakpoints.
-pub(crate) fn child(kind: Kind, pages: u32, ops: usize, file: &Path) -> Result<()> {
+/// What the traced process does: set up, one run to warm up, then what is counted between two breakpoints.
+pub(crate) fn child(counted: Counted, kind: Kind, pages: u32, ops: usize, file: &Path) -> Result<()> {
     let data = DataFile::new(Some(file), pages, Contents::Pattern)?;
-    let subject = resident(kind, &data)?;
+    let subject = counted.filled(kind, &data)?;
     let accesses = Popularity::new(Distribution::Uniform, pages).accesses(ops, 0);
-    subject.run(Operation::Read8, &accesses)?;
+    subject.run(counted.operation(), &accesses)?;
     let before = subject.misses();
     stepper::breakpoint();
-    let ran = subject.run(Operation::Read8, &accesses);
+    let ran = subject.run(counted.operation(), &accesses);
     stepper::breakpoint();
     ran?;
-    ensure!(subject.misses() == before, "not only hits were counted");
+    ensure!(counted == Counted::Misses || subject.misses() == before, "not only hits were counted");
     Ok(())
 }
 
 fn about(settings: &Settings) -> String {
+    let Settings { ops, pages, .. } = settings;
+    let counted = match settings.counted {
+        Counted::Hits => format!("{ops} hits of 8 bytes among {pages} resident pages"),
+        Counted::Misses => format!("{ops} reads of whole pages of {pages}, a quarter of which are resident"),
+    };
     format!(
-        "Instructions executed for each of {} hits of 8 bytes among {} resident pages, by single-stepping the thread; the \
-         loop around the hit is included (see array). Counts per operation.",
-        settings.ops, settings.pages
+        "Instructions executed for each of {counted}, by single-stepping the thread, outside the kernel; the loop around \
+         the access is included. Counts per operation."
     )
 }

@@ -75,7 +75,7 @@ pub(crate) struct Output {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Size {
     /// Pages of 4 KiB: resident ones for hit, of the file for miss and miss-rate, of the budget for scan
-    /// [default: 131072 for hit (16384 with --count), 1048576 for miss and miss-rate, 65536 for scan]
+    /// [default: 131072 for hit (16384 with --count), 1048576 for miss (65536 with --count) and miss-rate, 65536 for scan]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1024..=1 << 24))]
     pub(crate) pages: Option<u32>,
     /// The data file, kept; made if it doesn't exist [default: a temporary file in /dev/shm]
@@ -127,6 +127,9 @@ pub(crate) struct MissArgs {
     pub(crate) size: Size,
     #[command(flatten)]
     pub(crate) timed: Timed,
+    /// Count instructions and atomic read-modify-writes instead (--ops accesses, 1000 by default)
+    #[arg(long, conflicts_with_all = ["threads", "seconds", "rounds"])]
+    pub(crate) count: bool,
 }
 
 #[derive(Debug, Args)]
@@ -200,6 +203,8 @@ pub(crate) struct CountChild {
     pub(crate) ops: usize,
     #[arg(long)]
     pub(crate) file: PathBuf,
+    #[arg(long)]
+    pub(crate) misses: bool,
 }
 
 /// Derived, but the help of each experiment lists those subjects that have a place in it.

@@ -12,7 +12,7 @@ use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;
 use crate::peers::measure::Effort;
 use crate::peers::report::Report;
-use crate::peers::subject::{Operation, verify};
+use crate::peers::subject::{Operation, Subject, verify};
 use crate::peers::subjects::{Kind, Plan};
 use crate::summary::Summary;
 
@@ -34,7 +34,7 @@ const REFERENCES: [Reference; 1] = [Reference { kind: Kind::Pread, name: "pread"
 
 /// Subjects that make sense here.
 pub(crate) fn possible() -> Vec<Kind> {
-    [Kind::Pread].into_iter().chain(Kind::evicting()).collect()
+    [Kind::Pread, Kind::BareCopies].into_iter().chain(Kind::evicting()).collect()
 }
 
 /// Runs it.
@@ -46,16 +46,10 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     bar.set_message("writing the file");
     let data = DataFile::new(settings.file.as_deref(), settings.pages, Contents::Pattern)?;
     let popularity = Popularity::new(Distribution::Uniform, settings.pages);
-    let plan = Plan { data: &data, scanned: None, budget_pages: settings.pages / 4 };
-    // Six times the budget in misses: full, and through so many evictions that allocators have found their places.
-    let warm_up = popularity.accesses(2 * settings.pages as usize, 99);
     let mut contestants = Vec::new();
     for kind in kinds {
         bar.set_message(format!("filling {}", kind.name()));
-        let subject = kind.build(&plan).with_context(|| format!("cannot set {} up", kind.name()))?;
-        subject.run(Operation::Read4096, &warm_up).with_context(|| format!("cannot fill {}", kind.name()))?;
-        verify(&*subject, &kind.name(), data.contents(), &warm_up[..warm_up.len().min(1_000)])?;
-        contestants.push(Contestant { kind, subject });
+        contestants.push(Contestant { kind, subject: filled(kind, &data, &popularity)? });
     }
     for &threads in &settings.threads {
         let workload = Workload {
@@ -77,6 +71,17 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
         report.notes.push(note.to_owned());
     }
     Ok(report)
+}
+
+/// A subject with room for a quarter of `data`'s pages. Six times that in misses: it is full, and through so many evictions
+/// that allocators have found their places.
+pub(super) fn filled(kind: Kind, data: &DataFile, popularity: &Popularity) -> Result<Box<dyn Subject>> {
+    let plan = Plan { data, scanned: None, budget_pages: data.pages() / 4 };
+    let warm_up = popularity.accesses(2 * data.pages() as usize, 99);
+    let subject = kind.build(&plan).with_context(|| format!("cannot set {} up", kind.name()))?;
+    subject.run(Operation::Read4096, &warm_up).with_context(|| format!("cannot fill {}", kind.name()))?;
+    verify(&*subject, &kind.name(), data.contents(), &warm_up[..warm_up.len().min(1_000)])?;
+    Ok(subject)
 }
 
 fn about(settings: &Settings) -> String {

@@ -49,12 +49,12 @@ use crate::peers::report::Report;
 use crate::peers::settings::All;
 use crate::record::Record;
 
-/// The hidden command with which `hit --count` starts this program again, to trace it.
+/// The hidden command with which `hit --count` and `miss --count` start this program again, to trace it.
 pub(crate) const COUNT_CHILD: &str = atomics::CHILD_COMMAND;
 
 /// What the traced process does.
 pub(crate) fn count_child(child: &CountChild) -> Result<()> {
-    atomics::child(child.subject, child.pages, child.ops, &child.file)
+    atomics::child(atomics::Counted::of(child.misses), child.subject, child.pages, child.ops, &child.file)
 }
 
 /// `bench peers`.
@@ -81,6 +81,7 @@ fn measure(peers: &Peers) -> Result<Vec<Report>> {
     Ok(match peers {
         Peers::Hit(args) if args.count => vec![atomics::run(&settings::atomics(args)?)?],
         Peers::Hit(args) => vec![hit::run(&settings::hit(args)?)?],
+        Peers::Miss(args) if args.count => vec![atomics::run(&settings::miss_atomics(args)?)?],
         Peers::Miss(args) => vec![miss::run(&settings::miss(args)?)?],
         Peers::MissRate(args) => vec![miss_rate::run(&settings::miss_rate(args)?)?],
         Peers::Scan(args) => vec![scan::run(&settings::scan(args)?)?],

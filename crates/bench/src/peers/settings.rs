@@ -33,14 +33,27 @@ pub(crate) fn hit(args: &HitArgs) -> Result<hit::Settings> {
 }
 
 pub(crate) fn atomics(args: &HitArgs) -> Result<atomics::Settings> {
-    let quick = args.common.quick;
-    let ops = args.timed.ops.unwrap_or(if quick { 100 } else { 1_000 });
     Ok(atomics::Settings {
+        counted: atomics::Counted::Hits,
         kinds: kinds(&args.common, atomics::usual(), Kind::all(), "hit --count")?,
-        pages: pages(&args.size, quick, 1 << 14, 1024),
-        ops: usize::try_from(ops)?,
+        pages: pages(&args.size, args.common.quick, 1 << 14, 1024),
+        ops: counted_ops(&args.timed, args.common.quick)?,
         file: args.size.file.clone(),
     })
+}
+
+pub(crate) fn miss_atomics(args: &MissArgs) -> Result<atomics::Settings> {
+    Ok(atomics::Settings {
+        counted: atomics::Counted::Misses,
+        kinds: kinds(&args.common, miss::possible(), miss::possible(), "miss --count")?,
+        pages: pages(&args.size, args.common.quick, 1 << 16, 4096),
+        ops: counted_ops(&args.timed, args.common.quick)?,
+        file: args.size.file.clone(),
+    })
+}
+
+fn counted_ops(timed: &Timed, quick: bool) -> Result<usize> {
+    Ok(usize::try_from(timed.ops.unwrap_or(if quick { 100 } else { 1_000 }))?)
 }
 
 pub(crate) fn miss(args: &MissArgs) -> Result<miss::Settings> {
@@ -167,7 +180,7 @@ impl All {
                 reads: vec![],
                 count: false,
             }),
-            miss: only(miss::possible()).map(|common| MissArgs { common, size: size(), timed: timed() }),
+            miss: only(miss::possible()).map(|common| MissArgs { common, size: size(), timed: timed(), count: false }),
             miss_rate: evicting.clone().map(|common| MissRateArgs { common, size: size(), ops: None }),
             scan: evicting.map(|common| ScanArgs { common, size: size() }),
             disk: only(disk::possible()).map(|common| DiskArgs {

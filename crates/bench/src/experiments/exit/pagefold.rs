@@ -5,7 +5,7 @@ use pagefold::{Advice, File, Group, Pagefold};
 
 use super::{Memory, PRIVATE, SHARED, measure};
 use crate::experiments::OURS;
-use crate::experiments::zeros::Zeros;
+use crate::experiments::zeros::{self, PAGE};
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
@@ -15,8 +15,6 @@ pub(super) const SCHEME: Scheme = Scheme {
     hidden: false,
     measure: measure::<Product>,
 };
-
-const PAGE: u64 = 4096;
 
 struct Product {
     group: Group,
@@ -33,17 +31,15 @@ impl Memory for Product {
     type Owner = Owner;
 
     fn new(owners: usize) -> Self {
-        let budget = (owners as u64 * 4 * PRIVATE + SHARED) * PAGE + (256 << 20);
-        let manager = Pagefold::builder().memory(budget).backend(Zeros).build().expect("a budget that is large enough");
+        let manager = zeros::manager(owners as u64 * 4 * PRIVATE + SHARED);
         let group = manager.group("owners").build().expect("room for a group");
-        let shared = group.open("/0").expect("the file is there");
+        let shared = zeros::open(&group, 0);
         shared.advise(Advice::WillNeed, 0..SHARED * PAGE).expect("zeros");
         Self { group, shared, _manager: manager }
     }
 
     fn begin(&self, owner: usize) -> Owner {
-        let private = self.group.open(format!("/{}", owner + 1)).expect("the file is there");
-        Owner { private, shared: self.shared.clone() }
+        Owner { private: zeros::open(&self.group, owner + 1), shared: self.shared.clone() }
     }
 
     fn take(&self, owner: &mut Owner, page: u64) {

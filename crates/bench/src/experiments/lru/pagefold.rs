@@ -5,7 +5,7 @@ use pagefold::{Advice, File, Group, Pagefold};
 
 use super::{Memory, REGION, measure};
 use crate::experiments::OURS;
-use crate::experiments::zeros::Zeros;
+use crate::experiments::zeros::{self, PAGE};
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
@@ -16,8 +16,6 @@ pub(super) const SCHEME: Scheme = Scheme {
     measure: measure::<Product>,
 };
 
-const PAGE: u64 = 4096;
-
 struct Product {
     groups: Vec<Group>,
     _manager: Pagefold,
@@ -27,15 +25,12 @@ impl Memory for Product {
     type Task = File;
 
     fn new(tasks: usize, groups: usize) -> Self {
-        // Frames that CPUs keep in stock, and extents that aren't full, besides the regions; files and groups.
-        let budget = tasks as u64 * 4 * REGION * PAGE + (256 << 20);
-        let manager = Pagefold::builder().memory(budget).backend(Zeros).build().expect("a budget that is large enough");
-        let group = |number| manager.group(&format!("group {number}")).build().expect("room for a group");
-        Self { groups: (0..groups).map(group).collect(), _manager: manager }
+        let manager = zeros::manager(tasks as u64 * 4 * REGION);
+        Self { groups: zeros::groups(&manager, groups, None), _manager: manager }
     }
 
     fn begin(&self, task: usize) -> File {
-        self.groups[task % self.groups.len()].open(format!("/{task}")).expect("the file is there")
+        zeros::open(&self.groups[task % self.groups.len()], task)
     }
 
     fn touch(&self, file: &mut File, page: u64) {

@@ -4,7 +4,7 @@ use pagefold::{File, Group, Pagefold};
 
 use super::{MEMORY, PageCache, STRIDE, measure};
 use crate::experiments::OURS;
-use crate::experiments::zeros::Zeros;
+use crate::experiments::zeros::{self, PAGE};
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
@@ -14,8 +14,6 @@ pub(super) const SCHEME: Scheme = Scheme {
     hidden: false,
     measure: measure::<Product>,
 };
-
-const PAGE: u64 = 4096;
 
 struct Product {
     groups: Vec<Group>,
@@ -31,17 +29,15 @@ impl PageCache for Product {
     type Reader = Reader;
 
     fn new(parts: usize, one_group: bool) -> Self {
-        let memory = parts as u64 * MEMORY * PAGE;
-        let manager = Pagefold::builder().memory(2 * memory + (256 << 20)).backend(Zeros).build();
-        let manager = manager.expect("a budget that is large enough");
-        let (groups, max) = if one_group { (1, memory) } else { (parts, memory / parts as u64) };
-        let group = |number| manager.group(&format!("group {number}")).max(max).build().expect("room for a group");
-        Self { groups: (0..groups).map(group).collect(), _manager: manager }
+        let memory = parts as u64 * MEMORY;
+        let manager = zeros::manager(2 * memory);
+        let (groups, max) = if one_group { (1, memory) } else { (parts, MEMORY) };
+        Self { groups: zeros::groups(&manager, groups, Some(max)), _manager: manager }
     }
 
     fn begin(&self, part: usize, _: usize) -> Reader {
         let group = part % self.groups.len();
-        let file = self.groups[group].open(format!("/{group}")).expect("the file is there");
+        let file = zeros::open(&self.groups[group], group);
         Reader { file, first: if self.groups.len() == 1 { part as u64 * STRIDE } else { 0 } }
     }
 

@@ -25,13 +25,19 @@ impl Array {
         }
         Ok(Self { memory })
     }
+
+    /// Where a page starts.
+    #[inline(always)]
+    pub(super) fn page(&self, page: u32) -> *const u8 {
+        self.memory.page(page)
+    }
 }
 
 impl Pages for Array {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         // SAFETY: the caller stays within the file, which the array is as long as; nobody writes to it.
-        unsafe { copy_from(self.memory.page(page), offset, into) };
+        unsafe { copy_from(self.page(page), offset, into) };
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! Everything that is compared: the raw baselines, our clean ones, the peers, and Pagefold.
 
 mod array;
+mod bare_copies;
+mod bare_lookup;
 mod dashmap;
 mod foyer;
 mod mmap;
@@ -31,10 +33,16 @@ pub(crate) enum Kind {
     /// A raw array in huge pages
     #[value(name = "array-huge")]
     ArrayHuge,
+    /// An array in huge pages behind a word for each page: a lookup that can do nothing else
+    BareLookup,
+    /// The same, and a pin: two atomic operations on a line of the page's
+    BarePin,
     /// The file mapped, all of it resident
     Mmap,
     /// One pread for each access
     Pread,
+    /// What no cache of pages can do without: one pread and a copy into memory for each miss, a copy out of it for each hit
+    BareCopies,
     /// One pread past the kernel's page cache for each access
     PreadDirect,
     /// One pwrite for each access
@@ -100,11 +108,12 @@ impl Plan<'_> {
 impl Kind {
     /// All that are read from memory, in the order of the tables.
     pub(crate) fn all() -> Vec<Self> {
-        Self::value_variants().iter().copied().filter(|kind| !Self::ON_DISK.contains(kind)).collect()
+        Self::value_variants().iter().copied().filter(|kind| !Self::APART.contains(kind)).collect()
     }
 
-    /// Those of the experiments on a disk alone.
-    const ON_DISK: [Self; 8] = [
+    /// Those of the experiments on a disk, or of `miss`, alone.
+    const APART: [Self; 9] = [
+        Self::BareCopies,
         Self::Pwrite,
         Self::PreadDirect,
         Self::UringLru,
@@ -150,8 +159,11 @@ impl Kind {
         Ok(match self {
             Self::Array => Box::new(array::Array::new(plan, Backing::Ordinary)?),
             Self::ArrayHuge => Box::new(array::Array::new(plan, Backing::Huge)?),
+            Self::BareLookup => Box::new(bare_lookup::BareLookup::<false>::new(plan)?),
+            Self::BarePin => Box::new(bare_lookup::BareLookup::<true>::new(plan)?),
             Self::Mmap => Box::new(mmap::Mmap::new(plan)?),
             Self::Pread => Box::new(pread::Pread::new(plan)?),
+            Self::BareCopies => Box::new(bare_copies::BareCopies::new(plan)?),
             Self::Vmcache => Box::new(vmcache::VmCache::<false>::new(plan)?),
             Self::VmcacheShared => Box::new(vmcache::VmCache::<true>::new(plan)?),
             Self::Dashmap => Box::new(dashmap::Dashmap::new(plan)?),
@@ -163,7 +175,7 @@ impl Kind {
             Self::Pagefold => Box::new(pagefold::Pagefold::<false>::new(plan)?),
             Self::PagefoldPage => Box::new(pagefold::PinnedPages::new(plan)?),
             Self::PagefoldBatch => Box::new(pagefold::Batches::new(plan)?),
-            // Those of `ON_DISK`.
+            // The others of `APART`.
             other => bail!("{} needs a disk", other.name()),
         })
     }
@@ -187,6 +199,15 @@ mod tests {
             let subject = kind.build(&plan).unwrap();
             verify(&*subject, &kind.name(), Contents::Pattern, &sample).unwrap();
         }
+    }
+
+    #[test]
+    fn bare_copies_hand_out_the_right_bytes_and_miss_what_is_not_in_the_array() {
+        let data = DataFile::new(None, 256, Contents::Pattern).unwrap();
+        let subject = Kind::BareCopies.build(&Plan { data: &data, scanned: None, budget_pages: 64 }).unwrap();
+        let before = subject.misses().main;
+        verify(&*subject, "bare-copies", Contents::Pattern, &(0..256).collect::<Vec<_>>()).unwrap();
+        assert_eq!(subject.misses().main - before, 192, "one of the three reads of each is of the whole page");
     }
 
     #[test]
