@@ -363,6 +363,7 @@ fn futures_are_dropped_mid_flight_by_the_thousand() {
 }
 
 #[test]
+#[cfg_attr(pagefold_tsan, ignore = "tokio's locks are the standard library's, which ThreadSanitizer can't see into")]
 fn under_tokio() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let pool = ThreadPool::new(disk(1, LEN), 4).unwrap();
@@ -397,6 +398,10 @@ fn under_tokio() {
 }
 
 #[test]
+#[cfg_attr(
+    pagefold_tsan,
+    ignore = "counts what is in memory before its reader comes: ThreadSanitizer is too slow for that"
+)]
 fn a_sequential_reader_waits_little_and_a_random_one_wastes_nothing() {
     let (mm, group, file) = open(4_000, 3_000, disk(1, LEN));
     let mut buf = vec![0; 4096];
@@ -510,6 +515,10 @@ fn advice_steers_read_ahead() {
 }
 
 #[test]
+#[cfg_attr(
+    pagefold_tsan,
+    ignore = "counts what is in memory before its reader comes: ThreadSanitizer is too slow for that"
+)]
 fn pages_read_ahead_in_vain_are_counted() {
     let (_mm, group, file) = open(4_000, 3_000, disk(1, LEN));
     for page in 0..20 {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use pagefold::{Error, ReadQueue, ReadRequest, WriteRequest};
+use pagefold::{Advice, Error, ReadQueue, ReadRequest, WriteRequest};
 
 use crate::support::assert_same;
 use crate::world::World;
@@ -82,6 +82,10 @@ impl World {
             let size = self.random.below(step) as usize;
             writes.push((offset, self.new_bytes(offset, size)));
             offset += step;
+        }
+        if self.random.one_in(2) {
+            // Parts of pages that aren't in memory have to be read first, which may fail.
+            let _ = file.advise(Advice::DontNeed, 0..len);
         }
         let mut batch: Vec<_> = writes.iter().map(|(offset, bytes)| WriteRequest::new(*offset, bytes)).collect();
         file.write_batch(&mut batch);
