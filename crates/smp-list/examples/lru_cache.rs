@@ -3,13 +3,15 @@
 //! Each thread touches nodes at random, which moves them to the head by its own batches, while one takes the coldest off the
 //! tail and adds them again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smp_list::{Claim, Links, LocalList, Nodes, SmpList};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::time::Instant;
 
 const NODES: u32 = 4096;
 const BATCH: usize = 16;
+const TIME: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct Node {
@@ -46,14 +48,14 @@ fn main() {
     let mut list = SmpList::new(0);
     arena.publish(&list, &(0..NODES).collect::<Vec<_>>());
     let (touched, aged) = (AtomicU64::new(0), AtomicU64::new(0));
-    let end = Instant::now() + Duration::from_millis(500);
+    let start = Instant::now();
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     std::thread::scope(|scope| {
         for seed in 1..=threads {
             let (arena, list, touched) = (&arena, &list, &touched);
             scope.spawn(move || {
                 let mut random = seed;
-                while Instant::now() < end {
+                while start.elapsed() < TIME {
                     let mut batch = Vec::with_capacity(BATCH);
                     while batch.len() < BATCH {
                         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -69,7 +71,7 @@ fn main() {
             });
         }
         scope.spawn(|| {
-            while Instant::now() < end {
+            while start.elapsed() < TIME {
                 let mut coldest = Vec::new();
                 list.take_tail(&arena, BATCH, |number| {
                     if !arena.claim(number) {

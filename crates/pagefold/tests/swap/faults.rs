@@ -3,19 +3,18 @@
 use super::*;
 use pagefold::Error;
 use pagefold::io::{Access, Backend as _, Fault, FaultyBackend, IoError, Schedule, SimulatedDisk, write_full};
-use sync::SharedBytes;
+use sync::{Arc, SharedBytes};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
 /// Swap in a file on a simulated disk, between which faults happen.
-fn on_disk(slots: u64) -> (SimulatedDisk, std::sync::Arc<FaultyBackend>, Pagefold, Group) {
+fn on_disk(slots: u64) -> (SimulatedDisk, Arc<FaultyBackend>, Pagefold, Group) {
     let disk = SimulatedDisk::default();
     disk.add_bytes("/swap", vec![0; ((slots + 1) * PAGE) as usize]);
-    let faulty = std::sync::Arc::new(FaultyBackend::new(disk.clone(), Schedule::Never));
+    let faulty = Arc::new(FaultyBackend::new(disk.clone(), Schedule::Never));
     let area = SwapArea::path("/swap").overwrite(true);
-    let mm =
-        Pagefold::builder().memory("8MiB").backend(std::sync::Arc::clone(&faulty)).swap_area(area).build().unwrap();
+    let mm = Pagefold::builder().memory("8MiB").backend(Arc::clone(&faulty)).swap_area(area).build().unwrap();
     let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
     (disk, faulty, mm, group)
 }
