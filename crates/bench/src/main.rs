@@ -24,6 +24,7 @@ mod machine;
 mod output;
 #[cfg(not(pagefold_manycore))]
 mod peers;
+mod placed;
 mod record;
 mod scaling;
 mod summary;

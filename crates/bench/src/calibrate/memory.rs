@@ -11,14 +11,22 @@ use anyhow::Result;
 use sync::SharedBytes;
 
 use super::arena::{Arena, PAGE_WORDS, shuffled};
+use super::timing::Rounds;
 use super::{Bench, shape, timing};
 use crate::peers::PAGE;
+use crate::placed::Placed;
 
 /// Far more than any cache.
 const FAR: usize = 256 << 20;
 
+/// Caches and memory. Latencies and rates are of one probe, as a rate is what is left of a page's time after the latency.
+pub(crate) fn levels(bench: &mut Bench) -> Result<()> {
+    latencies(bench)?;
+    rates(bench)
+}
+
 /// The sizes of the caches, a line out of the socket's, and one out of memory.
-pub(crate) fn latencies(bench: &mut Bench) -> Result<()> {
+fn latencies(bench: &mut Bench) -> Result<()> {
     let caches = shape::caches();
     bench.add("first_cache", vec![caches.first as f64]);
     bench.add("core_cache", vec![caches.core as f64]);
@@ -41,32 +49,61 @@ fn between(smaller: usize, larger: usize) -> usize {
     (smaller * 4).min(larger / 2).max(smaller + smaller / 2)
 }
 
-/// What one core moves, by where the bytes lie.
-pub(crate) fn rates(bench: &mut Bench) -> Result<()> {
-    let caches = shape::caches();
-    let costs = bench.costs()?;
-    let rate = |ns: f64, latency: f64| PAGE as f64 / (ns - latency).max(ns / 2.0);
-    let read = |bytes: usize, latency: f64| -> Result<Vec<f64>> {
+/// Pages that are copied out of one level of the memory.
+struct Source {
+    cost: &'static str,
+    arena: Arena,
+    order: Vec<usize>,
+    next: usize,
+    latency: f64,
+    rates: Vec<f64>,
+}
+
+impl Source {
+    fn new(cost: &'static str, bytes: usize, latency: f64) -> Result<Self> {
         let arena = Arena::new(bytes)?;
-        let order = shuffled(bytes / PAGE);
-        let mut into = vec![0; PAGE];
-        let mut at = 0;
-        let times = bench.rounds.each(|n| {
+        Ok(Self { cost, arena, order: shuffled(bytes / PAGE), next: 0, latency, rates: Vec::new() })
+    }
+
+    fn measure(&mut self, rounds: Rounds, into: &mut [u8]) {
+        let times = rounds.each(|n| {
             for _ in 0..n {
-                SharedBytes::new(arena.page(order[at])).copy_to(0, &mut into);
-                at = (at + 1) % order.len();
+                SharedBytes::new(self.arena.page(self.order[self.next])).copy_to(0, into);
+                self.next = (self.next + 1) % self.order.len();
             }
         });
-        Ok(times.into_iter().map(|ns| rate(ns, latency)).collect())
-    };
-    let first = read(PAGE, costs.line_hit)?;
-    let core = read(between(caches.first, caches.core), costs.line_hit)?;
-    let socket = read(between(caches.core, caches.socket), costs.socket_hit)?;
-    let memory = read(FAR, costs.first_touch)?;
-    bench.add("first_cache_rate", first);
-    bench.add("core_cache_rate", core);
-    bench.add("socket_cache_rate", socket);
-    bench.add("memory_read_rate", memory);
+        self.rates.extend(times.into_iter().map(|ns| rate(ns, self.latency)));
+    }
+}
+
+/// Bytes a nanosecond, if a page takes `ns`, and its first line `latency` of that.
+fn rate(ns: f64, latency: f64) -> f64 {
+    PAGE as f64 / (ns - latency).max(ns / 2.0)
+}
+
+/// Rounds in a turn of [`rates`].
+const TURN: usize = 7;
+
+/// What one core moves, by where the bytes lie. All sources in turn, each turn with another target: some targets are much
+/// slower than the others (see [`placed`](crate::placed)), and the median is of those that aren't.
+fn rates(bench: &mut Bench) -> Result<()> {
+    let (caches, costs) = (shape::caches(), bench.costs()?);
+    let mut sources = [
+        Source::new("first_cache_rate", PAGE, costs.line_hit)?,
+        Source::new("core_cache_rate", between(caches.first, caches.core), costs.line_hit)?,
+        Source::new("socket_cache_rate", between(caches.core, caches.socket), costs.socket_hit)?,
+        Source::new("memory_read_rate", FAR, costs.first_touch)?,
+    ];
+    let rounds = Rounds { count: TURN, ..bench.rounds };
+    let turns = bench.rounds.count.div_ceil(TURN);
+    for turn in 0..turns {
+        // Of 16 bytes, as allocators have them.
+        let mut target = Placed::new(PAGE, turn * (PAGE / 16) / turns * 16);
+        sources.iter_mut().for_each(|source| source.measure(rounds, target.bytes()));
+    }
+    for source in sources {
+        bench.add(source.cost, source.rates);
+    }
     let arena = Arena::new(FAR)?;
     let order = shuffled(FAR / PAGE);
     let mut at = 0;
@@ -125,16 +162,16 @@ fn moved(bench: &Bench, arena: &Arena, cpus: &[usize]) -> Result<Vec<f64>> {
                 scope.spawn(move || {
                     let pinned = timing::pin(cpu);
                     let words = &arena.words()[number * part..][..part];
-                    let mut into = vec![0; PAGE];
+                    let mut into = Placed::between_pages(PAGE);
                     let mut rates = Vec::new();
                     for _ in 0..count {
                         gate.wait();
                         let start = Instant::now();
                         for page in words.chunks_exact(PAGE_WORDS) {
-                            SharedBytes::new(page).copy_to(0, &mut into);
+                            SharedBytes::new(page).copy_to(0, into.bytes());
                         }
                         rates.push(part as f64 * 8.0 / (start.elapsed().as_secs_f64() * 1e9));
-                        black_box(&into);
+                        black_box(into.bytes());
                     }
                     pinned.map(|()| rates)
                 })

@@ -18,6 +18,7 @@ mod tree;
 use anyhow::Result;
 use sync::random::mix;
 
+use crate::placed::Placed;
 use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Workload};
 use crate::scaling::job::{Job, Sample};
 use crate::scaling::stage::own_work;
@@ -110,7 +111,7 @@ struct Reader {
     first: u64,
     pages: u64,
     next: u64,
-    into: Box<[u8]>,
+    into: Placed,
     other_work_ns: u64,
 }
 
@@ -123,7 +124,7 @@ impl Reader {
         let faults = job.workload.name == FAULTS.name;
         let bytes = if faults { 8 } else { job.bytes.min(PAGE) };
         let other_work_ns = if faults { FAULT_NS } else { 0 };
-        Self { first, pages, next: 0, into: vec![0; bytes].into(), other_work_ns }
+        Self { first, pages, next: 0, into: Placed::between_pages(bytes), other_work_ns }
     }
 
     /// Reads all of the part twice, and looks at what it read.
@@ -131,13 +132,14 @@ impl Reader {
         for _ in 0..2 * self.pages {
             let page = self.first + self.next;
             self.read(cache);
-            let (expected, len) = (contents(page).to_ne_bytes(), self.into.len().min(8));
-            assert_eq!(self.into[..len], expected[..len], "the bytes of page {page}");
+            let (expected, read) = (contents(page).to_ne_bytes(), self.into.bytes());
+            let len = read.len().min(8);
+            assert_eq!(read[..len], expected[..len], "the bytes of page {page}");
         }
     }
 
     fn read(&mut self, cache: &impl PageCache) {
-        cache.read(self.first + self.next, &mut self.into);
+        cache.read(self.first + self.next, self.into.bytes());
         if self.other_work_ns != 0 {
             own_work(self.other_work_ns);
         }
