@@ -28,8 +28,8 @@ pub(crate) struct Chapter {
 pub(crate) struct Part {
     /// All runs.
     pub(crate) results: Results,
-    /// The most CPUs again, with other costs.
-    pub(crate) scaling: CostScaling,
+    /// The most CPUs again, with other costs, if that was asked for.
+    pub(crate) scaling: Option<CostScaling>,
 }
 
 impl Chapter {
@@ -50,12 +50,15 @@ pub(crate) fn prepare(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("cannot make the directory {}", directory.display()))
 }
 
-/// Writes the page; where it is.
-pub(crate) fn write(directory: &Path, chapters: &[Chapter], quick: bool) -> Result<PathBuf> {
-    let path = directory.join("index.html");
-    let page = page(chapters, quick)?.into_string();
-    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
+/// Where it will be.
+pub(crate) fn path(directory: &Path) -> PathBuf {
+    directory.join("index.html")
+}
+
+/// Writes the page, which says what is still `to_come`.
+pub(crate) fn write(path: &Path, chapters: &[Chapter], to_come: &[&str], quick: bool) -> Result<()> {
+    let page = page(chapters, to_come, quick)?.into_string();
+    fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// What a terminal shows when the page is done.
@@ -78,7 +81,7 @@ const STYLE: &str = "body{font:15px/1.45 sans-serif;max-width:1000px;margin:2em 
     tr.last td{border-bottom:1px solid #ddd}pre{font-size:12px;overflow-x:auto;background:#f6f6f4;padding:.8em}\
     .Agrees{color:#1a6b2d}.Differs{color:#8a6100}.Contradicts{color:#a32015}.quiet{color:#666}svg{max-width:100%;height:auto}";
 
-fn page(chapters: &[Chapter], quick: bool) -> Result<Markup> {
+fn page(chapters: &[Chapter], to_come: &[&str], quick: bool) -> Result<Markup> {
     let chapters: Vec<Markup> = chapters.iter().map(chapter_markup).collect::<Result<_>>()?;
     Ok(html! {
         (DOCTYPE)
@@ -98,6 +101,7 @@ fn page(chapters: &[Chapter], quick: bool) -> Result<Markup> {
                     contention costs nothing. A shared write is one to a line that another CPU touched last."
                 }
                 @for chapter in &chapters { (chapter) }
+                @if !to_come.is_empty() { p.Contradicts { "Not measured yet: " (to_come.join(", ")) "." } }
             }
         }
     })
@@ -144,9 +148,11 @@ fn part_markup(part: &Part) -> Result<Markup> {
             p { (workload.about) "." }
             (table_markup(&table::of(results, workload)))
         }
-        h4 { "Other costs" }
-        p { (part.scaling.title()) "." }
-        pre { (part.scaling.lines().join("\n")) }
+        @if let Some(scaling) = &part.scaling {
+            h4 { "Other costs" }
+            p { (scaling.title()) "." }
+            pre { (scaling.lines().join("\n")) }
+        }
         h4 { "Profiles on " (cpus_label(results.most())) }
         @for (row, report) in profiles {
             details {
@@ -170,5 +176,17 @@ fn table_markup(table: &Table) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_was_interrupted_says_what_is_missing() {
+        let page = |to_come: &[&str]| page(&[], to_come, false).unwrap().into_string();
+        assert!(page(&["lru", "exit"]).contains("Not measured yet: lru, exit."));
+        assert!(!page(&[]).contains("Not measured yet"));
     }
 }

@@ -1,14 +1,14 @@
 //! `bench virtual`: experiments on virtual CPUs.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::args::{Common, with_experiments};
 use super::beside::Beside;
-use super::cost_scaling::{self, CostScaling};
+use super::cost_scaling::CostScaling;
 use super::experiment::Experiment;
 use super::machine_choice::MachineChoice;
 use super::plan::Plan;
@@ -17,6 +17,7 @@ use super::stage::Stage;
 use super::{beside, curves, gate, page, profile, records, sweep, table};
 use crate::experiments;
 use crate::output::{self, QUICK, say};
+use crate::record::Record;
 use crate::usage::Usage;
 
 /// `bench virtual EXPERIMENT`.
@@ -53,6 +54,9 @@ struct ReportArgs {
     /// The machine that those records come from: a file of `cargo bench-real calibrate`, or a preset
     #[arg(long, value_name = "PRESET|FILE", requires = "beside")]
     beside_machine: Option<String>,
+    /// Repeat the runs on the most CPUs with each cost halved and doubled, too: takes many times as long
+    #[arg(long)]
+    scale_costs: bool,
     /// Few CPUs, short: shows that everything works; the figures mean nothing
     #[arg(long)]
     quick: bool,
@@ -172,30 +176,37 @@ fn one(experiment: &'static Experiment, args: &VirtualArgs) -> Result<()> {
     Ok(())
 }
 
-/// Everything, on one page.
+/// Everything, on one page, which is there as soon as the first experiment is.
 fn report(args: &ReportArgs) -> Result<()> {
     let real = args.beside.as_deref().map(beside::read).transpose()?;
     page::prepare(&args.report)?;
+    let start = Instant::now();
     let mut chapters = Vec::new();
-    for experiment in experiments::ALL {
-        let mut chapter = page::Chapter::new(experiment);
-        let common = Common { quick: args.quick, ..Common::default() };
-        for machine in experiment.machines() {
-            let run = Run::new(experiment, &common, machine, None)?;
-            let results = run.results()?;
-            let scaling = cost_scaling::CostScaling::run(&run, &results)?;
-            chapter.parts.push(page::Part { results, scaling });
-        }
-        if let Some(real) = &real {
-            let machine = args.beside_machine.as_deref().unwrap_or(experiment.machine);
-            let cpus = beside::cpus(real, experiment);
-            let common = Common { cpus, ..common };
-            let run = Run::new(experiment, &common, machine, None)?;
-            let results = run.results()?;
-            chapter.beside = Some(Beside::new(&results, real, run.line_ns()));
-        }
-        chapters.push(chapter);
+    let path = page::path(&args.report);
+    for (done, experiment) in experiments::ALL.iter().enumerate() {
+        let so_far = humantime::format_duration(Duration::from_secs(start.elapsed().as_secs()));
+        eprintln!("bench: {} of {}: {}, after {so_far}", done + 1, experiments::ALL.len(), experiment.name);
+        chapters.push(chapter(experiment, args, real.as_deref())?);
+        let to_come: Vec<_> = experiments::ALL[done + 1..].iter().map(|experiment| experiment.name).collect();
+        page::write(&path, &chapters, &to_come, args.quick)?;
     }
-    let path = page::write(&args.report, &chapters, args.quick)?;
     say(&page::summary(&chapters, &path))
+}
+
+fn chapter(experiment: &'static Experiment, args: &ReportArgs, real: Option<&[Record]>) -> Result<page::Chapter> {
+    let mut chapter = page::Chapter::new(experiment);
+    let common = Common { quick: args.quick, ..Common::default() };
+    for machine in experiment.machines() {
+        let run = Run::new(experiment, &common, machine, None)?;
+        let results = run.results()?;
+        let scaling = args.scale_costs.then(|| CostScaling::run(&run, &results)).transpose()?;
+        chapter.parts.push(page::Part { results, scaling });
+    }
+    if let Some(real) = real {
+        let machine = args.beside_machine.as_deref().unwrap_or(experiment.machine);
+        let cpus = beside::cpus(real, experiment);
+        let run = Run::new(experiment, &Common { cpus, ..common }, machine, None)?;
+        chapter.beside = Some(Beside::new(&run.results()?, real, run.line_ns()));
+    }
+    Ok(chapter)
 }
