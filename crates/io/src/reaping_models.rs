@@ -24,6 +24,8 @@ struct Kernel {
     in_flight: usize,
     answers: usize,
     watched: bool,
+    /// A timer will make the reaper come.
+    timer: bool,
     reaper_told: bool,
     over: bool,
 }
@@ -56,7 +58,8 @@ impl Answers for Model {
     }
 
     fn watch_later(&self) {
-        self.watch(true);
+        self.kernel.lock().timer = true;
+        self.told.notify_all();
     }
 
     fn watch(&self, watch: bool) {
@@ -79,6 +82,12 @@ impl Model {
     fn help_until(&self, completed: usize) {
         let done = || self.completed.load(Ordering::Acquire) >= completed;
         self.reaping.help(self, &done);
+    }
+
+    /// The same by a thread that will be back.
+    fn help_for_now_until(&self, completed: usize) {
+        let done = || self.completed.load(Ordering::Acquire) >= completed;
+        self.reaping.help_for_now(self, &done);
     }
 
     /// The kernel's life: for each step, it waits until so many requests are in flight, and answers so many, one by one.
@@ -105,10 +114,12 @@ impl Model {
     fn look_after(&self) {
         loop {
             let mut kernel = self.kernel.lock();
-            while !kernel.reaper_told && !kernel.over {
+            while !kernel.reaper_told && !kernel.timer && !kernel.over {
                 self.told.wait(&mut kernel);
             }
-            if !std::mem::take(&mut kernel.reaper_told) {
+            // A timer goes off whenever it likes: this thread may come to it at any time.
+            let timer = std::mem::take(&mut kernel.timer);
+            if !std::mem::take(&mut kernel.reaper_told) && !timer {
                 return;
             }
             drop(kernel);
@@ -212,5 +223,26 @@ fn the_reaper_completes_what_a_leader_leaves() {
         model.submit();
         model.submit();
         model.help_until(1);
+    });
+}
+
+/// It says that it will be back, and isn't: the reaper comes by the timer, perhaps before the answer, and is told of that then.
+#[test]
+fn the_reaper_completes_what_a_leader_leaves_for_now() {
+    with_reaper(&[(2, 2)], |model| {
+        model.submit();
+        model.submit();
+        model.help_for_now_until(1);
+    });
+}
+
+/// It is back, and submits more, while the timer runs or after it went off.
+#[test]
+fn a_leader_that_left_for_now_comes_back() {
+    with_reaper(&[(1, 1), (1, 1)], |model| {
+        model.submit();
+        model.help_for_now_until(0);
+        model.submit();
+        model.help_for_now_until(2);
     });
 }
