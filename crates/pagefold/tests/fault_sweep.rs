@@ -7,23 +7,14 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
+use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, ThreadPool};
 use pagefold::{Advice, Error, File, ReadQueue, ReadRequest};
-use support::{assert_same, bytes_on, disk, eventually, manager, read, version};
+use support::{RealFiles, assert_same, bytes_on, disk, eventually, manager, read, version};
 
 const FILE_LEN: u64 = 90 * 4096 + 77;
 
 /// Errors come back as errors, pages that did come are right, and afterwards everything works again.
-fn scenario(schedule: Schedule) -> u64 {
-    scenario_on(disk(2, FILE_LEN), schedule)
-}
-
-/// The same with threads that do the requests, in any order.
-fn scenario_in_threads(schedule: Schedule) -> u64 {
-    scenario_on(ThreadPool::new(disk(2, FILE_LEN), 3).unwrap(), schedule)
-}
-
-fn scenario_on(backend: impl Backend, schedule: Schedule) -> u64 {
+fn scenario(backend: impl Backend, schedule: Schedule) -> u64 {
     let faulty = FaultyBackend::new(backend, schedule);
     let mm = manager(48, faulty.clone());
     let group = mm.group("a").max(40 * 4096).build().unwrap();
@@ -180,8 +171,7 @@ fn sync_in_peace(file: &File) -> usize {
     (0..4).take_while(|_| file.sync().is_err()).count()
 }
 
-fn writing_scenario(schedule: Schedule) -> u64 {
-    let disk = disk(1, FILE_LEN);
+fn writing_scenario(disk: impl Backend + Clone, schedule: Schedule) -> u64 {
     let faulty = FaultyBackend::new(disk.clone(), schedule);
     let mm = manager(48, faulty.clone());
     let group = mm.group("a").max(40 * 4096).build().unwrap();
@@ -237,7 +227,7 @@ fn writing_scenario(schedule: Schedule) -> u64 {
 }
 
 /// After a fault is over: all gets to the disk, and each handle hears of what couldn't be written once.
-fn check_the_rest(disk: &SimulatedDisk, file: &File, other: &File, expected: &[u8], told: usize) {
+fn check_the_rest(disk: &impl Backend, file: &File, other: &File, expected: &[u8], told: usize) {
     let by_first = sync_in_peace(file);
     // Those of the flusher too, which may have been at it until a moment ago.
     let failures = file.stats().write_errors as usize;
@@ -250,20 +240,32 @@ fn check_the_rest(disk: &SimulatedDisk, file: &File, other: &File, expected: &[u
 
 #[test]
 fn any_call_of_a_reader_may_fail_in_any_way() {
-    sweep(scenario);
+    sweep(|schedule| scenario(disk(2, FILE_LEN), schedule));
 }
 
 #[test]
 fn also_where_threads_do_it() {
-    sweep(scenario_in_threads);
+    sweep(|schedule| scenario(ThreadPool::new(disk(2, FILE_LEN), 3).unwrap(), schedule));
+}
+
+/// Of requests that io_uring did, the answers are changed.
+#[test]
+fn also_where_io_uring_does_it() {
+    let files = RealFiles::new(2, FILE_LEN);
+    sweep(|schedule| scenario(files.clone(), schedule));
 }
 
 #[test]
 fn any_call_of_a_writer_may_fail_in_any_way() {
-    sweep(writing_scenario);
+    sweep(|schedule| writing_scenario(disk(0, 0), schedule));
 }
 
-fn sweep(scenario: fn(Schedule) -> u64) {
+#[test]
+fn any_call_of_a_writer_may_fail_where_io_uring_does_it() {
+    sweep(|schedule| writing_scenario(RealFiles::new(0, 0), schedule));
+}
+
+fn sweep(scenario: impl Fn(Schedule) -> u64) {
     let clean = scenario(Schedule::Never);
     let faults = [
         Fault::Errno(5),

@@ -1,4 +1,5 @@
-//! Random operations on the whole library against a plain model, on a simulated disk that fails now and then.
+//! Random operations on the whole library against a plain model, on a simulated disk, or the
+//! machine's own, that fails now and then.
 //!
 //! Every byte read is compared with the one that belongs there, and whatever a `sync` that went well promised with what
 //! the disk has. After every step the limits are looked at. A failure prints the command that repeats it.

@@ -1,11 +1,11 @@
 //! The model, and what doesn't write.
 
-use pagefold::io::{Backend, Fault, FaultKind, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
+use pagefold::io::{Backend, Fault, FaultKind, FaultyBackend, Schedule, ThreadPool};
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
 
 use crate::sometimes::Sometimes;
-use crate::support::{assert_same, bytes_on, disk, eventually, manager, version, within_limit};
+use crate::support::{RealFiles, assert_same, bytes_on, disk, eventually, manager, version, within_limit};
 
 /// The last of them has to be made.
 pub(crate) const FILES: u64 = 3;
@@ -16,7 +16,7 @@ const FILE_LEN: u64 = FILE_PAGES * 4096 - 1234;
 pub(crate) struct World {
     pub(crate) random: Random,
     pub(crate) mm: Pagefold,
-    pub(crate) disk: SimulatedDisk,
+    pub(crate) disk: Box<dyn Backend>,
     pub(crate) faulty: FaultyBackend,
     /// One fault in so many calls.
     pub(crate) rate: u64,
@@ -41,15 +41,20 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let rate = [0, 1000, 200, 32][random.below(4) as usize];
-        let disk = disk(FILES - 1, FILE_LEN);
+        // Requests are done by the disk itself, by threads, or by io_uring.
+        let (disk, backend): (Box<dyn Backend>, Box<dyn Backend>) = if seed % 8 == 5 {
+            let files = RealFiles::new(FILES - 1, FILE_LEN);
+            (Box::new(files.clone()), Box::new(files))
+        } else {
+            let disk = disk(FILES - 1, FILE_LEN);
+            if random.one_in(2) {
+                disk.reorder(seed);
+            }
+            let in_threads = || Box::new(ThreadPool::new(disk.clone(), 3).unwrap());
+            (Box::new(disk.clone()), if seed % 4 == 3 { in_threads() } else { Box::new(disk) })
+        };
         let files = (0..FILES).map(|number| (number + 1 < FILES).then(|| bytes_on(&disk, format!("f{number}"))));
         let files = files.collect();
-        if random.one_in(2) {
-            disk.reorder(seed);
-        }
-        // Requests are done by the disk itself, or by threads.
-        let backend: Box<dyn Backend> =
-            if seed % 4 == 3 { Box::new(ThreadPool::new(disk.clone(), 3).unwrap()) } else { Box::new(disk.clone()) };
         let faulty = FaultyBackend::new(backend, faults(rate, seed));
         let mm = manager(64 + random.below(400), faulty.clone());
         let groups = (0..1 + random.below(3))

@@ -4,9 +4,10 @@
 pub mod around;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Access, Backend, SimulatedDisk, generated_word, read_full};
+use pagefold::io::{Access, Backend, BackingFile, IoError, SimulatedDisk, automatic, generated_word, read_full};
 use pagefold::{Error, File, Group, Pagefold};
 use sync::SharedBytes;
 
@@ -17,6 +18,36 @@ pub fn disk(files: u64, len: u64) -> SimulatedDisk {
         disk.add_generated(format!("f{file}"), file, len);
     }
     disk
+}
+
+/// The machine's files, in a directory of their own, through the best backend that there is: io_uring, as a rule.
+#[derive(Clone)]
+pub struct RealFiles {
+    directory: Arc<tempfile::TempDir>,
+    backend: Arc<dyn Backend>,
+}
+
+impl RealFiles {
+    /// The files that [`disk`] has.
+    pub fn new(files: u64, len: u64) -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for file in 0..files {
+            let words = (0..len).step_by(8).flat_map(|at| generated_word(file, at).to_le_bytes());
+            let bytes: Vec<u8> = words.take(len as usize).collect();
+            std::fs::write(directory.path().join(format!("f{file}")), bytes).unwrap();
+        }
+        Self { directory: Arc::new(directory), backend: Arc::from(automatic()) }
+    }
+}
+
+impl Backend for RealFiles {
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        self.backend.open(&self.directory.path().join(path), access)
+    }
 }
 
 /// A Pagefold of `pages` pages, more or less, over a disk.
@@ -61,7 +92,7 @@ pub fn version(number: u64, offset: u64, len: usize) -> Vec<u8> {
 }
 
 /// All that a file has on the disk, read past any cache.
-pub fn bytes_on(disk: &SimulatedDisk, path: impl AsRef<Path>) -> Vec<u8> {
+pub fn bytes_on(disk: &impl Backend, path: impl AsRef<Path>) -> Vec<u8> {
     let file = disk.open(path.as_ref(), Access::Read).unwrap();
     let len = file.len().unwrap() as usize;
     let mut bytes = vec![0; len.next_multiple_of(4096)];
