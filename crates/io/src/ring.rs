@@ -50,7 +50,7 @@ pub(crate) struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { submissions: 4, in_flight: 256 }
+        Self { submissions: 8, in_flight: 256 }
     }
 }
 

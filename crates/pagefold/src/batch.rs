@@ -2,20 +2,25 @@
 //!
 //! What is in memory is copied first, with the addresses of those to come fetched into the CPU's cache meanwhile: page words
 //! a while ahead, bytes a shorter while, so that the waits for memory of a dozen reads overlap. Then the pages that
-//! are missing are launched together (`flight`), neighbours in one request, and each read is done as if it were alone: most
-//! find their page in memory, or wait for it, and one that can't be read is that one's error.
+//! are missing are launched together (`flight`), neighbours in one request, a few requests at a time so that the device begins
+//! early; and each read is done as if it were alone, in the order in which their pages come. One that can't be read is that
+//! one's error.
+
+use std::ops::Range;
 
 use frames::PageState;
 
 use crate::error::Error;
 use crate::file::{File, Handle};
-use crate::flight::Purpose;
+use crate::flight::{Launched, Purpose};
 use crate::load::Call;
 
 /// Reads between fetching a page's word and using it,
 const WORD_AHEAD: usize = 16;
 /// and between fetching its bytes and copying them.
 const BYTES_AHEAD: usize = 8;
+/// Stretches of neighbours that are launched together.
+const STRETCHES_TOGETHER: usize = 8;
 /// In so few stretches, what a batch misses may be part of a stream.
 const STRETCHES_MAX: usize = 8;
 
@@ -116,12 +121,29 @@ impl Handle {
             let wanted = part.iter().map(|&at| self.pages_of(requests[at].offset, requests[at].into.len()));
             let mut call =
                 if self.has_device() { self.launch_all(wanted.flatten().collect(), true) } else { Call::default() };
-            for &at in part {
-                let request = &mut requests[at];
-                call.begin(self.pages_of(request.offset, request.into.len()));
-                request.result = self.read_in_call(&mut call, request.into, request.offset);
-            }
+            self.read_as_they_come(&mut call, requests, part.to_vec());
             rest = after;
+        }
+    }
+
+    /// Those of a batch that are `waiting`, for whose pages everything was done that has to be: as the pages come.
+    fn read_as_they_come(&self, call: &mut Call, requests: &mut [ReadRequest<'_>], mut waiting: Vec<usize>) {
+        let pages_of = |request: &ReadRequest<'_>| self.pages_of(request.offset, request.into.len());
+        while let Some(&oldest) = waiting.first() {
+            let is_there = |&at: &usize| !self.is_loading(&pages_of(&requests[at]));
+            self.help_until(call, &|| waiting.iter().any(is_there));
+            // If nothing has come of helping, others load what the oldest one wants.
+            let awaited = if waiting.iter().any(is_there) { None } else { Some(oldest) };
+            waiting.retain(|&at| {
+                let request = &mut requests[at];
+                let pages = pages_of(request);
+                if awaited != Some(at) && self.is_loading(&pages) {
+                    return true;
+                }
+                call.begin(pages);
+                request.result = self.read_in_call(call, request.into, request.offset);
+                false
+            });
         }
     }
 
@@ -142,10 +164,16 @@ impl Handle {
 
     /// Launches what isn't in memory of `pages`, for a call that then comes to each.
     fn launch_all(&self, pages: Vec<u64>, reading: bool) -> Call {
+        let mut call = Call::launched(Launched::default());
         let missing = self.missing(pages, reading);
         // One page alone is read by who wants it.
-        let launched = if missing.len() > 1 { self.launch(missing, Purpose::Use) } else { Default::default() };
-        Call::launched(launched)
+        let mut rest = if missing.len() > 1 { &missing[..] } else { &[] };
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.chunk_by(is_next).take(STRETCHES_TOGETHER).map(<[u64]>::len).sum());
+            call.add(self.launch(part.iter().copied(), Purpose::Use));
+            rest = after;
+        }
+        call
     }
 
     /// Those of `pages` that aren't in memory, in ascending order. Read-ahead is told of them if they are to be read.
@@ -154,13 +182,24 @@ impl Handle {
         pages.dedup();
         let end = self.file.len().div_ceil(self.file.page_bytes());
         pages.retain(|&page| page < end && matches!(self.file.map.state(page), PageState::Vacant { .. }));
-        let is_next = |a: &u64, b: &u64| a + 1 == *b;
         if reading && pages.chunk_by(is_next).count() <= STRETCHES_MAX {
             for stretch in pages.chunk_by(is_next) {
                 self.read_ahead_of(stretch[0]..stretch[stretch.len() - 1] + 1, stretch[0]);
             }
         }
         pages
+    }
+
+    /// Whether any of these pages is being loaded.
+    pub(crate) fn is_loading(&self, pages: &Range<u64>) -> bool {
+        pages.clone().any(|page| self.file.map.state(page) == PageState::Loading)
+    }
+
+    /// Completes what `call` launched until `done()`, or until nothing is left to complete.
+    pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) {
+        if let Some(queue) = call.queue {
+            self.file.backing.help_for_now(queue, done);
+        }
     }
 
     /// Begins to load the pages that the writes overwrite in part.
@@ -193,4 +232,8 @@ impl Handle {
         let second = Some(last).filter(|&last| last > first);
         std::iter::once(first).chain(second).filter(in_part)
     }
+}
+
+fn is_next(a: &u64, b: &u64) -> bool {
+    a + 1 == *b
 }

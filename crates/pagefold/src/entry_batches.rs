@@ -60,16 +60,16 @@ impl Manager {
     }
 
     /// Puts pages that were loaded together on their group's lists: at once, if they would fill a batch anyway.
-    pub(crate) fn enter_run(&self, group: &GroupState, run: Vec<IsolatedFrame>) {
+    pub(crate) fn enter_run<const N: usize>(&self, group: &GroupState, run: &mut ArrayVec<IsolatedFrame, N>) {
         if run.len() < BATCH_MAX / 4 {
-            run.into_iter().for_each(|frame| self.enter(group, frame));
+            run.drain(..).for_each(|frame| self.enter(group, frame));
             return;
         }
         {
             let recent = &mut self.entries.batches.here().lock().recent;
             run.iter().for_each(|frame| recent.add(&self.frames, frame.id()));
         }
-        let mut run = run.into_iter();
+        let mut run = run.drain(..);
         loop {
             let batch: Batch = run.by_ref().take(BATCH_MAX).collect();
             if batch.is_empty() {
@@ -98,6 +98,7 @@ impl Manager {
             let entered = self.groups.with(number, |group| {
                 group.lists.enter(frames, own, &mut leftovers);
                 group.uncharge(std::mem::take(&mut leftovers.orphans));
+                self.count_wasted_of(&leftovers.wasted, group);
             });
             debug_assert!(entered.is_some(), "a page outlived its group");
             self.relist(leftovers.misplaced);
@@ -107,6 +108,7 @@ impl Manager {
     /// Ends what a group's lists left to their user.
     pub(crate) fn settle(&self, group: &GroupState, leftovers: Leftovers) {
         self.uncharge(group, leftovers.orphans);
+        self.count_wasted_of(&leftovers.wasted, group);
         self.relist(leftovers.misplaced);
     }
 
@@ -118,6 +120,7 @@ impl Manager {
             // Its page was removed meanwhile, and nobody else will take it off its list.
             if let Some(group) = self.groups.get(self.frames.group(id)) {
                 group.lists.unlink(&self.frames, &[id]);
+                self.count_wasted(std::slice::from_ref(&orphan), &group);
                 self.release(&group, [orphan]);
             }
         }
@@ -168,11 +171,7 @@ impl Manager {
             let ids: ArrayVec<FrameId, { stripe::BATCH_MAX }> = own.iter().map(OwnedFrame::id).collect();
             let other = self.groups.with(number, |group| {
                 group.lists.unlink(&self.frames, &ids);
-                for frame in &own {
-                    self.files.count(self.frames.owner(frame.id()), |file| {
-                        self.count_wasted(std::slice::from_ref(frame), file, &group.counters);
-                    });
-                }
+                self.count_wasted(&own, group);
                 self.stock_or_uncharge(group, self.frames.free_all(own) as u64)
             });
             self.give_back(other.flatten());

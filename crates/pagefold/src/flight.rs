@@ -11,6 +11,7 @@
 //! - F4. If a run of several pages can't be read, nobody is told: they are out of memory again, and whoever wants one of
 //!   them reads that alone. So one bad page fails none but itself.
 
+use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, Labels, LoadingRun, PageState};
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
@@ -263,7 +264,7 @@ impl Landing {
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);
         let first = run.pages().start;
         let whole = |bytes: usize, at: usize| bytes.saturating_sub(at * page_bytes).min(page_bytes);
-        let mut entering = Vec::with_capacity(run.len());
+        let mut entering = ArrayVec::<_, RUN_PAGES>::new();
         let (mut refaults, mut kept) = (0, None);
         for (at, page) in run.pages().enumerate() {
             // Shorter than was known: those who wait look again, and find out.
@@ -295,7 +296,7 @@ impl Landing {
         for counters in [&*file.counters, &group.counters] {
             counters.loaded_run(pages, bytes, refaults, ahead);
         }
-        file.manager.enter_run(&group, entering);
+        file.manager.enter_run(&group, &mut entering);
         kept
     }
 }

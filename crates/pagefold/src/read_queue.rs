@@ -6,9 +6,11 @@
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|
-//! | put off | its pages weren't in memory when it was put in | under way, with a few others: launched together (`flight`) |
-//! | under way | some of its pages are being loaded, perhaps by others | there, when none is any more |
+//! | put off | it was just put in | under way, with a few others: launched together (`flight`) |
+//! | under way | some of its pages are being loaded, perhaps by others | there, when none was any more at the last look |
 //! | there | | handed out, when its bytes were copied |
+//!
+//! All that is under way is looked at when nothing is there any more: once for as many reads as the device has answered.
 //!
 //! What is under way belongs to its load and not to the queue, which can be dropped at any time. A page that couldn't be
 //! loaded, or is gone again, is read when the read is handed out, as by [`read_at`](File::read_at).
@@ -17,8 +19,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-use frames::PageState;
-
 use crate::batch::ReadRequest;
 use crate::file::File;
 use crate::flight::{Launched, Purpose};
@@ -26,7 +26,9 @@ use crate::load::Call;
 
 /// Reads that are put off until there are so many, or there is nothing else to do: they have their way to the device in
 /// common.
-const PUT_OFF_MAX: usize = 4;
+const PUT_OFF_MAX: usize = 8;
+/// They are no larger a part of all that haven't been handed out, as the device isn't to run dry.
+const PUT_OFF_SHARE: usize = 4;
 
 /// Reads of one file, by one thread at a time: see [`push`](Self::push) and [`wait`](Self::wait).
 ///
@@ -54,10 +56,11 @@ const PUT_OFF_MAX: usize = 4;
 /// ```
 pub struct ReadQueue<'b, T = ()> {
     file: File,
-    /// Both oldest first.
+    /// Each oldest first.
     put_off: VecDeque<Entry<'b, T>>,
-    under_way: VecDeque<Entry<'b, T>>,
-    /// Of what is under way.
+    under_way: Vec<Entry<'b, T>>,
+    there: VecDeque<Entry<'b, T>>,
+    /// Of what is under way, or there.
     pages: u64,
     call: Call,
 }
@@ -73,8 +76,9 @@ impl<'b, T> ReadQueue<'b, T> {
     /// With nothing in it.
     #[must_use]
     pub fn new(file: &File) -> Self {
-        let (put_off, under_way) = (VecDeque::new(), VecDeque::new());
-        Self { file: file.clone(), put_off, under_way, pages: 0, call: Call::launched(Launched::default()) }
+        let (put_off, there) = (VecDeque::new(), VecDeque::new());
+        let call = Call::launched(Launched::default());
+        Self { file: file.clone(), put_off, under_way: Vec::new(), there, pages: 0, call }
     }
 
     /// Puts a read in, with whatever is to come out together with it. It doesn't wait for the device.
@@ -84,7 +88,7 @@ impl<'b, T> ReadQueue<'b, T> {
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });
-        if self.put_off.len() >= PUT_OFF_MAX {
+        if self.put_off.len() >= (self.len() / PUT_OFF_SHARE).min(PUT_OFF_MAX) {
             self.launch();
         }
     }
@@ -92,16 +96,17 @@ impl<'b, T> ReadQueue<'b, T> {
     /// Waits for any of the reads, takes it out, and gives it with its [result](ReadRequest::result), as from
     /// [`read_at`](File::read_at). `None` if there is none.
     pub fn wait(&mut self) -> Option<(ReadRequest<'b>, T)> {
-        let at = match self.there() {
-            Some(at) => at,
-            None => {
-                self.launch();
-                self.help();
-                // If nothing has come of helping, others load what the oldest one wants.
-                self.there().unwrap_or(0)
-            }
-        };
-        let Entry { mut request, pages, tag } = self.under_way.remove(at)?;
+        if self.there.is_empty() {
+            self.look();
+        }
+        if self.there.is_empty() {
+            self.launch();
+            self.file.handle().help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
+            self.look();
+        }
+        // If nothing has come of helping, others load what the oldest one wants.
+        let oldest = || if self.under_way.is_empty() { None } else { Some(self.under_way.remove(0)) };
+        let Entry { mut request, pages, tag } = self.there.pop_front().or_else(oldest)?;
         self.pages -= pages.end - pages.start;
         self.call.begin(pages);
         request.result = self.file.handle().read_in_call(&mut self.call, request.into, request.offset);
@@ -111,7 +116,7 @@ impl<'b, T> ReadQueue<'b, T> {
     /// Reads that haven't been handed out.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.put_off.len() + self.under_way.len()
+        self.put_off.len() + self.under_way.len() + self.there.len()
     }
 
     /// Whether there are none.
@@ -126,7 +131,7 @@ impl<'b, T> ReadQueue<'b, T> {
         let (before, most) = (self.under_way.len(), handle.launch_max());
         while let Some(entry) = self.put_off.front() {
             let pages = entry.pages.end - entry.pages.start;
-            if !self.under_way.is_empty() && self.pages.saturating_add(pages) > most {
+            if self.pages > 0 && self.pages.saturating_add(pages) > most {
                 break;
             }
             self.pages += pages;
@@ -139,20 +144,14 @@ impl<'b, T> ReadQueue<'b, T> {
         }
     }
 
-    /// Which read is there, the oldest one if there are several.
-    fn there(&self) -> Option<usize> {
-        self.under_way.iter().position(|entry| self.is_there(entry))
+    /// Finds out what is there by now.
+    fn look(&mut self) {
+        let handle = self.file.handle();
+        self.there.extend(self.under_way.extract_if(.., |entry| !handle.is_loading(&entry.pages)));
     }
 
-    fn is_there(&self, entry: &Entry<'_, T>) -> bool {
-        !entry.pages.clone().any(|page| self.file.map().state(page) == PageState::Loading)
-    }
-
-    /// Completes what was launched until a read is there, or until nothing is left to complete.
-    fn help(&self) {
-        if let Some(queue) = self.call.queue {
-            self.file.handle().file.backing.help_for_now(queue, &|| self.there().is_some());
-        }
+    fn is_loading(&self, entry: &Entry<'_, T>) -> bool {
+        self.file.handle().is_loading(&entry.pages)
     }
 }
 

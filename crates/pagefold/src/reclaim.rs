@@ -161,20 +161,28 @@ impl Manager {
         for run in evicted.chunk_by(|a, b| self.frames.owner(a.id()) == self.frames.owner(b.id())) {
             self.files.count(self.frames.owner(run[0].id()), |file| {
                 file.evictions.add(run.len() as u64);
-                self.count_wasted(run, file, &group.counters);
             });
         }
+        self.count_wasted(evicted, group);
         group.evicted(evicted.len() as u64);
     }
 }
 
 impl Manager {
     /// Counts pages that were read ahead for nobody, of those that have just left memory.
-    pub(crate) fn count_wasted(&self, gone: &[OwnedFrame<'_>], file: &Counters, group: &Counters) {
-        let wasted = gone.iter().filter(|frame| self.frames.is_unused_ahead(frame.id())).count() as u64;
-        if wasted > 0 {
-            Counters::add(&file.read_ahead_wasted, wasted);
-            Counters::add(&group.read_ahead_wasted, wasted);
+    pub(crate) fn count_wasted(&self, gone: &[OwnedFrame<'_>], group: &GroupState) {
+        for frame in gone.iter().filter(|frame| self.frames.is_unused_ahead(frame.id())) {
+            self.count_wasted_of(&[self.frames.owner(frame.id())], group);
+        }
+    }
+
+    /// The same of pages that were files' with these numbers.
+    pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
+        for &owner in owners {
+            self.files.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
+        }
+        if !owners.is_empty() {
+            Counters::add(&group.counters.read_ahead_wasted, owners.len() as u64);
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
 pub(crate) struct Leftovers {
     /// Frames that were freed, as their page had been removed while they were isolated. They are still charged.
     pub(crate) orphans: u64,
+    /// Whose those of them were that had been read ahead for nobody.
+    pub(crate) wasted: Vec<u32>,
     /// Frames that turned out to be on other lists, when they had been isolated. They are there still.
     pub(crate) misplaced: ArrayVec<IsolatedFrame, 8>,
 }
@@ -136,6 +138,9 @@ impl Stripe {
     fn publish(&self, frames: &Frames, linked: impl IntoIterator<Item = IsolatedFrame>, leftovers: &mut Leftovers) {
         for frame in linked {
             if let Err(orphan) = frames.put_back(frame) {
+                if frames.is_unused_ahead(orphan.id()) {
+                    leftovers.wasted.push(frames.owner(orphan.id()));
+                }
                 self.take_out(frames, orphan);
                 leftovers.orphans += 1;
             }

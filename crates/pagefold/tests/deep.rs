@@ -531,6 +531,32 @@ fn pages_read_ahead_in_vain_are_counted() {
     assert!(stats.read_ahead_wasted > 0);
 }
 
+/// They went while they waited, isolated, to be put on their group's lists; nobody counted them then.
+#[test]
+fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
+    let (_mm, group, file) = open(4_000, 3_000, disk(2, LEN));
+    let (other, mut random) = (group.open("f1").unwrap(), Random::seeded(1));
+    other.advise(Advice::Random, 0..LEN).unwrap();
+    // So many that those which come next wait for a batch to be full.
+    eventually("the group is large", || {
+        other.prefetch(0..2_500 * PAGE);
+        group.charged() >= 2_500
+    });
+    for page in 0..3 {
+        file.read_exact_at(&mut [0; 10], page * PAGE).unwrap();
+    }
+    eventually("all has landed, gone, and been counted", || {
+        file.advise(Advice::DontNeed, 0..LEN).unwrap();
+        // They fill up the batch.
+        for _ in 0..40 {
+            other.read_exact_at(&mut [0; 10], (3_000 + random.below(10_000)) * PAGE).unwrap();
+        }
+        let stats = file.stats();
+        stats.read_ahead > 0 && stats.read_ahead_wasted == stats.read_ahead + stats.misses - 3
+    });
+    assert_eq!(group.stats().read_ahead_wasted, file.stats().read_ahead_wasted);
+}
+
 /// Another process cuts the file off while loads are in flight.
 #[test]
 fn a_file_that_shrinks_meanwhile_ends_where_it_ends() {

@@ -103,7 +103,9 @@ fn all_are_under_way_together_and_any_order_will_do() {
     for (at, into) in (0..).zip(bytes.chunks_mut(4096)) {
         queue.push(ReadRequest::new(at * 50 * PAGE, into), at);
     }
-    assert_eq!((queue.len(), group.charged()), (64, 64 * PAGE), "nobody has waited for anything yet");
+    assert_eq!(queue.len(), 64, "nobody has waited for anything yet");
+    // But for a few that are put off until there is nothing else to do.
+    assert!(group.charged() > 56 * PAGE, "{} are under way", group.charged() / PAGE);
     assert_eq!(group.stats().misses, 0, "and nothing was answered");
     disk.reorder(5);
     let mut order = Vec::new();
