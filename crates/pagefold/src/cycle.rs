@@ -29,6 +29,8 @@ const FAILURES_MAX: u32 = 128;
 const STAGES: u64 = 8;
 /// but has no fewer or more pages than this.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
+/// A full cycle settles so many times the pages that were unclean when it began before it comes round, at most.
+const SETTLED_MAX: u64 = 3;
 /// Pages written that say something about how fast that is.
 const MEASURED_MIN: u64 = 256;
 
@@ -158,7 +160,7 @@ impl<'a> Cycle<'a> {
     }
 
     fn may_settle(&self) -> bool {
-        self.kind == Kind::Sweep || self.settled < self.unclean // B5
+        self.kind == Kind::Sweep || self.settled < SETTLED_MAX * self.unclean // B5
     }
 
     fn is_over(&self) -> bool {

@@ -1,7 +1,7 @@
 //! How much may differ from its file, and how writers are slowed down before it gets there.
 //!
-//! A page that its file doesn't have can't be evicted, so at most three quarters of a group's limit, and of the budget, should
-//! be such *unclean* pages. From a third of that on, the flusher writes (`flusher`); from two thirds on writers are slowed
+//! A page that its file doesn't have can't be evicted, so at most seven eighths of a group's limit, and of the budget, should
+//! be such *unclean* pages. From a third of that on, the flusher writes (`flusher`); from three quarters on writers are slowed
 //! down, the more the nearer they come: each page that they make unclean costs them time, which they sleep off a few
 //! milliseconds at a time. What a page costs follows from how fast pages have been written back lately, so that writers settle
 //! at the pace of the disk somewhere between the two marks. (As Linux's `balance_dirty_pages` does, without its estimates per
@@ -41,12 +41,13 @@ impl UncleanCount {
     }
 }
 
-/// The most that should be unclean, in quarters of the limit.
-const MAX_QUARTERS: u64 = 3;
+/// The part of a limit that is left for clean pages, and how many those are at least, where that is less than a quarter.
+const CLEAN_SHARE: u64 = 8;
+const CLEAN_MIN: u64 = 64;
 /// The shares of that from which on the flusher writes,
 const WRITTEN_FROM: f64 = 1.0 / 3.0;
 /// and writers are slowed down.
-const SLOWED_FROM: f64 = 2.0 / 3.0;
+const SLOWED_FROM: f64 = 3.0 / 4.0;
 /// Writers sleep when they owe so much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
 /// and no longer than this at a time.
@@ -172,5 +173,6 @@ impl Manager {
 
 /// The most that should be unclean of so many pages.
 fn unclean_max(pages: u64) -> u64 {
-    (pages / 4).saturating_mul(MAX_QUARTERS).max(1)
+    let clean = (pages / CLEAN_SHARE).max(CLEAN_MIN).min(pages.div_ceil(4));
+    (pages - clean).max(1)
 }

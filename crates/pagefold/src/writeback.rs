@@ -21,8 +21,9 @@
 //!   written before the stage's sync began, since each page is come to once in a cycle. If a sync fails, everything that was
 //!   written since the last good one is dirty again, and what was under way meanwhile too: the failure may be theirs, and the
 //!   next sync needn't tell again.
-//! - B5. A cycle ends. A sweep ends after a second. A full cycle settles in stages no more pages than were unclean when it
-//!   began; then none become clean before its end, so that writers are stopped by the mark (`dirty`).
+//! - B5. A cycle ends. A sweep ends after a second. A full cycle settles in stages no more than three times the pages
+//!   that were unclean when it began; then none become clean before its end, so that writers are stopped by the mark (`dirty`). Two
+//!   times is what it comes to where writers go at the pace of the disk: half of what they write meanwhile lies ahead of it.
 //!
 //! Lock order: `extension` → `turn`; under it whoever leads waits for the device alone. Frames are never
 //! obtained here.
