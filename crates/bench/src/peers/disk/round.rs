@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -12,7 +12,7 @@ use crate::output::say;
 use crate::peers::confined::Confinement;
 use crate::peers::contents::PAGE;
 use crate::peers::disk::pages::check_version;
-use crate::peers::disk::stores;
+use crate::peers::disk::stores::{self, Store};
 use crate::peers::disk::workload::{Operations, Workload, warm_pages};
 use crate::peers::measure::process_cpu;
 use crate::peers::scratch::Scratch;
@@ -21,6 +21,8 @@ use crate::peers::subject_args::SubjectArgs;
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "disk-round";
 
+/// How long nothing has come then.
+const SETTLING: Duration = Duration::from_millis(20);
 const IDLE_FILES: u32 = 10;
 const IDLE_FILE_PAGES: u32 = 256;
 
@@ -94,8 +96,8 @@ fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
         ensure!(warm.pages_read == u64::from(warm_pages(pages)), "{} pages were read", warm.pages_read);
     }
     let version = seed + 1;
+    let known = settled(&*store);
     let operations = Operations::new(args.workload, pages, seed, Instant::now() + args.common.time());
-    let known = store.pages_in();
     let (start, cpu) = (Instant::now(), process_cpu());
     let log = store.run(&operations, args.workload.depth(), version)?;
     if log.writes > 0 {
@@ -122,6 +124,19 @@ fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
         unused,
         peak_bytes: None,
     })
+}
+
+/// Pages that have come from the disk when no more come: those that were read ahead for who filled the caches aren't the
+/// workload's.
+fn settled(store: &dyn Store) -> Option<u64> {
+    let mut known = store.pages_in()?;
+    loop {
+        thread::sleep(SETTLING);
+        match store.pages_in()? {
+            now if now == known => return Some(now),
+            now => known = now,
+        }
+    }
 }
 
 /// Pagefold has read and written ten files, and then does nothing.
