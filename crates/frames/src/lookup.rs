@@ -14,7 +14,7 @@ use sync::atomic::AtomicU64;
 
 use crate::frame_table::FrameRecord;
 use crate::map_state::MapState;
-use crate::page_word::PageWord;
+use crate::page_word::{PageWord, SMALLEST_PAGE_SHIFT};
 
 #[cfg(not(pagefold_loom))]
 pub(crate) use real::Lookup;
@@ -24,19 +24,17 @@ pub(crate) use model::Lookup;
 
 #[cfg(not(pagefold_loom))]
 mod real {
-    use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
+    use super::{AtomicU64, FrameRecord, MapState, PageWord, SMALLEST_PAGE_SHIFT, SharedBytes};
     use core::ptr::NonNull;
     use sync::atomic::Ordering;
 
     /// Where things are.
-    #[derive(Clone, Debug)]
+    #[derive(Clone, Copy, Debug)]
     pub(crate) struct Lookup {
         words: NonNull<AtomicU64>,
         arena: NonNull<AtomicU64>,
         whole_pages: NonNull<AtomicU64>,
         page_shift: u32,
-        /// One less than the page size.
-        page_mask: usize,
         records: NonNull<FrameRecord>,
     }
 
@@ -54,9 +52,21 @@ mod real {
                 arena: NonNull::from(frames.arena()).cast(),
                 whole_pages: NonNull::from(&map.len.whole_pages),
                 page_shift: frames.page_size().trailing_zeros(),
-                page_mask: frames.page_size() - 1,
                 records: NonNull::from(frames.table.records()).cast(),
             }
+        }
+
+        /// The same, if pages are of the smallest size, which the compiler then knows: it computes places at once, and often
+        /// sees that a range is within a page.
+        #[inline]
+        pub(crate) fn of_smallest_pages(self) -> Option<Self> {
+            (self.page_shift == SMALLEST_PAGE_SHIFT).then_some(Self { page_shift: SMALLEST_PAGE_SHIFT, ..self })
+        }
+
+        /// One less than the page size.
+        #[inline]
+        fn page_mask(&self) -> usize {
+            (1 << self.page_shift) - 1
         }
 
         /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page that is all the
@@ -68,10 +78,10 @@ mod real {
             start: u64,
             len: usize,
         ) -> Option<(&'a AtomicU64, usize)> {
-            let offset = start as usize & self.page_mask;
+            let offset = start as usize & self.page_mask();
             // The sum doesn't wrap, as a slice is shorter than half the address space; the difference may, without bytes,
             // which aren't looked for then.
-            if (offset + len).wrapping_sub(1) > self.page_mask {
+            if (offset + len).wrapping_sub(1) > self.page_mask() {
                 return None;
             }
             Some((self.whole_page(map, start >> self.page_shift)?, offset))
@@ -79,9 +89,9 @@ mod real {
 
         /// As [`locate_whole`](Self::locate_whole), in any page. Bytes that the object doesn't have aren't found.
         pub(crate) fn locate<'a>(&self, map: &'a MapState, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
-            let offset = start as usize & self.page_mask;
+            let offset = start as usize & self.page_mask();
             let in_object = start.checked_add(len as u64).is_some_and(|end| end <= map.len.bytes());
-            if !in_object || offset + len > self.page_mask + 1 {
+            if !in_object || offset + len > self.page_mask() + 1 {
                 return None;
             }
             Some((self.word(map, start >> self.page_shift)?, offset))
@@ -107,7 +117,7 @@ mod real {
         /// The record and the bytes of the frame that a resident word names.
         #[inline]
         pub(crate) fn frame<'a>(&self, _: &'a MapState, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
-            let words = (self.page_mask + 1) / size_of::<AtomicU64>();
+            let words = (self.page_mask() + 1) / size_of::<AtomicU64>();
             // SAFETY: the frame is one of the arena's (L2), whose memory and table live long enough (L1).
             unsafe {
                 let start = self.arena.byte_add(word.frame_offset(self.page_shift));
@@ -131,7 +141,7 @@ mod real {
 mod model {
     use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
 
-    #[derive(Clone, Debug)]
+    #[derive(Clone, Copy, Debug)]
     pub(crate) struct Lookup {
         page_size: usize,
     }
@@ -139,6 +149,10 @@ mod model {
     impl Lookup {
         pub(crate) fn new(map: &MapState) -> Self {
             Self { page_size: map.frames.page_size() }
+        }
+
+        pub(crate) fn of_smallest_pages(self) -> Option<Self> {
+            Some(self)
         }
 
         pub(crate) fn locate<'a>(&self, map: &'a MapState, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {

@@ -196,13 +196,26 @@ impl PageMap {
     /// False also for others.
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
-        let Some((word, offset)) = self.lookup.locate_whole(&self.shared, start, into.len()) else { return false };
+        match self.lookup.of_smallest_pages() {
+            Some(lookup) => self.read_hot_by(lookup, start, into),
+            None => self.read_hot_of_any_size(start, into),
+        }
+    }
+
+    #[inline(never)]
+    fn read_hot_of_any_size(&self, start: u64, into: &mut [u8]) -> bool {
+        self.read_hot_by(self.lookup, start, into)
+    }
+
+    #[inline(always)]
+    fn read_hot_by(&self, lookup: Lookup, start: u64, into: &mut [u8]) -> bool {
+        let Some((word, offset)) = lookup.locate_whole(&self.shared, start, into.len()) else { return false };
         // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
             return false;
         }
-        self.lookup.copy(&self.shared, before, offset, into);
+        lookup.copy(&self.shared, before, offset, into);
         // Pairs with the fence in `OwnedFrame::fill`: see the module head.
         fence(Ordering::Acquire);
         word.load(Ordering::Relaxed) == before.bits()
@@ -268,12 +281,25 @@ impl PageMap {
     /// `None` also for others.
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
-        let word = self.lookup.whole_page(&self.shared, page)?;
+        match self.lookup.of_smallest_pages() {
+            Some(lookup) => self.pin_hot_by(lookup, page),
+            None => self.pin_hot_of_any_size(page),
+        }
+    }
+
+    #[inline(never)]
+    fn pin_hot_of_any_size(&self, page: u64) -> Option<PinnedFrame<'_>> {
+        self.pin_hot_by(self.lookup, page)
+    }
+
+    #[inline(always)]
+    fn pin_hot_by(&self, lookup: Lookup, page: u64) -> Option<PinnedFrame<'_>> {
+        let word = lookup.whole_page(&self.shared, page)?;
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
             return None;
         }
-        let (record, bytes) = self.lookup.frame(&self.shared, before);
+        let (record, bytes) = lookup.frame(&self.shared, before);
         record.pin().ok()?;
         let pin = PinnedFrame::new(record, bytes);
         // Relaxed: as in `pin`.

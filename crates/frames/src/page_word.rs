@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
 //! | 1 | *loading*: somebody reads it | 3: `WAITED`, somebody sleeps until it is there |
-//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 4–33: the frame's generation · 34–63: frame |
+//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
 //! | 3 | *swapped*: elsewhere, or needs no place | 3–63: the entry, which says where |
 //!
-//! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame is at the top, one shift away.
+//! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame's number stands where a mask makes it the frame's
+//! place in an arena of pages of 4 KiB.
 //! A page that somebody wrote to is `WRITTEN`, and then never `REFERENCED`: its readers leave the short way, and find
 //! a version and the referenced bit in the frame's record (`writing`). When its file has all of it, the page goes back to
 //! the short way with the next generation.
@@ -54,14 +55,23 @@ const REFERENCED: u64 = 1 << 2;
 const WRITTEN: u64 = 1 << 3;
 
 const SHADOW_SHIFT: u32 = 3;
-const GENERATION_SHIFT: u32 = 4;
 /// Bits of a frame's generation.
 pub(crate) const GENERATION_BITS: u32 = 30;
-const FRAME_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
+/// Where the generation's lower bits are, above the flags.
+const GENERATION_SHIFT: u32 = 4;
+const GENERATION_LOW_BITS: u32 = FRAME_SHIFT - GENERATION_SHIFT;
+const GENERATION_LOW: u32 = (1 << GENERATION_LOW_BITS) - 1;
+/// Where the others are, above the frame.
+const GENERATION_HIGH_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
 /// Bits of a frame's number: 4 TiB of 4 KiB frames.
-pub(crate) const FRAME_BITS: u32 = 64 - FRAME_SHIFT;
+pub(crate) const FRAME_BITS: u32 = 30;
+const FRAME_SHIFT: u32 = SMALLEST_PAGE_SHIFT;
+const FRAME: u64 = ((1 << FRAME_BITS) - 1) << FRAME_SHIFT;
+/// The smallest pages, and the usual ones, have 2^12 bytes.
+pub(crate) const SMALLEST_PAGE_SHIFT: u32 = 12;
 
-const _: () = assert!(FRAME_BITS == 30, "the words above are all there is");
+const _: () =
+    assert!(GENERATION_HIGH_SHIFT + GENERATION_BITS - GENERATION_LOW_BITS == 64, "the words above are all there is");
 
 /// What a page word says, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +126,9 @@ impl PageWord {
 
     pub(crate) fn resident(frame: FrameId, generation: u32) -> Self {
         debug_assert!(generation >> GENERATION_BITS == 0 && frame.index() >> FRAME_BITS == 0);
-        let generation = u64::from(generation) << GENERATION_SHIFT;
-        Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | generation)
+        let low = u64::from(generation & GENERATION_LOW) << GENERATION_SHIFT;
+        let high = u64::from(generation >> GENERATION_LOW_BITS) << GENERATION_HIGH_SHIFT;
+        Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | low | high)
     }
 
     /// The state with what belongs to it.
@@ -145,7 +156,7 @@ impl PageWord {
     /// The number of a resident page's frame.
     #[inline]
     pub(crate) fn frame_number(self) -> usize {
-        (self.0 >> FRAME_SHIFT) as usize
+        ((self.0 & FRAME) >> FRAME_SHIFT) as usize
     }
 
     /// Whether the page is resident, and was used since reclaim last looked: a hit has nothing to note.
@@ -217,17 +228,20 @@ mod tests {
     #[test]
     fn every_part_survives_packing() {
         for frame in [0, 1, 7, (1 << FRAME_BITS) - 1] {
-            for generation in [0, 1, (1 << GENERATION_BITS) - 1] {
+            for generation in [0, 1, GENERATION_LOW, GENERATION_LOW + 1, (1 << GENERATION_BITS) - 1] {
                 let word = PageWord::resident(FrameId::new(frame), generation);
                 assert_eq!(word.state(), PageState::Resident { frame: FrameId::new(frame) });
                 assert!(!word.is_referenced() && word.with_referenced(true).is_referenced());
                 assert!(word.same_stay(word.with_referenced(true)));
                 assert!(word.with_referenced(true).is_hot() && !word.is_hot());
                 assert_eq!(word.frame_offset(14), (frame as usize) << 14);
+                assert_eq!(word.frame_offset(12), (frame as usize) << 12);
                 let written = word.with_referenced(true).with_written();
                 assert!(written.is_written() && !written.is_hot() && !written.same_stay(word));
                 assert_eq!(written.state(), word.state());
-                assert!(!word.same_stay(PageWord::resident(FrameId::new(frame), generation ^ 1)));
+                for bit in 0..GENERATION_BITS {
+                    assert!(!word.same_stay(PageWord::resident(FrameId::new(frame), generation ^ 1 << bit)));
+                }
                 assert!(!word.same_stay(PageWord::resident(FrameId::new(frame ^ 1), generation)));
             }
         }

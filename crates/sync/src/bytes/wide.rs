@@ -28,23 +28,23 @@ pub(super) unsafe fn copy(from: *const u8, offset: usize, to: *mut u8, len: usiz
                 word(from, offset + (len - 8), to.add(len - 8));
             }
             16..=32 => {
-                pairs::<1>(from.add(offset), to);
-                pairs::<1>(from.add(offset + (len - 16)), to.add(len - 16));
+                pair::<0>(from, offset, to);
+                pair::<0>(from, offset + (len - 16), to.add(len - 16));
             }
             33..=64 => {
-                pairs::<2>(from.add(offset), to);
-                pairs::<2>(from.add(offset + (len - 32)), to.add(len - 32));
+                half_line(from, offset, to);
+                half_line(from, offset + (len - 32), to.add(len - 32));
             }
             65..=128 => {
-                pairs::<4>(from.add(offset), to);
-                pairs::<4>(from.add(offset + (len - 64)), to.add(len - 64));
+                line(from, offset, to);
+                line(from, offset + (len - 64), to.add(len - 64));
             }
             129..LIBRARY_COPY_MIN => {
-                let (from, last) = (from.add(offset), len - 64);
+                let last = len - 64;
                 for at in (0..last).step_by(64) {
-                    pairs::<4>(from.add(at), to.add(at));
+                    line(from, offset + at, to.add(at));
                 }
-                pairs::<4>(from.add(last), to.add(last));
+                line(from, offset + last, to.add(last));
             }
             _ => library(from.add(offset), to, len),
         }
@@ -67,29 +67,42 @@ unsafe fn word(from: *const u8, offset: usize, to: *mut u8) {
 }
 
 /// # Safety
-/// `N` pairs of words at both.
+/// 64 bytes at both.
 #[inline(always)]
-unsafe fn pairs<const N: usize>(from: *const u8, to: *mut u8) {
+unsafe fn line(from: *const u8, offset: usize, to: *mut u8) {
     // SAFETY: the caller's.
     unsafe {
-        for at in 0..N {
-            pair(from, 16 * at, to.add(16 * at));
-        }
+        half_line(from, offset, to);
+        pair::<32>(from, offset, to);
+        pair::<48>(from, offset, to);
     }
 }
 
 /// # Safety
-/// 16 bytes at both.
+/// 32 bytes at both.
 #[inline(always)]
-unsafe fn pair(from: *const u8, offset: usize, to: *mut u8) {
+unsafe fn half_line(from: *const u8, offset: usize, to: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        pair::<0>(from, offset, to);
+        pair::<16>(from, offset, to);
+    }
+}
+
+/// Copies two words `AT` bytes behind both: a constant is part of the move.
+///
+/// # Safety
+/// 16 bytes there.
+#[inline(always)]
+unsafe fn pair<const AT: usize>(from: *const u8, offset: usize, to: *mut u8) {
     let pair: __m128i;
     // SAFETY: the caller's; see `word`.
     unsafe {
         asm!(
-            "movdqu {}, [{} + {}]", out(xmm_reg) pair, in(reg) from, in(reg) offset,
+            "movdqu {}, [{} + {} + {at}]", out(xmm_reg) pair, in(reg) from, in(reg) offset, at = const AT,
             options(nostack, preserves_flags, readonly)
         );
-        to.cast::<__m128i>().write_unaligned(pair);
+        to.add(AT).cast::<__m128i>().write_unaligned(pair);
     }
 }
 
