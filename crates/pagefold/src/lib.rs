@@ -56,6 +56,7 @@ mod dirty;
 mod entry_batches;
 mod error;
 mod error_latch;
+mod exchange;
 mod file;
 mod file_state;
 mod file_table;

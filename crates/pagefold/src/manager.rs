@@ -79,6 +79,16 @@ impl Manager {
     /// # Errors
     /// [`Error::LimitReached`], in bounded time, when nothing can be reclaimed.
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
+        self.take_frame_or(group, || Ok(None))
+    }
+
+    /// As [`take_frame`](Self::take_frame); when nothing can be reclaimed, `otherwise` may get one in another way, or
+    /// say that there is nothing to wait for.
+    pub(crate) fn take_frame_or<'a>(
+        &'a self,
+        group: &'a GroupState,
+        otherwise: impl Fn() -> Result<Option<ChargedFrame<'a>>, Error>,
+    ) -> Result<ChargedFrame<'a>, Error> {
         let (mut failed, mut failed_for_good) = (0, 0);
         loop {
             let short = match self.try_frame(group) {
@@ -96,6 +106,9 @@ impl Manager {
             }
             failed += 1;
             self.drain_entries();
+            if let Some(frame) = otherwise()? {
+                return Ok(frame);
+            }
             let unclean = self.unclean.get() > 0;
             if unclean {
                 self.flusher.ring_for_frames();
@@ -139,7 +152,7 @@ impl Manager {
     ) -> Result<(), Short> {
         let charged = self.charge(group, wanted as u64);
         let frames = (0..charged.pages).map_while(|_| self.frames.allocate());
-        let got = frames.map(|frame| give(ChargedFrame { frame, charge: Charge::new(self, group) })).count() as u64;
+        let got = frames.map(|frame| give(ChargedFrame::new(self, group, frame))).count() as u64;
         if got < charged.pages {
             self.uncharge(group, charged.pages - got);
         }
@@ -384,6 +397,11 @@ enum Short {
 }
 
 impl<'a> ChargedFrame<'a> {
+    /// A frame that is charged to `group` already.
+    pub(crate) fn new(manager: &'a Manager, group: &'a GroupState, frame: OwnedFrame<'a>) -> Self {
+        Self { frame, charge: Charge::new(manager, group) }
+    }
+
     /// The frame for a page of a space, which has the charge from now on.
     pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
         self.charge.group().becomes_anonymous();

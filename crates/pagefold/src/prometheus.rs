@@ -73,7 +73,7 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
-        let counters: [(&str, &str, GroupGet); 14] = [
+        let counters: [(&str, &str, GroupGet); 16] = [
             ("group_hits", "Page lookups that found the page in memory", |group| group.hits),
             ("group_misses", "Page lookups that loaded the page", |group| group.misses),
             ("group_waits", "Page lookups that waited for another thread's load", |group| group.waits),
@@ -87,6 +87,8 @@ impl Stats {
             ("group_swap_outs", "Pages without a file that left memory", |group| group.swap_outs),
             ("group_same_filled", "Those that repeated one word, and took no slot", |group| group.same_filled),
             ("group_swap_ins", "Pages without a file that came back", |group| group.swap_ins),
+            ("group_swap_read_bytes", "Bytes read from swap areas", |group| group.swap_bytes_in),
+            ("group_swap_written_bytes", "Bytes written to swap areas", |group| group.swap_bytes_out),
             ("group_read_ahead_wasted", "Pages read ahead and evicted unused", |group| group.read_ahead_wasted),
         ];
         for (name, help, get) in counters {

@@ -166,6 +166,10 @@ pub struct GroupStats {
     pub same_filled: u64,
     /// Pages that came back.
     pub swap_ins: u64,
+    /// Bytes read from swap areas.
+    pub swap_bytes_in: u64,
+    /// Bytes written to swap areas.
+    pub swap_bytes_out: u64,
     /// What is in swap slots now.
     pub swapped_bytes: u64,
 }

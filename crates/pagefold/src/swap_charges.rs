@@ -1,8 +1,8 @@
 //! How many pages of a group are in swap slots, and how many may be.
 //!
 //! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
-//! one goes to the CPU's stock first (`charges` has the invariants). So the limit holds at every moment, and a page that comes
-//! back writes to nothing that CPUs share.
+//! one goes to the CPU's stock first (`charges` has the invariants). So the limit holds at every moment, but while pages
+//! change places (`exchange`), and a page that comes back writes to nothing that CPUs share.
 
 use sync::CachePadded;
 use sync::ThreadCounter;
@@ -12,6 +12,7 @@ use crate::charges::Stock;
 use crate::error::Error;
 use crate::group_state::GroupState;
 use crate::manager::Manager;
+use crate::stats::Counters;
 
 /// Slots that a CPU's stock has, at most.
 const STOCK_MAX: u64 = 64;
@@ -26,6 +27,9 @@ pub(crate) struct Swapped {
     pub(crate) ins: ThreadCounter,
     pub(crate) outs: AtomicU64,
     pub(crate) same_filled: AtomicU64,
+    /// Pages read from slots and written to them.
+    pub(crate) read: ThreadCounter,
+    pub(crate) written: AtomicU64,
 }
 
 impl Swapped {
@@ -37,9 +41,11 @@ impl Swapped {
         Ok(Self {
             pages: CachePadded::new(AtomicU64::new(0)),
             max: AtomicU64::new(u64::MAX),
-            ins: ThreadCounter::new().ok_or(Error::TooManyCounters)?,
+            ins: Counters::by_thread()?,
             outs: AtomicU64::new(0),
             same_filled: AtomicU64::new(0),
+            read: Counters::by_thread()?,
+            written: AtomicU64::new(0),
         })
     }
 
@@ -60,6 +66,11 @@ impl Swapped {
         let more = |pages: u64| (pages < max).then(|| max.min(pages.saturating_add(wanted)));
         let charged = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         charged.map_or(0, |before| (max - before).min(wanted))
+    }
+
+    /// Charges a slot whatever the limit is: for a page in whose place another one comes back.
+    pub(crate) fn charge_one_more(&self) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
     }
 
     fn uncharge(&self, pages: u64) {

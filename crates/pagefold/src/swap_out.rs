@@ -97,17 +97,12 @@ impl Manager {
     ) {
         let charged = self.charge_swapped(group, writes.len() as u64) as usize;
         result.stay.extend(writes.drain(charged..).map(|(frame, _)| Refused { frame, unclean: true }));
-        let out = |page: &Unwritten<'a>| PageOut {
-            bytes: page.bytes(),
-            frame: page.frame().number(),
-            owner: owner(page),
-            group: Note::new(group.id, 0).group(),
-        };
-        let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| out(page)).collect();
+        let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| Self::page_out(group, page)).collect();
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
         // Nothing else is done in there: it has a lock.
         self.swap.swap_out(&outs, |at, slot| slots[at] = slot);
+        Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let (mut unused, mut full) = (0, false);
         for ((frame, page), slot) in writes.into_iter().zip(slots) {
             match slot {
@@ -132,8 +127,18 @@ impl Manager {
         }
     }
 
+    /// What is to be written of a page.
+    pub(crate) fn page_out<'a>(group: &GroupState, page: &Unwritten<'a>) -> PageOut<'a> {
+        PageOut {
+            bytes: page.bytes(),
+            frame: page.frame().number(),
+            owner: owner(page),
+            group: Note::new(group.id, 0).group(),
+        }
+    }
+
     /// Ends a page's stay in memory, if it is still as it was looked at.
-    fn leave<'a>(
+    pub(crate) fn leave<'a>(
         &'a self,
         group: &GroupState,
         frame: IsolatedFrame,

@@ -110,7 +110,7 @@ impl Area {
         if !admit(Slots::bytes(slots)) {
             return Err(AddError::NoRoom { area: name, bytes: Slots::bytes(slots) });
         }
-        let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?;
+        let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?.with_reserve();
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         Ok(Self { number, name, priority: options.priority, placement, slots: table, identity, page_size, file })
     }

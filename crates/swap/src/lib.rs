@@ -23,6 +23,7 @@ mod hand;
 mod header;
 mod memory_file;
 mod page_entry;
+mod reserve;
 mod rotation;
 mod seal;
 mod slot_bits;

@@ -5,6 +5,9 @@ use sync::SharedBytes;
 use sync::atomic::AtomicU64;
 use sync::zeroed::zeroed;
 
+/// Bytes that are copied at once.
+const PART: usize = 4096;
+
 /// Bytes in memory, which takes the system's where it is written.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
@@ -17,6 +20,12 @@ impl MemoryFile {
         Some(Self { words: zeroed(usize::try_from(bytes / 8).ok()?)? })
     }
 
+    /// The part that begins at `offset`, and has room.
+    fn part(&self, offset: u64) -> SharedBytes<'_> {
+        let word = (offset / 8) as usize;
+        SharedBytes::new(&self.words[word..word + PART / 8])
+    }
+
     /// The bytes from `offset` on, and how many of `len` there are.
     fn at(&self, offset: u64, len: usize) -> (SharedBytes<'_>, usize) {
         let word = usize::try_from(offset / 8).unwrap_or(usize::MAX).min(self.words.len());
@@ -25,13 +34,13 @@ impl MemoryFile {
     }
 }
 
-/// Copies `len` bytes, by way of a buffer that stays in the nearest cache.
-fn copy(from: SharedBytes<'_>, into: SharedBytes<'_>, len: usize) {
-    let mut part = [0; 4096];
-    for at in (0..len).step_by(part.len()) {
-        let part = &mut part[..(len - at).min(4096)];
+/// Passes `len` bytes on, by way of a buffer that stays in the nearest cache.
+fn copy(from: SharedBytes<'_>, len: usize, mut put: impl FnMut(usize, &[u8])) {
+    let mut part = [0; PART];
+    for at in (0..len).step_by(PART) {
+        let part = &mut part[..(len - at).min(PART)];
         from.copy_to(at, part);
-        into.copy_from(at, part);
+        put(at, part);
     }
 }
 
@@ -53,7 +62,7 @@ impl BackingFile for MemoryFile {
         let mut done = 0;
         for slice in into {
             let (from, part) = self.at(offset + done as u64, slice.len());
-            copy(from, *slice, part);
+            copy(from, part, |at, bytes| slice.copy_from(at, bytes));
             done += part;
         }
         Ok(done)
@@ -63,7 +72,11 @@ impl BackingFile for MemoryFile {
         let mut done = 0;
         for slice in from {
             let (into, part) = self.at(offset + done as u64, slice.len().min(len - done));
-            copy(*slice, into, part);
+            copy(*slice, part, |at, bytes| match bytes.len() {
+                // Past the caches: nobody looks at it soon.
+                PART => self.part(offset + (done + at) as u64).stream_from(bytes),
+                _ => into.copy_from(at, bytes),
+            });
             done += part;
             if part < slice.len() {
                 break;

@@ -24,6 +24,8 @@
 //! Had the slot been there first, it would have been found; if it comes later, the lock makes `searching` visible, or,
 //! when that is over, `full_at`, which was stored before.
 //!
+//! An area keeps a few slots besides ([`Reserve`]), which are none of these: "full" leaves them out.
+//!
 //! On a device that seeks there is one hand for all CPUs, one stretch, and no batches: pages are written in the order in
 //! which they come, as far as there is room.
 //!
@@ -37,6 +39,7 @@ use sync::lock::Mutex;
 use crate::cluster::{Cluster, List, SLOTS};
 use crate::clusters::{Claimed, Clusters, Effort};
 use crate::hand::{Hand, Turn, Way};
+use crate::reserve::Reserve;
 use crate::slot_table::{SlotTable, StaleSlot};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
 
@@ -75,6 +78,7 @@ pub struct Slots {
     /// See F2. Apart from `search`, which whoever frees a slot looks at.
     changes: CachePadded<AtomicU64>,
     placement: Placement,
+    reserve: Reserve,
 }
 
 type FreeBatch = ArrayVec<u32, FREE_BATCH>;
@@ -105,7 +109,28 @@ impl Slots {
             table,
             clusters,
             placement,
+            reserve: Reserve::default(),
         })
+    }
+
+    /// Keeps some slots for [`allocate_reserved`](Self::allocate_reserved) alone, which are none of [`slots`](Self::slots).
+    #[must_use]
+    pub(crate) fn with_reserve(mut self) -> Self {
+        self.reserve = Reserve::missing(Reserve::size_for(self.slots()));
+        let mut batch = SlotBatch::new();
+        self.allocate(self.reserve.size(), &mut batch);
+        for slot in batch {
+            let _ = self.free(slot); // It was allocated just now.
+        }
+        self
+    }
+
+    /// A slot of those that are kept for pages in whose place another one comes, which frees a slot in its turn.
+    pub(crate) fn allocate_reserved(&self) -> Option<SlotId> {
+        let number = self.reserve.take()? as usize;
+        // Nobody else has it, so it needs no lock of its cluster, where it counts as used throughout.
+        self.table.put(number);
+        Some(self.table.take(number))
     }
 
     /// Allocates up to `want` slots, all in one cluster, and adds them to `into`; they are *taken*, and the caller's. Says
@@ -173,12 +198,15 @@ impl Slots {
         self.table.set_seal(slot, seal);
     }
 
-    /// Gives a slot back, which was the caller's. It is free when its CPU's batch is full, or when somebody needs it.
+    /// Gives a slot back, which was the caller's: to the reserve, if that lacks one. Otherwise it is free when its CPU's batch is full, or when somebody needs it.
     ///
     /// # Errors
     /// The number is stale.
     pub fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
         self.table.change(slot, SlotState::Freed)?;
+        if self.reserve.fill(slot.number()) {
+            return Ok(());
+        }
         let batch = &self.batches[self.mine()];
         let mut waiting = batch.lock();
         waiting.push(slot.number());
@@ -201,16 +229,22 @@ impl Slots {
         }
     }
 
-    /// Slots that can be used: all but the header.
+    /// All slots, the header included.
+    pub(crate) fn table_len(&self) -> u64 {
+        self.table.len() as u64
+    }
+
+    /// Slots that can be used: all but the header, and those that are kept.
     #[must_use]
     pub fn slots(&self) -> u64 {
-        self.table.len() as u64 - 1
+        (self.table.len() - 1 - self.reserve.size()) as u64
     }
 
     /// Slots that aren't free; those in batches count as used.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.slots().saturating_sub(self.clusters.free())
+        let free = self.clusters.free() + self.reserve.len() as u64;
+        (self.table.len() as u64 - 1).saturating_sub(free)
     }
 
     /// Whether about half of the slots around this one are free, or half of all clusters.

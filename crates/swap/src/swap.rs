@@ -190,6 +190,21 @@ impl Swap {
         write_out(&areas, pages, Tried::default(), &mut |at, result| done(at, result));
     }
 
+    /// Writes a page to a slot that is kept for this in the area of `slot`: for a page that goes so that the one in `slot` can
+    /// come, when all other slots are in use. It is *cached* there, and the caller's.
+    ///
+    /// # Errors
+    /// All of those are in use, or the area gets no new pages, or doesn't take it.
+    pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, SwapOutError> {
+        let areas = self.copies.here().read();
+        let area = areas.get(slot.area()).filter(|area| areas.is_filled(area)).ok_or(SwapOutError::Full)?;
+        let reserved = area.slots.allocate_reserved().ok_or(SwapOutError::Full)?;
+        area.write(&[reserved], &[*page]).map(|()| reserved).map_err(|error| {
+            let _ = area.slots.free(reserved); // It is ours.
+            SwapOutError::WriteFailed(error)
+        })
+    }
+
     /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified otherwise. The slot is
     /// the caller's, before and after.
     ///
@@ -280,7 +295,7 @@ impl Swap {
     /// Memory that the areas' tables take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.copies.here().read().all().map(|area| Slots::bytes(area.slots.slots() + 1)).sum()
+        self.copies.here().read().all().map(|area| Slots::bytes(area.slots.table_len())).sum()
     }
 
     fn with_slots<R>(&self, slot: SlotId, f: impl FnOnce(&Slots) -> Result<R, StaleSlot>) -> Result<R, StaleSlot> {

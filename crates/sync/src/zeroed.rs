@@ -1,6 +1,6 @@
 //! Long arrays of atomics that start at zero.
 //!
-//! Large ones take memory of the system's only where they are written.
+//! Large ones take memory of the system's only where they are written, in huge pages as far as it has them.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
@@ -26,8 +26,22 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
     }
     // SAFETY: the layout isn't empty.
     let start = unsafe { alloc_zeroed(layout) }.cast::<T>();
+    if !start.is_null() {
+        advise_huge(start.addr(), layout.size());
+    }
     // SAFETY: the allocation is the global allocator's, of the layout of this slice, and zeros are values of `T`.
     (!start.is_null()).then(|| unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start, len)) })
+}
+
+/// Asks for huge pages where a whole one fits: entries of such an array are looked at here and there.
+#[cfg(not(pagefold_loom))]
+fn advise_huge(start: usize, len: usize) {
+    const HUGE: usize = 2 << 20;
+    let (first, end) = (start.next_multiple_of(HUGE), (start + len) / HUGE * HUGE);
+    if first < end {
+        // SAFETY: the range is within an allocation of ours, and its bytes stay what they are. Where it is refused, all goes on.
+        unsafe { libc::madvise(std::ptr::without_provenance_mut(first), end - first, libc::MADV_HUGEPAGE) };
+    }
 }
 
 /// `len` zeros: a model's atomics are more than their bytes.

@@ -13,7 +13,9 @@
 //! | *swapped*, a slot | as it was written there | *swapped* again: nothing is lost |
 //! | *swapped*, a word | that word, again and again | |
 
-use frames::{Labels, LoadFailure, Loading, OwnedFrame, PageState};
+use std::cell::Cell;
+
+use frames::{Labels, LoadFailure, Loading, PageState};
 use swap::{Owner, PageEntry, SlotId, SwapInError};
 use sync::SharedBytes;
 
@@ -71,6 +73,11 @@ impl Fault<'_> {
         matches!(self, Self::Write { bytes, .. } if bytes.len() == page_size)
     }
 
+    /// Whether its slot is free for others when the page is back, if there are too few: not so where an area goes.
+    fn frees_slot(self) -> bool {
+        matches!(self, Self::Read | Self::Write { .. })
+    }
+
     /// Whether the page may stay as it is in its slot.
     fn leaves_unchanged(self) -> bool {
         matches!(self, Self::Read | Self::Write { bytes: [], .. })
@@ -84,6 +91,8 @@ pub(super) struct Memory<'a> {
     is_listed: bool,
     /// Its bytes are likely to be in this CPU's caches.
     pub(super) is_warm: bool,
+    /// Another page left it for this one, and took the last slot: so this one can't keep its own.
+    is_exchanged: bool,
 }
 
 /// What a page has from where it was.
@@ -97,9 +106,26 @@ struct Past {
 }
 
 impl SpaceState {
-    pub(super) fn take_memory<'a>(&'a self, manager: &'a Manager) -> Result<Memory<'a>, Error> {
-        let frame = manager.take_frame(self.group.state())?;
-        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take() })
+    /// Memory for a page. If there is none, one that is in a slot may change places with another page.
+    pub(super) fn take_memory<'a>(
+        &'a self,
+        manager: &'a Manager,
+        region: &Region,
+        local: u64,
+        fault: Fault<'_>,
+    ) -> Result<Memory<'a>, Error> {
+        let group = self.group.state();
+        let exchanged = Cell::new(false);
+        let frame = manager.take_frame_or(group, || match region.map.state(local) {
+            PageState::Swapped { entry } if fault.frees_slot() => Ok(match PageEntry::from_bits(entry) {
+                Some(PageEntry::Slot(slot)) => manager.exchange(group, slot).inspect(|_| exchanged.set(true)),
+                Some(PageEntry::SameFilled(_)) | None => None,
+            }),
+            PageState::Swapped { .. } | PageState::Vacant { .. } => Ok(None),
+            // Others were faster.
+            PageState::Loading | PageState::Resident { .. } => Err(manager.limit_reached(group)),
+        })?;
+        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take(), is_exchanged: exchanged.get() })
     }
 
     /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
@@ -131,7 +157,7 @@ impl SpaceState {
         is_new: bool,
     ) -> Result<bool, Error> {
         let past = match loading.swapped().and_then(PageEntry::from_bits) {
-            Some(entry) => match self.fetch(entry, &loading, &memory.frame, fault) {
+            Some(entry) => match self.fetch(entry, &loading, &memory, fault) {
                 Ok(past) => past,
                 Err(error) => {
                     let failure = match error {
@@ -185,10 +211,10 @@ impl SpaceState {
         &self,
         entry: PageEntry,
         loading: &Loading<'_>,
-        frame: &OwnedFrame<'_>,
+        memory: &Memory<'_>,
         fault: Fault<'_>,
     ) -> Result<Past, SwapInError> {
-        let (manager, group) = (&**self.manager(), self.group.state());
+        let (manager, group, frame) = (&**self.manager(), self.group.state(), &memory.frame);
         let mut past = Past::default();
         match entry {
             PageEntry::SameFilled(fill) => frame.fill(|bytes| fill.fill(bytes)),
@@ -196,11 +222,13 @@ impl SpaceState {
                 let owner = Owner::new(loading.word_number()).expect("there are no more page words than owners");
                 if !fault.overwrites(1 << self.page_shift) {
                     frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
+                    group.swapped.read.add(1);
                 }
                 if let Ok(note) = manager.swap.note(slot) {
                     (past.level, past.is_refault) = group.welcome_back(note);
                 }
                 let keeps = fault.leaves_unchanged()
+                    && !memory.is_exchanged
                     && manager.swap.may_keep(slot)
                     && manager.swap.set_cached(slot, frame.id().number()).is_ok();
                 *(if keeps { &mut past.kept } else { &mut past.unused }) = Some(slot);

@@ -63,7 +63,17 @@ impl SpaceState {
         let local = page % REGION_PAGES;
         let mut rooms_made = 0;
         loop {
-            let memory = self.take_memory(manager)?;
+            let memory = match self.take_memory(manager, region, local, fault) {
+                Ok(memory) => memory,
+                Err(error) => {
+                    return match region.map.state(local) {
+                        // Somebody else got the last frame for this very page.
+                        PageState::Resident { .. } => Ok(false),
+                        PageState::Loading => self.outcome(page, region.map.wait(local)),
+                        PageState::Swapped { .. } | PageState::Vacant { .. } => Err(error),
+                    };
+                }
+            };
             // Most pages are new: filled before anybody has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
             if is_new {

@@ -147,10 +147,9 @@ fn a_group_has_no_more_slots_than_it_may() {
     small.set_swap_max(20 * PAGE).unwrap();
     (refused..refused + 10).for_each(|page| write(page).unwrap());
     assert!(write(refused + 10).is_err());
-    // Whoever has no room left can't have a page back either, until there is some.
-    assert!(space.read_at(&mut [0], base).is_err());
-    small.set_swap_max(30 * PAGE).unwrap();
+    // Whoever has no room left has pages change places.
     (0..refused + 10).for_each(|page| check(&space, base, page, 0));
+    assert_eq!((small.stats().swapped_bytes, small.charged()), (20 * PAGE, small.max()));
     // Pages of one word aren't limited.
     small.set_swap_max(0).unwrap();
     let zeros = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap();
@@ -159,6 +158,34 @@ fn a_group_has_no_more_slots_than_it_may() {
     space.map_at(zeros.clone(), Protection::ReadWrite).unwrap();
     space.populate(zeros).unwrap();
     assert!(small.charged() <= small.max());
+}
+
+#[test]
+fn pages_change_places_when_all_memory_and_all_slots_are_in_use() {
+    let (mm, group) = with_swap(200);
+    let space = group.space().unwrap();
+    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let is_refused = |page: u64| space.write_at(&contents(page, 0), base + page * PAGE).is_err();
+    let pages = (0..8 * ROOM).find(|&page| is_refused(page)).expect("there is no room for all");
+    let full = used(&mm);
+    assert_eq!((pages, full * PAGE), (full + ROOM, mm.stats().swap[0].bytes), "{:?}", mm.stats());
+    let changing = |thread: u64| {
+        let space = space.clone();
+        move || {
+            for version in 0..3 {
+                (thread..pages).step_by(4).for_each(|page| check(&space, base, page, version));
+                (thread..pages).step_by(4).for_each(|page| write(&space, base, page, version + 1));
+                (0..pages).for_each(|page| assert!(space.read_at(&mut [0], base + page * PAGE).is_ok()));
+            }
+        }
+    };
+    let threads: Vec<_> = (0..4).map(|thread| sync::thread::spawn("changing", changing(thread)).unwrap()).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    (0..pages).for_each(|page| check(&space, base, page, 3));
+    assert_eq!((used(&mm), group.charged()), (full, group.max()));
+    assert!(is_refused(pages), "there is no more room than before");
+    drop(space);
+    assert_eq!((used(&mm), group.charged(), group.stats().swapped_bytes), (0, 0, 0));
 }
 
 #[test]
