@@ -44,18 +44,20 @@ fn run(matches: &ArgMatches) -> Result<()> {
 #[cfg(not(pagefold_manycore))]
 mod peers {
     use anyhow::Result;
-    use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+    use clap::{ArgMatches, Args, Command, FromArgMatches};
 
+    use crate::experiments::swap::kernel::{self, ProcessArgs};
     use crate::peers::cli::{CountChild, Peers};
+    use crate::peers::confined::KeeperArgs;
     use crate::peers::{COUNT_CHILD, cli, confined, count_child, disk, write};
 
     pub(super) fn commands(bench: Command) -> Command {
         let child = CountChild::augment_args(Command::new(COUNT_CHILD).hide(true));
         let round = write::RoundArgs::augment_args(Command::new(write::ROUND_COMMAND).hide(true));
         let reading = disk::RoundArgs::augment_args(Command::new(disk::ROUND_COMMAND).hide(true));
-        let bytes = Arg::new("bytes").required(true).value_parser(value_parser!(u64));
-        let keeper = Command::new(confined::KEEPER_COMMAND).hide(true).arg(bytes);
-        bench.subcommand(cli::command()).subcommands([child, round, reading, keeper])
+        let keeper = KeeperArgs::augment_args(Command::new(confined::KEEPER_COMMAND).hide(true));
+        let swapping = ProcessArgs::augment_args(Command::new(kernel::COMMAND).hide(true));
+        bench.subcommand(cli::command()).subcommands([child, round, reading, keeper, swapping])
     }
 
     pub(super) fn run(name: &str, matches: &ArgMatches) -> Result<()> {
@@ -63,7 +65,8 @@ mod peers {
             COUNT_CHILD => count_child(&CountChild::from_arg_matches(matches)?),
             write::ROUND_COMMAND => write::round(&write::RoundArgs::from_arg_matches(matches)?),
             disk::ROUND_COMMAND => disk::round(&disk::RoundArgs::from_arg_matches(matches)?),
-            confined::KEEPER_COMMAND => confined::keep(*matches.get_one("bytes").expect("it is required")),
+            confined::KEEPER_COMMAND => confined::keep(KeeperArgs::from_arg_matches(matches)?),
+            kernel::COMMAND => kernel::run(&ProcessArgs::from_arg_matches(matches)?),
             _ => crate::peers::run(&Peers::from_arg_matches(matches)?),
         }
     }

@@ -25,10 +25,13 @@ mod output;
 #[cfg(not(pagefold_manycore))]
 mod peers;
 mod placed;
+mod popularity;
+mod random;
 mod record;
 mod scaling;
 mod summary;
 mod usage;
+mod zipf;
 
 use std::process::ExitCode;
 

@@ -145,6 +145,21 @@ fn atomics_of_a_hit_are_counted() {
 }
 
 #[test]
+fn memory_in_swap_is_measured_and_zeros_need_no_device() {
+    let of = |workload| records(&["real", "swap", "--cpus", "1", "--rounds", "1", "--workloads", workload]);
+    let (uniform, zeros) = (of("uniform"), of("zeros"));
+    assert!(value(&uniform, "pagefold", "bytes_in") > 1000.0);
+    for records in [uniform, zeros.clone()] {
+        assert!(value(&records, "pagefold", "faults") > 0.1);
+        assert!(value(&records, "pagefold", "cpu_per_fault") > 0.0);
+    }
+    assert_eq!((value(&zeros, "pagefold", "bytes_in"), value(&zeros, "pagefold", "bytes_out")), (0.0, 0.0));
+    let wrong = bench(&["real", "lookup", "--quick", "--device", "disk"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no device"));
+}
+
+#[test]
 fn text_and_a_plot_name_the_subjects() {
     let directory = tempfile::tempdir().expect("a directory");
     let plot = directory.path().join("plot.svg");

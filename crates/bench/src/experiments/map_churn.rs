@@ -25,6 +25,7 @@ pub(crate) const MAP_CHURN: Experiment = Experiment {
     workloads: &[SMALL, LARGE],
     schemes: SCHEMES,
     bytes: None,
+    devices: &[],
     time: None,
     lists: false,
     spread: false,

@@ -12,6 +12,7 @@ mod older;
 mod page_fault;
 mod range;
 mod readtwice;
+pub(crate) mod swap;
 mod swap_slots;
 mod zeros;
 
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &page_fault::PAGE_FAULT,
     &map_churn::MAP_CHURN,
     &swap_slots::SWAP_SLOTS,
+    &swap::SWAP,
     &locks::LOCKS,
 ];
 

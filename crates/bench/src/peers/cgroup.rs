@@ -22,16 +22,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes one whose processes may use `bytes`.
-    pub(super) fn limited_to(bytes: u64) -> Result<Self> {
+    /// Makes one whose processes may use `bytes`, and besides that swap or not.
+    pub(super) fn limited_to(bytes: u64, swaps: bool) -> Result<Self> {
         let place = Place::of_this_process()?;
         let path = place.directory.join(format!("{NAME}{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("cannot make the memory cgroup {}", path.display()))?;
         let group = Self(path);
         let limit = group.0.join(place.limit);
         fs::write(&limit, bytes.to_string()).with_context(|| format!("cannot set {}", limit.display()))?;
-        // What may be swapped out would not be limited. A kernel without swap has no such file.
-        let _ = fs::write(group.0.join(place.swap_limit.0), place.swap_limit.1(bytes).to_string());
+        if swaps {
+            // While all of its memory is being written, who wants more is to wait rather than to be killed (version 1).
+            let _ = fs::write(group.0.join("memory.oom_control"), "1");
+        } else {
+            // What may be swapped out would not be limited. A kernel without swap has no such file.
+            let _ = fs::write(group.0.join(place.swap_limit.0), place.swap_limit.1(bytes).to_string());
+        }
         Ok(group)
     }
 

@@ -1,8 +1,8 @@
 //! One subject in a process of its own, confined to a memory cgroup of its own.
 //!
 //! The *subject's* process is this program again with a hidden command; it joins the cgroup before it does anything else,
-//! and prints what it measured. The cgroup belongs to a second hidden process, the *keeper*, which waits for the end of its
-//! standard input: so the cgroup is removed, and what is left in it killed, whatever ends this program. The keeper is in a
+//! and prints what it measured. The cgroup, and the swap device if there is one, belong to a second hidden process, the
+//! *keeper*, which waits for the end of its standard input: so they are removed, and what is left in it killed, whatever ends this program. The keeper is in a
 //! process group of its own, where Ctrl-C doesn't reach it.
 
 use std::env;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,7 @@ use crate::output::say;
 use crate::peers::cgroup::{self, Cgroup};
 use crate::peers::contents::offset_of;
 use crate::peers::subject_args::SubjectArgs;
+use crate::peers::swap_device::{SwapDevice, Wanted};
 
 /// The keeper's hidden command.
 pub(crate) const KEEPER_COMMAND: &str = "cgroup-keeper";
@@ -27,6 +29,11 @@ pub(crate) const KEEPER_COMMAND: &str = "cgroup-keeper";
 /// it.
 fn allowance(budget: u64) -> u64 {
     (8 << 20) + budget / 32
+}
+
+/// What a subject may use in all.
+pub(crate) fn limit(budget: u64) -> u64 {
+    budget + allowance(budget)
 }
 
 /// How subjects are confined, for the heading and the notes.
@@ -86,28 +93,34 @@ impl Confinement {
             Self::Refused(_) => None,
         };
         let mut process = this_program()?;
-        process.arg(command).args(args.to_command_line()).args(own).stdout(Stdio::piped()).stdin(Stdio::null());
+        process.arg(command).args(args.to_command_line()).args(own);
         if let Some(cell) = &cell {
             process.arg("--cgroup").arg(&cell.path);
         }
-        let output = process.spawn().and_then(Child::wait_with_output).context("cannot start a process")?;
-        if let Some(signal) = output.status.signal() {
-            bail!("the process was killed by signal {signal}; memory: {}", self.label());
-        }
-        if !output.status.success() {
-            bail!("the process ended with {}", output.status);
-        }
-        let found = serde_json::from_slice(&output.stdout).context("the process printed something else")?;
+        let found = result_of(process).with_context(|| format!("memory: {}", self.label()))?;
         Ok((found, cell.and_then(|cell| cgroup::peak(&cell.path))))
     }
 }
 
-fn this_program() -> Result<Command> {
+/// What a process of this program prints when it ends.
+pub(crate) fn result_of<T: DeserializeOwned>(mut process: Command) -> Result<T> {
+    process.stdout(Stdio::piped()).stdin(Stdio::null());
+    let output = process.spawn().and_then(Child::wait_with_output).context("cannot start a process")?;
+    if let Some(signal) = output.status.signal() {
+        bail!("the process was killed by signal {signal}");
+    }
+    if !output.status.success() {
+        bail!("the process ended with {}", output.status);
+    }
+    serde_json::from_slice(&output.stdout).context("the process printed something else")
+}
+
+pub(crate) fn this_program() -> Result<Command> {
     Ok(Command::new(env::current_exe().context("cannot find this program")?))
 }
 
-/// A cgroup, by its keeper. Dropped, it has been removed.
-struct Cell {
+/// A cgroup, and perhaps a swap device, by their keeper. Dropped, they have been removed.
+pub(crate) struct Cell {
     keeper: Child,
     path: PathBuf,
 }
@@ -122,8 +135,21 @@ enum Answer {
 impl Cell {
     /// One of `bytes`, or why there is none.
     fn new(bytes: u64) -> Result<Result<Self, String>> {
+        Self::kept(bytes, &[])
+    }
+
+    /// One of `bytes` that swaps to a device that is made for it, or why there is none.
+    pub(crate) fn with_swap(bytes: u64, wanted: &Wanted) -> Result<Result<Self, String>> {
+        Self::kept(bytes, &["--swap".to_owned(), wanted.to_string()])
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn kept(bytes: u64, swap: &[String]) -> Result<Result<Self, String>> {
         let mut command = this_program()?;
-        command.args([KEEPER_COMMAND, &bytes.to_string()]).process_group(0);
+        command.args([KEEPER_COMMAND, &bytes.to_string()]).args(swap).process_group(0);
         let mut keeper =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a process")?;
         let mut answer = String::new();
@@ -146,11 +172,22 @@ impl Drop for Cell {
     }
 }
 
-/// What the keeper does: makes a cgroup of `bytes`, says where, and removes it when its standard input ends.
-pub(crate) fn keep(bytes: u64) -> Result<()> {
-    let group = Cgroup::limited_to(bytes);
-    let answer = match &group {
-        Ok(group) => Answer::Made(group.path().to_owned()),
+/// What the keeper is told.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct KeeperArgs {
+    bytes: u64,
+    #[arg(long)]
+    swap: Option<Wanted>,
+}
+
+/// What the keeper does: makes a cgroup, and a swap device, says where, and removes them when its standard input ends.
+pub(crate) fn keep(args: KeeperArgs) -> Result<()> {
+    let made = args.swap.map(SwapDevice::make).transpose().and_then(|device| {
+        let group = Cgroup::limited_to(args.bytes, device.is_some())?;
+        Ok((group, device)) // In this order they are dropped: first who swaps there.
+    });
+    let answer = match &made {
+        Ok((group, _)) => Answer::Made(group.path().to_owned()),
         Err(error) => Answer::Refused(format!("{error:#}")),
     };
     say(&(serde_json::to_string(&answer)? + "\n"))?;

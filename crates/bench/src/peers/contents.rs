@@ -1,6 +1,6 @@
 //! What the pages of a test file hold, so that whatever a subject hands out can be checked.
 
-use crate::peers::random::mix;
+use crate::random::mix;
 
 /// Bytes in a page, everywhere in this crate.
 pub(crate) const PAGE: usize = 4096;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::peers::contents::{PAGE, offset_of};
 use crate::peers::latency::Latencies;
-use crate::peers::random::Random;
+use crate::random::Random;
 
 /// Bytes in a large request.
 pub(crate) const LARGE: usize = 1 << 20;

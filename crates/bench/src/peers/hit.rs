@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use super::interleave::{self, Contestant, Reference, Workload};
 use super::threads_label;
 use crate::output::progress;
-use crate::peers::accesses::{Distribution, Popularity};
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;
 use crate::peers::measure::Effort;
 use crate::peers::report::Report;
 use crate::peers::subject::{Operation, Subject, verify};
 use crate::peers::subjects::{Kind, Plan};
+use crate::popularity::{Distribution, Popularity};
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 
-use crate::peers::accesses::Popularity;
 use crate::peers::measure::{self, Effort, Timing, Walk};
 use crate::peers::report::Report;
 use crate::peers::subject::{Misses, Operation, Subject};
 use crate::peers::subjects::Kind;
+use crate::popularity::Popularity;
 use crate::summary::Summary;
 
 /// A subject that is ready.

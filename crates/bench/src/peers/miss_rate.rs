@@ -6,15 +6,15 @@ use anyhow::{Context, Result};
 
 use super::percent;
 use crate::output::progress;
-use crate::peers::accesses::{Distribution, Popularity};
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;
 use crate::peers::perfect_lfu::PerfectLfu;
 use crate::peers::report::Report;
 use crate::peers::subject::Operation;
 use crate::peers::subjects::{Kind, Plan};
-use crate::peers::zipf::best_miss_ratio;
+use crate::popularity::{Distribution, Popularity};
 use crate::summary::Summary;
+use crate::zipf::best_miss_ratio;
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]

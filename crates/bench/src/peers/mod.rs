@@ -1,9 +1,8 @@
 //! Pagefold beside its peers, measured in one run.
 //!
-//! [`accesses`] are decided beforehand and the same for all; a [`subject`] is a loop around one read, compiled for it;
+//! Accesses ([`popularity`](crate::popularity)) are decided beforehand and the same for all; a [`subject`] is a loop around one read, compiled for it;
 //! the experiments, one a file, time them in turn, round by round, and report medians of ratios within a round.
 
-mod accesses;
 mod atomics;
 mod cgroup;
 pub(crate) mod cli;
@@ -23,7 +22,6 @@ mod miss;
 mod miss_rate;
 mod perfect_lfu;
 mod plot;
-mod random;
 mod report;
 mod scan;
 mod scratch;
@@ -33,9 +31,9 @@ mod stepper;
 mod subject;
 mod subject_args;
 mod subjects;
+pub(crate) mod swap_device;
 mod table;
 pub(crate) mod write;
-mod zipf;
 
 pub(crate) use contents::PAGE;
 pub(crate) use mapping::{Backing, Mapping};

@@ -110,7 +110,7 @@ impl PerfectLfu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::accesses::{Distribution, Popularity};
+    use crate::popularity::{Distribution, Popularity};
 
     /// The definition, word for word: the `budget` pages with the greatest count, then the latest access.
     fn resident(history: &[u32], pages: u32, budget: usize) -> Vec<u32> {

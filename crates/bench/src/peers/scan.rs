@@ -9,12 +9,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::percent;
 use crate::output::progress;
-use crate::peers::accesses::{Distribution, Popularity};
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;
 use crate::peers::report::Report;
 use crate::peers::subject::{Operation, Subject};
 use crate::peers::subjects::{Kind, Plan};
+use crate::popularity::{Distribution, Popularity};
 use crate::summary::Summary;
 
 /// How the experiment is done.

@@ -32,6 +32,10 @@ pub(crate) struct Common {
     /// Bytes that an operation copies, in experiments in which that can be chosen
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) bytes: Option<u32>,
+    /// Where pages go that don't fit, in experiments in which they go anywhere: memory, the disk that the current directory
+    /// is on, or a simulated one [default: memory]
+    #[arg(long, value_enum)]
+    pub(crate) device: Option<Device>,
     /// Print an array of flat records instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -64,6 +68,29 @@ impl Groups {
     }
 }
 
+/// Where pages go that don't fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// Memory beside the budget
+    #[default]
+    Memory,
+    /// A file
+    Disk,
+    /// A simulated disk: on virtual CPUs with the machine's latency, on real ones without any
+    Simulated,
+}
+
+impl Device {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
 /// Adds a sub-command for each experiment, with the names that its options know.
 pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
     let command = command.subcommand_required(true).arg_required_else_help(true);
@@ -78,7 +105,8 @@ pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
                 .long_about(long_about(experiment))
                 .mut_arg("schemes", |arg| arg.value_parser(PossibleValuesParser::new(schemes)))
                 .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads)))
-                .mut_arg("groups", |arg| arg.hide(!experiment.has_groups())),
+                .mut_arg("groups", |arg| arg.hide(!experiment.has_groups()))
+                .mut_arg("device", |arg| arg.hide(experiment.devices.is_empty())),
         )
     })
 }

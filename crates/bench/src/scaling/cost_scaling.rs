@@ -72,7 +72,7 @@ impl CostScaling {
             for &(cost, factor, ref machine) in &machines {
                 bar.set_message(format!("{}, {cost} × {factor}", workload.name));
                 let stage = Stage::new(plan, machine.clone(), false);
-                let job = Job::new(workload, cpus, plan.bytes, &stage);
+                let job = Job::new(workload, cpus, plan.choices, &stage);
                 let measure = |scheme: &&'static super::experiment::Scheme| {
                     Ok((scheme.name, (scheme.measure)(&job)?.operations_per_s))
                 };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::args::Device;
 use super::job::{Job, Sample};
 
 /// An experiment. Each is a constant in a folder of its own; see [`crate::experiments`].
@@ -23,6 +24,8 @@ pub(crate) struct Experiment {
     pub(crate) schemes: &'static [Scheme],
     /// Bytes that an operation copies, if that can be chosen.
     pub(crate) bytes: Option<usize>,
+    /// Where pages can go that don't fit, if that can be chosen.
+    pub(crate) devices: &'static [Device],
     /// Virtual time of a run, if the usual is too short for what a task does in turn.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "real runs are long enough"))]
     pub(crate) time: Option<Duration>,

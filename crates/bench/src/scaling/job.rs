@@ -3,9 +3,22 @@
 use std::fmt;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
+use super::args::Device;
 use super::experiment::Workload;
 use super::stage::Stage;
+
+/// What is the same for all runs of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Choices {
+    /// Bytes that an operation copies, for experiments in which that can be chosen.
+    pub(crate) bytes: usize,
+    /// Where pages go, for experiments in which that can be chosen.
+    pub(crate) device: Device,
+    /// Only to show that everything works.
+    pub(crate) quick: bool,
+}
 
 /// What a scheme is asked to do.
 #[derive(Clone, Copy)]
@@ -14,13 +27,13 @@ pub(crate) struct Job<'a> {
     pub(crate) workload: &'static Workload,
     /// Number of tasks, one for each CPU.
     pub(crate) tasks: usize,
-    /// Bytes that an operation copies, for experiments in which that can be chosen.
-    pub(crate) bytes: usize,
+    /// How.
+    pub(crate) choices: Choices,
     stage: &'a Stage,
 }
 
 /// What a run gave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Sample {
     /// Operations of all tasks in a second.
     pub(crate) operations_per_s: f64,
@@ -28,9 +41,62 @@ pub(crate) struct Sample {
     pub(crate) cpu_ns_per_operation: f64,
     /// What a line took between two real CPUs before and after, in nanoseconds.
     pub(crate) line_ns: Option<[f64; 2]>,
+    /// What went to a device and came from it, if that was counted.
+    pub(crate) traffic: Option<Traffic>,
     /// What only a virtual machine knows.
+    #[serde(skip)]
     pub(crate) inside: Option<Inside>,
 }
+
+/// What a run has counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Pages that weren't in memory when they were wanted.
+    pub(crate) faults: u64,
+    /// Bytes read from the device.
+    pub(crate) bytes_in: u64,
+    /// Bytes written to it.
+    pub(crate) bytes_out: u64,
+}
+
+/// What went to a device and came from it.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Traffic {
+    /// Faults for each operation.
+    pub(crate) faults: f64,
+    /// Bytes read for each operation.
+    pub(crate) bytes_in: f64,
+    /// Bytes written for each operation.
+    pub(crate) bytes_out: f64,
+    /// CPU time of all threads for each fault; nothing without faults.
+    pub(crate) cpu_ns_per_fault: Option<f64>,
+}
+
+impl Traffic {
+    /// Of a run of so many operations.
+    pub(super) fn between(before: Counts, after: Counts, operations: u64, cpu_ns: f64) -> Self {
+        let each = |before: u64, after: u64| (after - before) as f64 / operations.max(1) as f64;
+        let faults = after.faults - before.faults;
+        Self {
+            faults: each(before.faults, after.faults),
+            bytes_in: each(before.bytes_in, after.bytes_in),
+            bytes_out: each(before.bytes_out, after.bytes_out),
+            cpu_ns_per_fault: (faults > 0).then(|| cpu_ns / faults as f64),
+        }
+    }
+}
+
+/// Why something can't be measured here: the tables say so, and everything else goes on.
+#[derive(Debug)]
+pub(crate) struct Unavailable(pub(crate) String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
 
 /// What a virtual machine knows about a run.
 #[derive(Clone, Debug)]
@@ -43,8 +109,8 @@ pub(crate) struct Inside {
 
 impl<'a> Job<'a> {
     /// A run on `stage`.
-    pub(crate) fn new(workload: &'static Workload, tasks: usize, bytes: usize, stage: &'a Stage) -> Self {
-        Self { workload, tasks, bytes, stage }
+    pub(crate) fn new(workload: &'static Workload, tasks: usize, choices: Choices, stage: &'a Stage) -> Self {
+        Self { workload, tasks, choices, stage }
     }
 
     /// Measures `operation`, repeated by each task on what `set_up` made. `begin` is called by each task before, with its
@@ -58,7 +124,27 @@ impl<'a> Job<'a> {
         begin: impl Fn(&S, usize) -> T + Send + Sync,
         operation: impl Fn(&S, &mut T) + Send + Sync,
     ) -> Result<Sample> {
-        self.stage.measure(self.tasks, set_up, begin, operation)
+        self.stage.measure(self.tasks, set_up, begin, operation, |_| None)
+    }
+
+    /// As [`measure`](Self::measure); `count` says what was counted so far.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure).
+    pub(crate) fn measure_traffic<S: Sync, T: Send>(
+        &self,
+        set_up: impl Fn() -> S + Send + Sync,
+        begin: impl Fn(&S, usize) -> T + Send + Sync,
+        operation: impl Fn(&S, &mut T) + Send + Sync,
+        count: impl Fn(&S) -> Counts + Send + Sync,
+    ) -> Result<Sample> {
+        self.stage.measure(self.tasks, set_up, begin, operation, |subject| Some(count(subject)))
+    }
+
+    /// A run that another process makes: `run` is told how long it is to be.
+    #[cfg(not(pagefold_manycore))]
+    pub(crate) fn measure_elsewhere(&self, run: impl Fn(std::time::Duration) -> Result<Sample>) -> Result<Sample> {
+        self.stage.placed(self.tasks, || run(self.stage.time))
     }
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::args::Common;
+use super::args::{Common, Device};
 use super::experiment::{Experiment, Scheme, Workload};
+use super::job::Choices;
 use crate::usage::Usage;
 
 /// Every scheme on every workload with each number of CPUs, so many times.
@@ -16,7 +17,7 @@ pub(crate) struct Plan {
     pub(crate) schemes: Vec<&'static Scheme>,
     /// Ascending.
     pub(crate) cpus: Vec<usize>,
-    pub(crate) bytes: usize,
+    pub(crate) choices: Choices,
     /// Of each run.
     pub(crate) time: Duration,
     /// Seeds or rounds.
@@ -27,7 +28,7 @@ impl Plan {
     /// What was asked for, or what is usual.
     ///
     /// # Errors
-    /// A name that the experiment doesn't know, or bytes that it has no use for.
+    /// A name that the experiment doesn't know, or bytes or a device that it has no use for.
     pub(crate) fn new(
         experiment: &'static Experiment,
         common: &Common,
@@ -51,6 +52,16 @@ impl Plan {
             }
             (asked, usual) => asked.map(|bytes| bytes as usize).or(usual).unwrap_or(0),
         };
+        let device = match common.device {
+            Some(device) if !experiment.devices.contains(&device) => {
+                let known: Vec<&str> = experiment.devices.iter().map(|device| device.name()).collect();
+                return Err(Usage::error(match known[..] {
+                    [] => format!("{} has no device: leave --device out", experiment.name),
+                    _ => format!("{} has no {} here: there are {}", experiment.name, device.name(), known.join(", ")),
+                }));
+            }
+            asked => asked.unwrap_or(Device::Memory),
+        };
         let mut workloads = common.workloads.clone();
         if let Some(groups) = common.groups {
             if !experiment.has_groups() {
@@ -63,7 +74,7 @@ impl Plan {
             workloads: named(&workloads, experiment.workloads.iter(), |workload| workload.name, "workload")?,
             schemes,
             cpus,
-            bytes,
+            choices: Choices { bytes, device, quick: common.quick },
             time: common.time.unwrap_or(usual_time),
             repeats,
         })

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::job::Sample;
+use super::job::{Counts, Sample, Traffic};
 use crate::distance::Placement;
 
 /// How long a run is, and between which CPUs.
@@ -74,8 +74,13 @@ impl Stage {
         set_up: impl Fn() -> S + Send + Sync,
         begin: impl Fn(&S, usize) -> T + Send + Sync,
         operation: impl Fn(&S, &mut T) + Send + Sync,
+        count: impl Fn(&S) -> Option<Counts> + Send + Sync,
     ) -> Result<Sample> {
-        let run = || once(self.time, tasks, &set_up, &begin, &operation);
+        self.placed(tasks, || once(self.time, tasks, &set_up, &begin, &operation, &count))
+    }
+
+    /// Makes a run of so many tasks while CPUs are where they are to be.
+    pub(super) fn placed(&self, tasks: usize, run: impl Fn() -> Result<Sample>) -> Result<Sample> {
         match &self.placement {
             Some(placement) if tasks > 1 => {
                 let (sample, line_ns) = placement.keep(run)?;
@@ -92,11 +97,12 @@ fn once<S: Sync, T: Send>(
     set_up: &(impl Fn() -> S + Send + Sync),
     begin: &(impl Fn(&S, usize) -> T + Send + Sync),
     operation: &(impl Fn(&S, &mut T) + Send + Sync),
+    count: &(impl Fn(&S) -> Option<Counts> + Send + Sync),
 ) -> Result<Sample> {
     let subject = set_up();
-    let gate = Barrier::new(tasks);
+    let gate = Barrier::new(tasks + 1);
     let cpus = allowed_cpus();
-    let shares: Vec<Share> = thread::scope(|scope| {
+    let (before, shares) = thread::scope(|scope| -> Result<_> {
         let threads: Vec<_> = (0..tasks)
             .map(|task| {
                 let (subject, gate) = (&subject, &gate);
@@ -109,21 +115,26 @@ fn once<S: Sync, T: Send>(
                 })
             })
             .collect();
+        gate.wait();
+        let before = (count(&subject), clock(ClockId::ProcessCPUTime));
         let shares = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a task panicked")));
-        shares.collect::<Result<_>>()
+        Ok((before, shares.collect::<Result<Vec<Share>>>()?))
     })?;
+    let all_cpu = clock(ClockId::ProcessCPUTime).saturating_sub(before.1);
+    let counts = before.0.zip(count(&subject));
     let operations: u64 = shares.iter().map(|share| share.operations).sum();
     let cpu: Duration = shares.iter().map(|share| share.cpu).sum();
     Ok(Sample {
         operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
         cpu_ns_per_operation: cpu.as_secs_f64() * 1e9 / operations as f64,
         line_ns: None,
+        traffic: counts.map(|(before, after)| Traffic::between(before, after, operations, all_cpu.as_secs_f64() * 1e9)),
         inside: None,
     })
 }
 
 fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
-    let (start, cpu) = (Instant::now(), thread_cpu());
+    let (start, cpu) = (Instant::now(), clock(ClockId::ThreadCPUTime));
     let mut operations = 0;
     loop {
         for _ in 0..CHUNK {
@@ -132,7 +143,7 @@ fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
         operations += CHUNK;
         let wall = start.elapsed();
         if wall >= time {
-            return Share { operations, wall, cpu: thread_cpu().saturating_sub(cpu) };
+            return Share { operations, wall, cpu: clock(ClockId::ThreadCPUTime).saturating_sub(cpu) };
         }
     }
 }
@@ -152,7 +163,7 @@ fn pin(cpu: Option<usize>) {
     }
 }
 
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+fn clock(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

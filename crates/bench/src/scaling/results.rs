@@ -1,7 +1,7 @@
 //! What the runs of an experiment gave, and the ratios that tables show.
 
 use super::experiment::{Experiment, Measure, Scheme, Workload};
-use super::job::{Inside, Sample};
+use super::job::{Inside, Sample, Traffic};
 use super::lists::ListShare;
 use crate::summary::Summary;
 
@@ -31,6 +31,8 @@ pub(crate) struct Results {
     pub(crate) how: String,
     /// A row for each workload, number of CPUs and scheme.
     pub(crate) rows: Vec<Row>,
+    /// Which schemes have none, and why.
+    pub(crate) missing: Vec<String>,
 }
 
 /// All repetitions of one run.
@@ -74,6 +76,12 @@ impl Row {
     /// A figure that only a virtual machine has.
     pub(crate) fn inside(&self, figure: impl Fn(&Inside) -> Option<f64>) -> Option<Summary> {
         let values: Option<Vec<f64>> = self.samples.iter().map(|sample| figure(sample.inside.as_ref()?)).collect();
+        values.filter(|values| !values.is_empty()).map(Summary::of)
+    }
+
+    /// What went to a device and came from it, if all repetitions counted that.
+    pub(crate) fn traffic(&self, figure: impl Fn(&Traffic) -> Option<f64>) -> Option<Summary> {
+        let values: Option<Vec<f64>> = self.samples.iter().map(|sample| figure(sample.traffic.as_ref()?)).collect();
         values.filter(|values| !values.is_empty()).map(Summary::of)
     }
 

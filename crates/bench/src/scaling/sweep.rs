@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::job::Job;
+use super::job::{Job, Unavailable};
 use super::plan::Plan;
 use super::results::{Host, Results, Row};
 use super::stage::Stage;
@@ -10,8 +10,8 @@ use super::table::cpus_label;
 use crate::output::progress;
 
 /// Every run once, then every run again: what changes on a real machine meanwhile meets all schemes alike. `stage` is what
-/// a repetition runs on.
-pub(crate) fn run(plan: &Plan, host: Host, how: String, stage: impl Fn(u32) -> Stage) -> Result<Results> {
+/// a repetition runs on. What can't be measured here is left out, and said.
+pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) -> Stage) -> Result<Results> {
     let mut rows = Vec::new();
     for workload in &plan.workloads {
         for &cpus in &plan.cpus {
@@ -19,6 +19,7 @@ pub(crate) fn run(plan: &Plan, host: Host, how: String, stage: impl Fn(u32) -> S
             rows.extend(plan.schemes.iter().map(|scheme| row(scheme.name)));
         }
     }
+    let mut missing: Vec<String> = Vec::new();
     let bar = progress(plan.experiment.name, rows.len() * plan.repeats as usize);
     for repeat in 0..plan.repeats {
         let stage = stage(repeat);
@@ -28,21 +29,34 @@ pub(crate) fn run(plan: &Plan, host: Host, how: String, stage: impl Fn(u32) -> S
                 for (scheme, row) in plan.schemes.iter().zip(&mut next) {
                     let what = || format!("{}, {} on {}", workload.name, scheme.name, cpus_label(cpus));
                     bar.set_message(what());
-                    let job = Job::new(workload, cpus, plan.bytes, &stage);
-                    row.samples.push((scheme.measure)(&job).with_context(what)?);
+                    let job = Job::new(workload, cpus, plan.choices, &stage);
+                    match (scheme.measure)(&job) {
+                        Err(error) if error.is::<Unavailable>() => {
+                            let why = format!("{}: {error:#}", scheme.name);
+                            if !missing.contains(&why) {
+                                missing.push(why);
+                            }
+                        }
+                        sample => row.samples.push(sample.with_context(what)?),
+                    }
                     bar.inc(1);
                 }
             }
         }
     }
     bar.finish_and_clear();
+    rows.retain(|row| !row.samples.is_empty());
+    if !plan.experiment.devices.is_empty() {
+        how += &format!(", device: {}", plan.choices.device.name());
+    }
     Ok(Results {
         experiment: plan.experiment,
         host,
         workloads: plan.workloads.clone(),
         schemes: plan.schemes.clone(),
         cpus: plan.cpus.clone(),
-        how: if plan.bytes == 0 { how } else { format!("{how}, {} bytes", plan.bytes) },
+        how: if plan.choices.bytes == 0 { how } else { format!("{how}, {} bytes", plan.choices.bytes) },
+        missing,
         rows,
     })
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::experiment::{Figure, Published, Workload};
+use super::job::Traffic;
 use super::results::{Results, Row};
 use super::verdict;
 
@@ -57,6 +58,16 @@ pub(crate) fn of(results: &Results, workload: &Workload) -> Table {
             "CPU ns".to_owned(),
             Box::new(|row| number(row.summary(|sample| sample.cpu_ns_per_operation).median)),
         ));
+    }
+    if results.rows.iter().any(|row| row.traffic(|_| Some(0.0)).is_some()) {
+        let mut add = |head: &str, figure: fn(&Traffic) -> Option<f64>| {
+            let cell = move |row: &Row| row.traffic(figure).map_or_else(String::new, |summary| number(summary.median));
+            columns.push((head.to_owned(), Box::new(cell)));
+        };
+        add("faults", |traffic| Some(traffic.faults));
+        add("B in", |traffic| Some(traffic.bytes_in));
+        add("B out", |traffic| Some(traffic.bytes_out));
+        add("CPU ns a fault", |traffic| traffic.cpu_ns_per_fault);
     }
     for published in published {
         let head = format!("published [{}]", published.unit);
@@ -136,6 +147,9 @@ pub(crate) fn render(results: &Results) -> String {
         for published in verdict::published(results, workload.name) {
             let _ = writeln!(text, "published: {}; {}", published.about, published.source);
         }
+    }
+    for why in &results.missing {
+        let _ = writeln!(text, "\nnot measured: {why}");
     }
     let verdicts = verdict::of(results);
     if !verdicts.is_empty() {

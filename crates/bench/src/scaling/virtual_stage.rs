@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use manycore::Machine;
 
-use super::job::{Inside, Sample};
+use super::job::{Counts, Inside, Sample, Traffic};
 use super::plan::Plan;
 
 /// A machine, and how long it runs.
@@ -35,6 +35,18 @@ pub(crate) fn zero_work(bytes: usize) {
     manycore::work::zero(bytes);
 }
 
+/// What is measured; `end` looks at it when the run is over.
+struct AtEnd<S, F: Fn(&S)> {
+    subject: S,
+    end: F,
+}
+
+impl<S, F: Fn(&S)> Drop for AtEnd<S, F> {
+    fn drop(&mut self) {
+        (self.end)(&self.subject);
+    }
+}
+
 impl Stage {
     /// Runs of `plan` on `machine`; with or without the same run without contention.
     pub(super) fn new(plan: &Plan, machine: Machine, efficiency: bool) -> Self {
@@ -49,16 +61,25 @@ impl Stage {
         set_up: impl Fn() -> S + Send + Sync,
         begin: impl Fn(&S, usize) -> T + Send + Sync,
         operation: impl Fn(&S, &mut T) + Send + Sync,
+        count: impl Fn(&S) -> Option<Counts> + Send + Sync,
     ) -> Result<Sample> {
+        let counted = [const { Mutex::new(None) }; 2];
+        let note = |which: usize, counts| *counted[which].lock().unwrap_or_else(PoisonError::into_inner) = counts;
         let run = |machine: &Machine| {
-            // Each state is its task's alone: the lock of the host is never waited for.
-            let set_up = || (set_up(), (0..tasks).map(|_| Mutex::new(None)).collect::<Vec<_>>());
-            machine.measure_with(tasks, self.time, set_up, |(subject, states), task| {
+            let set_up = || {
+                // Each state is its task's alone: the lock of the host is never waited for.
+                let states = (0..tasks).map(|_| Mutex::new(None)).collect::<Vec<_>>();
+                (AtEnd { subject: set_up(), end: |subject: &S| note(1, count(subject)) }, states)
+            };
+            machine.measure_with(tasks, self.time, set_up, |(all, states), task| {
                 let mut state = states[task].lock().unwrap_or_else(PoisonError::into_inner);
                 match &mut *state {
-                    Some(state) => operation(subject, state),
+                    Some(state) => operation(&all.subject, state),
                     // The machine makes one operation to warm up, which it doesn't count.
-                    None => *state = Some(begin(subject, task)),
+                    None => {
+                        *state = Some(begin(&all.subject, task));
+                        note(0, count(&all.subject)); // The last task's is the beginning.
+                    }
                 }
             })
         };
@@ -69,10 +90,14 @@ impl Stage {
         } else {
             (run(&self.machine).map_err(failed)?, None)
         };
+        let [before, after] = counted.map(|counts| counts.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(Sample {
             operations_per_s: report.operations_per_s,
             cpu_ns_per_operation: report.cpu_ns / report.operations.max(1) as f64,
             line_ns: None,
+            traffic: before
+                .zip(after)
+                .map(|(before, after)| Traffic::between(before, after, report.operations, report.cpu_ns)),
             inside: Some(Inside { efficiency, report }),
         })
     }

@@ -34,6 +34,7 @@ pub(crate) const EXIT: Experiment = Experiment {
     workloads: &[SHARED_PAGES],
     schemes: &[older::ONE_LOCK, older::SIDE_BY_SIDE, pagefold::SCHEME],
     bytes: None,
+    devices: &[],
     time: Some(Duration::from_micros(800)),
     lists: true,
     spread: false,

@@ -23,6 +23,7 @@ pub(crate) const LOCKS: Experiment = Experiment {
     workloads: &[BUSY, RELAXED],
     schemes: &[ticket::SCHEME, mutex::SCHEME, seqlock::SCHEME],
     bytes: None,
+    devices: &[],
     time: None,
     lists: false,
     spread: false,

@@ -55,6 +55,7 @@ pub(crate) const LOOKUP: Experiment = Experiment {
     workloads: &[OWN_PARTS, HOT_PAGE, FAULTS],
     schemes: &[spinlock::SCHEME, rwlock::SCHEME, counted::SCHEME, pagefold::SCHEME, planted::SCHEME],
     bytes: Some(PAGE),
+    devices: &[],
     time: None,
     lists: false,
     spread: false,
@@ -122,7 +123,7 @@ impl Reader {
             false => (task as u64 * PART, PART),
         };
         let faults = job.workload.name == FAULTS.name;
-        let bytes = if faults { 8 } else { job.bytes.min(PAGE) };
+        let bytes = if faults { 8 } else { job.choices.bytes.min(PAGE) };
         let other_work_ns = if faults { FAULT_NS } else { 0 };
         Self { first, pages, next: 0, into: Placed::between_pages(bytes), other_work_ns }
     }

@@ -35,6 +35,7 @@ pub(crate) const LRU: Experiment = Experiment {
     workloads: &[GROUPS, ONE_GROUP],
     schemes: &[older::BASELINE, older::FREE, older::LRU, older::BOTH, pagefold::SCHEME],
     bytes: None,
+    devices: &[],
     time: Some(Duration::from_micros(1600)),
     lists: true,
     spread: false,

@@ -40,6 +40,7 @@ pub(crate) const PAGE_FAULT: Experiment = Experiment {
     workloads: &[PRIVATE, SHARED, SHARED_10, SHARED_100],
     schemes: SCHEMES,
     bytes: None,
+    devices: &[],
     time: None,
     lists: false,
     spread: false,

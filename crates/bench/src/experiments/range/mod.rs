@@ -56,6 +56,7 @@ pub(crate) const RANGE: Experiment = Experiment {
     workloads: &[FIRST, AFTER, DISJOINT, OVERLAPPING, FULL_READERS, FULL_WRITERS, MIXED, FILE],
     schemes: SCHEMES,
     bytes: None,
+    devices: &[],
     time: None,
     lists: false,
     spread: false,

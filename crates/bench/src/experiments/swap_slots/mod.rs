@@ -75,6 +75,7 @@ pub(crate) const SWAP_SLOTS: Experiment = Experiment {
     spread: true,
     schemes: &[shared_position::BEFORE, shared_position::AFTER, pagefold::SCHEME],
     bytes: None,
+    devices: &[],
     published: &[Published {
         machine: "xeon-48-cores",
         workload: FAULTS.name,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::peers::contents::{PAGE, Page, offset_of};
 use crate::peers::direct::{Aligned, LARGE};
-use crate::peers::random::mix;
+use crate::random::mix;
 
 const WORD: usize = size_of::<u64>();
 /// An odd number, so that the words of a page differ.

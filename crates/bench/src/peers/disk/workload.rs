@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 
-use crate::peers::random::{Random, mix};
+use crate::random::{Random, mix};
 
 /// Pages that a sequential reader asks for at once: 64 KiB.
 const PIECE: u32 = 16;

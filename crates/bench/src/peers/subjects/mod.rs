@@ -186,9 +186,9 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::peers::accesses::{Distribution, Popularity};
     use crate::peers::contents::Contents;
     use crate::peers::subject::verify;
+    use crate::popularity::{Distribution, Popularity};
 
     #[test]
     fn every_subject_hands_out_the_right_bytes_of_resident_pages() {

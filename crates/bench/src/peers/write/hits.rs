@@ -13,12 +13,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::output::progress;
 use crate::peers::contents::{PAGE, offset_of};
 use crate::peers::direct::{self, Aligned};
-use crate::peers::random::Random;
 use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
 use crate::peers::write::beside::beside;
 use crate::peers::write::stores::{PagefoldStore, Store};
+use crate::random::Random;
 use crate::summary::Summary;
 
 /// The hot pages and those being written, as shares of the budget.

@@ -11,11 +11,11 @@ use pagefold::{File, Pagefold};
 use crate::output::progress;
 use crate::peers::contents::{PAGE, Page, offset_of};
 use crate::peers::latency::Latencies;
-use crate::peers::random::Random;
 use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
 use crate::peers::write::beside::beside;
+use crate::random::Random;
 use crate::summary::Summary;
 
 /// The neighbour's pages, as a share of the budget; its limit is twice that, the other tenant's three quarters.

@@ -13,10 +13,10 @@ use crate::peers::confined::Confinement;
 use crate::peers::contents::{PAGE, Page};
 use crate::peers::latency::Latencies;
 use crate::peers::measure::process_cpu;
-use crate::peers::random::Random;
 use crate::peers::scratch::Scratch;
 use crate::peers::subject_args::SubjectArgs;
 use crate::peers::write::stores::{self, Store};
+use crate::random::Random;
 
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "write-round";

@@ -10,11 +10,11 @@ use crate::output::progress;
 use crate::peers::contents::{PAGE, Page, offset_of};
 use crate::peers::direct;
 use crate::peers::latency::Latencies;
-use crate::peers::random::Random;
 use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
 use crate::peers::write::stores::{PagefoldStore, Store};
+use crate::random::Random;
 use crate::summary::Summary;
 
 /// So many times what is synced is the budget, so that nothing is written back before the sync.

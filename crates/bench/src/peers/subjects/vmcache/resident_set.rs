@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::peers::random::mix;
+use crate::random::mix;
 
 /// A set of page numbers. Whoever inserts or removes a page holds its lock, so nobody does both at once.
 pub(super) struct ResidentSet {

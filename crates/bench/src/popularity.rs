@@ -3,8 +3,8 @@
 //! A sequence is a plain array of page numbers that everyone reads from front to back, so it costs all subjects the
 //! same. Popular pages are scattered over the file by a random permutation: popularity and position are independent.
 
-use crate::peers::random::Random;
-use crate::peers::zipf::Zipf;
+use crate::random::Random;
+use crate::zipf::Zipf;
 
 /// How often pages are wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,14 +13,18 @@ pub(crate) enum Distribution {
     Uniform,
     /// By Zipf's law with this exponent.
     Zipf(f64),
+    /// One page in five is wanted four times out of five.
+    Fifth,
 }
 
 impl Distribution {
     /// As it stands in the tables: `uniform`, `zipf 0.99`.
+    #[cfg(not(pagefold_manycore))]
     pub(crate) fn label(self) -> String {
         match self {
             Self::Uniform => "uniform".to_owned(),
             Self::Zipf(s) => format!("zipf {s}"),
+            Self::Fifth => "80 % of a fifth".to_owned(),
         }
     }
 }
@@ -29,7 +33,15 @@ impl Distribution {
 #[derive(Debug)]
 pub(crate) struct Popularity {
     pages: u32,
-    zipf: Option<(Zipf, Vec<u32>)>,
+    law: Law,
+}
+
+/// By page, or by rank and then by which page has it.
+#[derive(Debug)]
+enum Law {
+    Uniform,
+    Zipf(Zipf, Vec<u32>),
+    Fifth(Vec<u32>),
 }
 
 /// Which page has which rank is the same in every run and for every thread.
@@ -38,23 +50,35 @@ const PERMUTATION_SEED: u64 = 0x5EED;
 impl Popularity {
     /// `distribution` over `pages` pages.
     pub(crate) fn new(distribution: Distribution, pages: u32) -> Self {
-        let zipf = match distribution {
-            Distribution::Uniform => None,
-            Distribution::Zipf(s) => Some((Zipf::new(pages, s), permutation(pages))),
+        let law = match distribution {
+            Distribution::Uniform => Law::Uniform,
+            Distribution::Zipf(s) => Law::Zipf(Zipf::new(pages, s), permutation(pages)),
+            Distribution::Fifth => Law::Fifth(permutation(pages)),
         };
-        Self { pages, zipf }
+        Self { pages, law }
     }
 
     /// `len` accesses that follow from `seed`.
+    #[cfg(any(test, not(pagefold_manycore)))]
     pub(crate) fn accesses(&self, len: usize, seed: u64) -> Vec<u32> {
         let mut random = Random::new(seed);
         (0..len).map(|_| self.page(&mut random)).collect()
     }
 
-    fn page(&self, random: &mut Random) -> u32 {
-        match &self.zipf {
-            None => random.below(self.pages),
-            Some((zipf, page_of)) => page_of[zipf.sample(random) as usize],
+    /// One access.
+    pub(crate) fn page(&self, random: &mut Random) -> u32 {
+        match &self.law {
+            Law::Uniform => random.below(self.pages),
+            Law::Zipf(zipf, page_of) => page_of[zipf.sample(random) as usize],
+            Law::Fifth(page_of) => {
+                let fifth = (self.pages / 5).max(1);
+                let rank = if random.below(5) == 0 && fifth < self.pages {
+                    fifth + random.below(self.pages - fifth)
+                } else {
+                    random.below(fifth)
+                };
+                page_of[rank as usize]
+            }
         }
     }
 }
@@ -83,12 +107,23 @@ mod tests {
 
     #[test]
     fn sequences_follow_from_the_seed_and_stay_in_the_file() {
-        for distribution in [Distribution::Uniform, Distribution::Zipf(0.99)] {
+        for distribution in [Distribution::Uniform, Distribution::Zipf(0.99), Distribution::Fifth] {
             let popularity = Popularity::new(distribution, 300);
             let sequence = popularity.accesses(10_000, 5);
             assert_eq!(sequence, popularity.accesses(10_000, 5));
             assert_ne!(sequence, popularity.accesses(10_000, 6));
             assert!(sequence.iter().all(|&page| page < 300));
         }
+    }
+
+    #[test]
+    fn a_fifth_of_the_pages_gets_four_fifths_of_the_accesses() {
+        let mut counts = [0; 100];
+        let sequence = Popularity::new(Distribution::Fifth, 100).accesses(100_000, 1);
+        sequence.into_iter().for_each(|page| counts[page as usize] += 1);
+        counts.sort_unstable();
+        let share = counts[80..].iter().sum::<u32>();
+        assert!((79_500..80_500).contains(&share), "{share}");
+        assert!(counts[0] > 200 && counts[79] < 300 && counts[80] > 3_700, "{counts:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! Sampling uses Walker's alias method in Vose's form: every rank owns one column of equal width, part of which is lent to
 //! one other rank. A sample picks a column, then one of the two. Shares are rounded to 2^-32 of a column.
 
-use crate::peers::random::Random;
+use crate::random::Random;
 
 /// The distribution, ready to be sampled.
 #[derive(Debug)]
@@ -51,6 +51,7 @@ impl Zipf {
 
 /// The miss ratio of a cache that always holds the `resident` most popular of `ranks`: no policy without knowledge
 /// of the future does better when accesses are independent.
+#[cfg(any(test, not(pagefold_manycore)))]
 pub(crate) fn best_miss_ratio(ranks: u32, s: f64, resident: u32) -> f64 {
     1.0 - harmonic(resident.min(ranks), s) / harmonic(ranks, s)
 }

@@ -1,0 +1,142 @@
+//! The kernel that this runs on: memory of a process that is confined to the budget, and swap in zram or in a file.
+//!
+//! The process is this program again with a hidden command, in a memory cgroup of its own; its keeper makes cgroup and swap
+//! device, and removes them whatever ends this program. So nothing is left, and nobody else swaps there but if memory is short.
+
+use std::fs;
+use std::path::PathBuf;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use super::{Memory, PAGE, SWAP, Sizes, measure};
+use crate::output::say;
+use crate::peers::confined::{self, Cell};
+use crate::peers::swap_device::Wanted;
+use crate::scaling::args::Device;
+use crate::scaling::experiment::Scheme;
+use crate::scaling::job::{Choices, Counts, Job, Sample, Unavailable};
+use crate::scaling::stage::Stage;
+
+/// The hidden command.
+pub(crate) const COMMAND: &str = "swap-kernel";
+
+/// The scheme.
+pub(super) const SCHEME: Scheme = Scheme {
+    name: "kernel",
+    about: "this machine's kernel: threads of a process in a memory cgroup of the budget, without huge pages; swap in zram, or \
+            in a file",
+    hidden: false,
+    measure: confine,
+};
+
+/// What the process is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProcessArgs {
+    #[arg(long)]
+    workload: String,
+    #[arg(long)]
+    tasks: usize,
+    #[arg(long)]
+    time_ns: u64,
+    #[arg(long)]
+    quick: bool,
+    #[arg(long)]
+    cgroup: PathBuf,
+}
+
+/// Has a process of its own measure.
+fn confine(job: &Job<'_>) -> Result<Sample> {
+    let sizes = Sizes::of(job);
+    let bytes = (sizes.area + 1) * PAGE;
+    let wanted = match job.choices.device {
+        Device::Memory => Wanted::Zram { bytes },
+        Device::Disk => Wanted::File { bytes },
+        Device::Simulated => return Err(Unavailable("the kernel can't swap to a simulated disk".to_owned()).into()),
+    };
+    job.measure_elsewhere(|time| {
+        let cell = Cell::with_swap(confined::limit(sizes.budget * PAGE), &wanted)?.map_err(Unavailable)?;
+        let mut command = confined::this_program()?;
+        command.args([COMMAND, "--workload", job.workload.name, "--tasks", &job.tasks.to_string()]);
+        command.args(["--time-ns", &time.as_nanos().to_string(), "--cgroup"]).arg(cell.path());
+        if job.choices.quick {
+            command.arg("--quick");
+        }
+        confined::result_of(command).map_err(|error| Unavailable(format!("{error:#}")).into())
+    })
+}
+
+/// What the process does.
+pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
+    confined::join(Some(&args.cgroup))?;
+    let workload = SWAP.workloads.iter().find(|workload| workload.name == args.workload);
+    let stage = Stage { time: Duration::from_nanos(args.time_ns), placement: None };
+    let choices = Choices { quick: args.quick, ..Choices::default() };
+    let job = Job::new(workload.context("no such workload")?, args.tasks, choices, &stage);
+    let sample = measure(&job, |_| Mapped)?;
+    say(&serde_json::to_string(&sample)?)
+}
+
+struct Mapped;
+
+impl Memory for Mapped {
+    fn map(&self, pages: u64) -> u64 {
+        let len = (pages * PAGE) as usize;
+        // SAFETY: a new mapping of its own, which nobody else knows of.
+        unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let area = mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
+                .expect("the system has addresses");
+            let _ = madvise(area, len, Advice::LinuxNoHugepage);
+            area.expose_provenance() as u64
+        }
+    }
+
+    fn fill(&self, address: u64, page: &[u8; PAGE as usize]) {
+        // SAFETY: within a mapping of ours that is never unmapped; a task fills its own pages alone, before anybody reads them.
+        unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE as usize]>(address as usize).write(*page) }
+    }
+
+    fn discard(&self, address: u64) {
+        // SAFETY: as above; nobody has a reference there.
+        unsafe {
+            let page = std::ptr::with_exposed_provenance_mut(address as usize);
+            madvise(page, PAGE as usize, Advice::LinuxDontNeed).expect("it is mapped");
+        }
+    }
+
+    #[inline]
+    fn read(&self, address: u64) -> u64 {
+        self.word(address).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn write(&self, address: u64, word: u64) {
+        self.word(address).store(word, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> Counts {
+        // What follows the name of the program, which may have blanks in it: `majflt` is the tenth (proc(5)).
+        let of_process = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields = of_process.rsplit(')').next().unwrap_or_default();
+        let faults = fields.split_whitespace().nth(9).and_then(|field| field.parse().ok()).unwrap_or(0);
+        // Of the whole machine: who else swaps now isn't told apart.
+        let of_machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let bytes = |name: &str| {
+            let pages = of_machine.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+            pages.unwrap_or(0) * PAGE
+        };
+        Counts { faults, bytes_in: bytes("pswpin "), bytes_out: bytes("pswpout ") }
+    }
+}
+
+impl Mapped {
+    fn word(&self, address: u64) -> &AtomicU64 {
+        // SAFETY: within a mapping of ours that is never unmapped, and aligned.
+        unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(address as usize)) }
+    }
+}

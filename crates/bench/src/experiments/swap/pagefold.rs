@@ -1,0 +1,74 @@
+//! The product: a space, and a swap area.
+
+use pagefold::io::SimulatedDisk;
+use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
+
+use super::{Memory, PAGE, Sizes, measure};
+use crate::experiments::OURS;
+use crate::scaling::args::Device;
+use crate::scaling::experiment::Scheme;
+use crate::scaling::job::Counts;
+
+/// The scheme.
+pub(super) const SCHEME: Scheme = Scheme {
+    name: OURS,
+    about: "a Pagefold space, and the budget is all that Pagefold has; who faults reclaims a few pages, and writes them together",
+    hidden: false,
+    measure: |job| measure(job, |sizes| Swapping::new(sizes, job.choices.device)),
+};
+
+struct Swapping {
+    space: Space,
+    group: Group,
+    _manager: Pagefold,
+}
+
+impl Swapping {
+    fn new(sizes: Sizes, device: Device) -> Self {
+        let bytes = (sizes.area + 1) * PAGE;
+        let builder = Pagefold::builder().memory(sizes.budget * PAGE).pretouch(true);
+        let builder = match device {
+            Device::Memory => builder.swap_area(SwapArea::memory(bytes)),
+            Device::Disk => builder.swap_area(SwapArea::unlinked(".", bytes)),
+            Device::Simulated => {
+                let disk = SimulatedDisk::default();
+                disk.add_bytes("/swap", vec![0; bytes as usize]);
+                builder.backend(disk).swap_area(SwapArea::path("/swap").overwrite(true))
+            }
+        };
+        let manager = builder.build().expect("a budget and an area");
+        let group = manager.group("touchers").build().expect("a group without a limit of its own");
+        Self { space: group.space().expect("room for a space"), group, _manager: manager }
+    }
+}
+
+impl Memory for Swapping {
+    fn map(&self, pages: u64) -> u64 {
+        self.space.map(pages * PAGE, Protection::ReadWrite).expect("addresses are plenty").start
+    }
+
+    fn fill(&self, address: u64, page: &[u8; PAGE as usize]) {
+        self.space.write_at(page, address).expect("the area holds all pages");
+    }
+
+    fn discard(&self, address: u64) {
+        self.space.discard(address..address + PAGE).expect("it is mapped");
+    }
+
+    #[inline]
+    fn read(&self, address: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.space.read_at(&mut bytes, address).expect("the page comes back");
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[inline]
+    fn write(&self, address: u64, word: u64) {
+        self.space.write_at(&word.to_ne_bytes(), address).expect("the page comes back");
+    }
+
+    fn count(&self) -> Counts {
+        let stats = self.group.stats();
+        Counts { faults: stats.swap_ins, bytes_in: stats.swap_bytes_in, bytes_out: stats.swap_bytes_out }
+    }
+}
