@@ -100,6 +100,16 @@ impl Tables {
         (granule == (range.end() - 1) >> bits).then(|| self.node(level, granule))
     }
 
+    /// The node of the granule that a range begins in, at level 0.
+    pub(crate) fn first_node(&self, range: LockRange, unit: u32) -> &Node {
+        self.node(0, range.start() >> granule_bits(0, unit))
+    }
+
+    /// The nodes of all levels.
+    pub(crate) fn all_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.levels.iter().flatten().map(|node| &**node)
+    }
+
     /// Calls `visit` for each piece of a claim of this level; in order of address, at most two.
     pub(crate) fn pieces<'a>(
         &'a self,
@@ -113,7 +123,7 @@ impl Tables {
         let unit = word_unit(level, unit);
         let piece = move |granule, range| {
             let claim = claim.over(range);
-            Piece { node: self.node(level, granule), claim, packed: Packed::new(claim, unit), unit }
+            Piece { node: self.node(level, granule), claim, packed: Packed::of(claim, unit), unit }
         };
         if first == last {
             [Some(piece(first, claim.range)), None].into_iter().flatten()

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
+use crate::claim::Mode;
 use crate::lock::{Held, RangeLock};
 use crate::range::LockRange;
 
@@ -11,6 +12,7 @@ use crate::range::LockRange;
 #[must_use = "the range is given back when the guard is dropped"]
 pub struct RangeReadGuard<'a> {
     lock: &'a RangeLock,
+    range: LockRange,
     held: Held<'a>,
     /// Not `Send`: the order of locking is checked thread by thread.
     _here: PhantomData<*const ()>,
@@ -21,52 +23,53 @@ pub struct RangeReadGuard<'a> {
 #[must_use = "the range is given back when the guard is dropped"]
 pub struct RangeWriteGuard<'a> {
     lock: &'a RangeLock,
+    range: LockRange,
     held: Held<'a>,
     _here: PhantomData<*const ()>,
 }
 
 impl<'a> RangeReadGuard<'a> {
     #[inline]
-    pub(crate) fn new(lock: &'a RangeLock, held: Held<'a>) -> Self {
-        Self { lock, held, _here: PhantomData }
+    pub(crate) fn new(lock: &'a RangeLock, range: LockRange, held: Held<'a>) -> Self {
+        Self { lock, range, held, _here: PhantomData }
     }
 
     /// What is held.
     #[must_use]
     pub fn range(&self) -> LockRange {
-        self.held.claim.range
+        self.range
     }
 }
 
 impl<'a> RangeWriteGuard<'a> {
     #[inline]
-    pub(crate) fn new(lock: &'a RangeLock, held: Held<'a>) -> Self {
-        Self { lock, held, _here: PhantomData }
+    pub(crate) fn new(lock: &'a RangeLock, range: LockRange, held: Held<'a>) -> Self {
+        Self { lock, range, held, _here: PhantomData }
     }
 
     /// What is held.
     #[must_use]
     pub fn range(&self) -> LockRange {
-        self.held.claim.range
+        self.range
     }
 
     /// Lets other readers in. No writer comes between.
     pub fn downgrade(self) -> RangeReadGuard<'a> {
         let this = ManuallyDrop::new(self);
-        RangeReadGuard::new(this.lock, this.lock.downgrade(this.held))
+        RangeReadGuard::new(this.lock, this.range, this.lock.downgrade(this.range, this.held))
     }
 }
 
 impl Drop for RangeReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock(self.held);
+        self.lock.unlock(self.range, Mode::Read, self.held);
     }
 }
 
 impl Drop for RangeWriteGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock(self.held);
+        self.lock.unlock(self.range, Mode::Write, self.held);
     }
 }

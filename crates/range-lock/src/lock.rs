@@ -2,12 +2,13 @@
 //!
 //! At first there is one node, the *root*, and the lock costs what a plain one does. When two claims that don't exclude
 //! each other meet there, the lock *spreads*: from then on a range is claimed in the nodes of its granules (`geometry`),
-//! and only ranges that are too large for any level still are in the root.
+//! and only ranges that are too large for any level still are in the root. Once nobody seems to hold anything when a claim
+//! in a node that was used often begins, the lock is made *compact* again; two that meet make it spread at once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
 //! | 1 claim | in its one or two nodes, in order of address; waits there for claims of its level, as `node` says |
-//! | 2 look up | at its nodes of the levels above. If somebody there excludes it, it gives its own nodes back, and begins again with step 1 up there |
+//! | 2 look up | at its nodes of the levels above. If somebody there excludes it, or the lock isn't spread any more, it gives its own nodes back, and begins again with step 1 up there |
 //! | 3 wait below | until nobody in the nodes below excludes it. Its claim stays, so nobody new gets past his step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other: each makes its claim
@@ -21,10 +22,23 @@
 //!   claim waits for so is either held, or further on in the order (level downwards, then address upwards).
 //! - L3. Nobody starves: a node's queue is fair (N4), a claim goes up at most once for each level, and what step 3 waits
 //!   for was there before its claim.
-//! - L4. `SPREAD` is set in the root's word, never cleared, after the tables are there. A claim in the root that was made
-//!   before that is seen in step 2; one made after it sees `SPREAD`, and takes step 3.
-//! - L5. Everything is exact: claims of disjoint ranges never wait for each other, whatever their nodes; a mutex of a
-//!   queue aside, which nobody holds while waiting.
+//! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that was made before that is
+//!   seen in step 2; one made after it sees `SPREAD`, and takes step 3.
+//! - L5. It is cleared by whoever has a claim to write the full range and, after making that, saw no claim in any node. A
+//!   claim that was made in a node too late for that is a claim whose step 2 comes later still:
+//!   ```text
+//!     lower: looks at root: SPREAD           who makes it compact: root's word = full range
+//!                                                                  looks at node: nobody
+//!            node's word = claim                                   root's word = free, without SPREAD
+//!            looks at root: not spread, gives way
+//!   ```
+//!   So step 2 must find `SPREAD`, also if it was there before step 1.
+//! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of level 0 save that look. A
+//!   claim of level 1 sees to it that it is set between its steps 1 and 2: a claim of level 0 that found it missing had
+//!   its own step 1 before, so step 3 sees that. It is cleared with `SPREAD`.
+//! - L7. Everything is exact: claims of disjoint ranges never wait for each other, whatever their nodes; a mutex of a
+//!   queue aside, which nobody holds while waiting; and making the lock compact, which is tried when all nodes look free,
+//!   and over after a look at each of them.
 
 use std::panic::Location;
 
@@ -41,6 +55,9 @@ use crate::queue::Patience;
 use crate::range::LockRange;
 use crate::word::{NodeWord, Packed};
 
+/// Claims in a node of level 0 after which it is asked whether the lock could be compact again.
+const USES_MAX: u32 = 4096;
+
 /// A reader/writer lock over ranges of `u64`.
 ///
 /// Any number of readers, or one writer, hold a range at a time; holders of disjoint ranges don't wait for each other. The
@@ -56,14 +73,14 @@ pub struct RangeLock {
     order: LockOrder,
 }
 
-/// A claim, and where it was made. Flat: it stays in registers from lock to unlock.
+/// Where a claim was made. The guard has the claim itself: all of it stays in registers from lock to unlock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<'a> {
-    pub(crate) claim: Claim,
-    /// The node that has the claim in its word, with nobody about: it is given back by one swap, if that is still so.
-    alone: Option<&'a Node>,
+    /// The one node that has the claim, put into its word with nobody about: given back by one swap, if that is still so.
+    node: Option<&'a Node>,
     /// The claim in that word.
     packed: Packed,
+    /// The level of the claim's nodes, if `node` doesn't say.
     level: u8,
 }
 
@@ -92,42 +109,57 @@ impl RangeLock {
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     pub fn read(&self, range: LockRange) -> RangeReadGuard<'_> {
-        RangeReadGuard::new(self, self.lock(Claim { range, mode: Mode::Read }))
+        RangeReadGuard::new(self, range, self.lock(range, Mode::Read))
     }
 
     /// Waits for `range`, to have it alone.
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     pub fn write(&self, range: LockRange) -> RangeWriteGuard<'_> {
-        RangeWriteGuard::new(self, self.lock(Claim { range, mode: Mode::Write }))
+        RangeWriteGuard::new(self, range, self.lock(range, Mode::Write))
     }
 
     /// Takes `range` to read, if nobody has it, or is just trying to get it, for writing.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
-        let held = self.lock_within(Claim { range, mode: Mode::Read }, &Patience::None)?;
-        Some(RangeReadGuard::new(self, held))
+        Some(RangeReadGuard::new(self, range, self.lock_within(range, Mode::Read, &Patience::None)?))
     }
 
     /// Takes `range` alone, if nobody has a part of it, or is just trying to get it.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
-        let held = self.lock_within(Claim { range, mode: Mode::Write }, &Patience::None)?;
-        Some(RangeWriteGuard::new(self, held))
+        Some(RangeWriteGuard::new(self, range, self.lock_within(range, Mode::Write, &Patience::None)?))
     }
 
     /// As [`read`](Self::read), but waits no longer than `timeout`.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read_for(&self, range: LockRange, timeout: Duration) -> Option<RangeReadGuard<'_>> {
-        let held = self.lock_within(Claim { range, mode: Mode::Read }, &Patience::Until(Instant::now(), timeout))?;
-        Some(RangeReadGuard::new(self, held))
+        let patience = Patience::Until(Instant::now(), timeout);
+        Some(RangeReadGuard::new(self, range, self.lock_within(range, Mode::Read, &patience)?))
     }
 
     /// As [`write`](Self::write), but waits no longer than `timeout`.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write_for(&self, range: LockRange, timeout: Duration) -> Option<RangeWriteGuard<'_>> {
-        let held = self.lock_within(Claim { range, mode: Mode::Write }, &Patience::Until(Instant::now(), timeout))?;
-        Some(RangeWriteGuard::new(self, held))
+        let patience = Patience::Until(Instant::now(), timeout);
+        Some(RangeWriteGuard::new(self, range, self.lock_within(range, Mode::Write, &patience)?))
+    }
+
+    /// Goes back to one word for all ranges, if nobody holds any: then a lock that has one user at a time is as cheap again
+    /// as a plain one. A lock that is used does so by itself now and then. False if somebody is about.
+    pub fn compact(&self) -> bool {
+        let Some(tables) = self.tables.get() else { return true };
+        // First a mere look, which is in nobody's way.
+        if tables.all_nodes().any(|node| node.glance() != NodeWord::FREE) {
+            return false;
+        }
+        let full = Claim { range: LockRange::FULL, mode: Mode::Write };
+        if !self.claim_in_root(full, &Patience::None) {
+            return false;
+        }
+        self.root.clear(NodeWord::SPREAD | NodeWord::MIDDLE); // L5
+        self.release(full, ROOT);
+        true
     }
 
     /// Bytes that the lock takes beyond itself, now that it has spread or hasn't.
@@ -138,71 +170,77 @@ impl RangeLock {
 
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline(always)]
-    fn lock(&self, claim: Claim) -> Held<'_> {
-        self.order.wait(claim, Location::caller());
-        let held = match self.claim_fast(claim) {
-            Some(held) => held,
-            None => self.claim_endlessly(claim),
+    fn lock(&self, range: LockRange, mode: Mode) -> Held<'_> {
+        self.order.wait(Claim { range, mode }, Location::caller());
+        let packed = Packed::new(range, mode, self.unit);
+        let held = match self.claim_fast(range, packed) {
+            Some(node) => Held { node: Some(node), packed, level: 0 },
+            None => Held { node: None, packed, level: self.claim_endlessly(range, mode) },
         };
-        self.order.taken(claim, Location::caller());
+        self.order.taken(Claim { range, mode }, Location::caller());
         held
     }
 
     #[cfg_attr(debug_assertions, track_caller)]
-    fn lock_within(&self, claim: Claim, patience: &Patience) -> Option<Held<'_>> {
-        let held =
-            self.claim_fast(claim).or_else(|| self.claim(claim, patience).map(|level| Held::at(claim, level)))?;
-        self.order.taken(claim, Location::caller());
-        Some(held)
+    fn lock_within(&self, range: LockRange, mode: Mode, patience: &Patience) -> Option<Held<'_>> {
+        let packed = Packed::new(range, mode, self.unit);
+        let node = self.claim_fast(range, packed);
+        let level = if node.is_some() { 0 } else { self.claim(Claim { range, mode }, patience)? };
+        self.order.taken(Claim { range, mode }, Location::caller());
+        Some(Held { node, packed, level })
     }
 
-    /// The claim if nobody else is about: two compare-and-swaps from lock to unlock.
+    /// Makes the claim if nobody else is about, in the node returned: two compare-and-swaps from lock to unlock.
     #[inline(always)]
-    fn claim_fast(&self, claim: Claim) -> Option<Held<'_>> {
-        let alone = |node, packed, level| Some(Held { claim, alone: Some(node), packed, level });
+    fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
         let root = self.root.glance();
         if root == NodeWord::FREE {
-            let packed = Packed::new(claim, self.unit);
-            if packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed)) {
-                return alone(&*self.root, packed, ROOT);
-            }
-            return None;
+            return (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed)))
+                .then_some(&*self.root);
         }
-        if root != NodeWord(NodeWord::SPREAD) {
+        if !root.is_only_spread() {
             return None;
         }
         let tables = self.tables.get()?;
-        let node = tables.only_node(0, claim.range, self.unit)?;
-        let packed = Packed::new(claim, self.unit);
-        if !packed.fits() || !node.swap(NodeWord::FREE, NodeWord::FREE.with(packed)) {
+        let node = tables.only_node(0, range, self.unit)?;
+        let uses = node.uses();
+        if !packed.fits() || uses >= USES_MAX || !node.swap(NodeWord::FREE, NodeWord::FREE.with(packed)) {
             return None;
         }
+        node.set_uses(uses + 1);
         // Step 2. Whoever is up there, `claim` finds out.
-        let above = tables.only_node(1, claim.range, self.unit);
-        if above.is_some_and(|above| above.look() == NodeWord::FREE) && self.root.look() == root {
-            return alone(node, packed, 0);
+        if self.root.look() == root && (!root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range)) {
+            return Some(node);
         }
-        node.release(claim, packed, self.unit);
+        self.release_in(node, range, packed);
         None
     }
 
+    /// Whether nobody is in the one node of the range at level 1.
+    fn is_middle_free(&self, tables: &Tables, range: LockRange) -> bool {
+        tables.only_node(1, range, self.unit).is_some_and(|above| above.look() == NodeWord::FREE)
+    }
+
     #[cold]
-    fn claim_endlessly(&self, claim: Claim) -> Held<'_> {
+    fn claim_endlessly(&self, range: LockRange, mode: Mode) -> u8 {
         loop {
             // Endless patience doesn't end.
-            if let Some(level) = self.claim(claim, &Patience::Endless) {
-                return Held::at(claim, level);
+            if let Some(level) = self.claim(Claim { range, mode }, &Patience::Endless) {
+                return level;
             }
         }
     }
 
     #[cold]
     fn claim(&self, claim: Claim, patience: &Patience) -> Option<u8> {
+        let mut level = level_of(claim.range, self.unit);
+        if level == 0 {
+            self.count_use(claim.range);
+        }
         if !self.root.look().has(NodeWord::SPREAD) {
             return self.claim_in_root(claim, patience).then_some(ROOT);
         }
         let tables = self.tables.get()?;
-        let mut level = level_of(claim.range, self.unit);
         while level != ROOT {
             if !self.claim_pieces(tables, level, claim, patience) {
                 return None;
@@ -224,7 +262,7 @@ impl RangeLock {
     }
 
     fn claim_in_root(&self, claim: Claim, patience: &Patience) -> bool {
-        let Some(made) = self.root.claim(claim, Packed::new(claim, self.unit), self.unit, patience) else {
+        let Some(made) = self.root.claim(claim, Packed::of(claim, self.unit), self.unit, patience) else {
             return false;
         };
         let spread = self.root.look().has(NodeWord::SPREAD);
@@ -246,6 +284,20 @@ impl RangeLock {
         self.root.set(NodeWord::SPREAD);
     }
 
+    /// Counts a claim of level 0 that is about to be made. After many, the lock may be more than what is needed by now.
+    fn count_use(&self, range: LockRange) {
+        if !self.root.glance().has(NodeWord::SPREAD) {
+            return;
+        }
+        let Some(tables) = self.tables.get() else { return };
+        let node = tables.first_node(range, self.unit);
+        let uses = node.uses() + 1;
+        node.set_uses(if uses > USES_MAX { 0 } else { uses });
+        if uses > USES_MAX {
+            self.compact();
+        }
+    }
+
     /// Step 1.
     fn claim_pieces(&self, tables: &Tables, level: u8, claim: Claim, patience: &Patience) -> bool {
         let pieces = tables.pieces(level, claim, self.unit);
@@ -255,10 +307,24 @@ impl RangeLock {
                 return false;
             }
         }
+        if level != 0 {
+            self.announce_middle(); // L6
+        }
         true
     }
 
-    /// Step 2: the lowest level above `level` at which somebody excludes the claim.
+    /// Sets `MIDDLE`, unless the lock isn't spread any more.
+    fn announce_middle(&self) {
+        loop {
+            let root = self.root.look();
+            let announced = NodeWord(root.0 | NodeWord::MIDDLE);
+            if root == announced || !root.has(NodeWord::SPREAD) || self.root.swap(root, announced) {
+                return;
+            }
+        }
+    }
+
+    /// Step 2: the lowest level above `level` at which somebody excludes the claim; the root, if that is all there is.
     #[inline]
     fn find_above(&self, tables: &Tables, level: u8, claim: Claim) -> Option<u8> {
         let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim, piece.unit);
@@ -267,7 +333,9 @@ impl RangeLock {
                 return Some(above);
             }
         }
-        self.root.is_held_against(claim, self.unit).then_some(ROOT)
+        // L5. In this order: who made it compact in between would have seen the claim.
+        let excluded = self.root.is_held_against(claim, self.unit);
+        (excluded || !self.root.look().has(NodeWord::SPREAD)).then_some(ROOT)
     }
 
     /// Step 3.
@@ -280,39 +348,45 @@ impl RangeLock {
     }
 
     #[inline(always)]
-    pub(crate) fn unlock(&self, held: Held<'_>) {
-        self.order.released(held.claim);
-        if !held.alone.is_some_and(|node| node.release_alone(held.packed)) {
-            self.release(held.claim, held.level);
+    pub(crate) fn unlock(&self, range: LockRange, mode: Mode, held: Held<'_>) {
+        self.order.released(Claim { range, mode });
+        match held.node {
+            Some(node) if node.release_alone(held.packed) => {}
+            Some(node) => self.release_in(node, range, held.packed),
+            None => self.release_at(range, mode, held.level),
         }
     }
 
+    /// Gives back a claim that is, or was first, in the word of one node, whoever came since.
     #[cold]
+    fn release_in(&self, node: &Node, range: LockRange, packed: Packed) {
+        node.release(Claim { range, mode: packed.mode() }, packed, self.unit);
+    }
+
+    #[cold]
+    fn release_at(&self, range: LockRange, mode: Mode, level: u8) {
+        self.release(Claim { range, mode }, level);
+    }
+
     fn release(&self, claim: Claim, level: u8) {
         match self.tables.get().filter(|_| level != ROOT) {
-            None => self.root.release(claim, Packed::new(claim, self.unit), self.unit),
+            None => self.root.release(claim, Packed::of(claim, self.unit), self.unit),
             Some(tables) => tables.pieces(level, claim, self.unit).rev().for_each(|piece| piece.release()),
         }
     }
 
     /// Makes a claim to write one to read, without a moment between.
-    pub(crate) fn downgrade<'a>(&self, held: Held<'a>) -> Held<'a> {
-        let (claim, level) = (held.claim, held.level);
-        match self.tables.get().filter(|_| level != ROOT) {
-            None => self.root.downgrade(claim, Packed::new(claim, self.unit), self.unit),
-            Some(tables) => tables
-                .pieces(level, claim, self.unit)
+    pub(crate) fn downgrade<'a>(&self, range: LockRange, held: Held<'a>) -> Held<'a> {
+        let claim = Claim { range, mode: Mode::Write };
+        self.order.downgraded(claim);
+        match (held.node, self.tables.get().filter(|_| held.level != ROOT)) {
+            (Some(node), _) => node.downgrade(claim, held.packed, self.unit),
+            (None, None) => self.root.downgrade(claim, Packed::of(claim, self.unit), self.unit),
+            (None, Some(tables)) => tables
+                .pieces(held.level, claim, self.unit)
                 .for_each(|piece| piece.node.downgrade(piece.claim, piece.packed, piece.unit)),
         }
-        self.order.downgraded(claim);
-        Held::at(Claim { mode: Mode::Read, ..claim }, level)
-    }
-}
-
-impl Held<'_> {
-    /// A claim at a level, in which it need not be alone.
-    fn at(claim: Claim, level: u8) -> Self {
-        Self { claim, alone: None, packed: Packed::NONE, level }
+        Held { packed: Packed::new(range, Mode::Read, self.unit), ..held }
     }
 }
 

@@ -33,7 +33,7 @@
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;
-use sync::atomic::{AtomicU64, Ordering, spin_hint};
+use sync::atomic::{AtomicU32, AtomicU64, Ordering, spin_hint};
 use sync::lock::{Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
 
@@ -60,12 +60,14 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Node {
     word: AtomicU64,
+    /// Claims since somebody asked; about, as nobody counts atomically.
+    uses: AtomicU32,
     queue: Mutex<Queue>,
 }
 
 impl Node {
     pub(crate) fn new() -> Self {
-        Self { word: AtomicU64::new(NodeWord::FREE.0), queue: Mutex::new(Queue::default()) }
+        Self { word: AtomicU64::new(NodeWord::FREE.0), uses: AtomicU32::new(0), queue: Mutex::new(Queue::default()) }
     }
 
     /// The word, in the one order of all `SeqCst` accesses.
@@ -92,11 +94,26 @@ impl Node {
         swapped
     }
 
-    /// Sets `flag` for good.
+    #[inline]
+    pub(crate) fn uses(&self) -> u32 {
+        self.uses.load(Ordering::Relaxed) // Relaxed, as below: nothing depends on it.
+    }
+
+    #[inline]
+    pub(crate) fn set_uses(&self, uses: u32) {
+        self.uses.store(uses, Ordering::Relaxed);
+    }
+
+    /// Sets `flag`.
     pub(crate) fn set(&self, flag: u64) {
         self.word.fetch_or(flag, Ordering::SeqCst);
         #[cfg(pagefold_loom)]
         fence(Ordering::SeqCst);
+    }
+
+    /// Takes `flags` back.
+    pub(crate) fn clear(&self, flags: u64) {
+        self.word.fetch_and(!flags, Ordering::SeqCst);
     }
 
     /// Makes the claim, unless it would have to wait.
@@ -303,7 +320,7 @@ impl Node {
     /// Makes a claim to write one to read.
     pub(crate) fn downgrade(&self, claim: Claim, packed: Packed, unit: u32) {
         let reader = Claim { mode: Mode::Read, ..claim };
-        let instead = (reader, Packed::new(reader, unit));
+        let instead = (reader, Packed::of(reader, unit));
         loop {
             let word = self.glance();
             if word.has(NodeWord::WAITED) || !word.holds(packed) {

@@ -5,8 +5,8 @@
 //! | 0–1 | `MODE`: nobody, one reader, one writer, or readers of the full range |
 //! | 2 | `LISTED`: there are, or may be, claims in the queue's list |
 //! | 3 | `WAITED`: somebody waits in the queue |
-//! | 4 | `SPREAD`: small ranges are locked in the tables (root only; never cleared) |
-//! | 5 | unused |
+//! | 4 | `SPREAD`: small ranges are locked in the tables (root only) |
+//! | 5 | `MIDDLE`: ranges of level 1 may be locked there (root only) |
 //! | 6–15 | units in the one claim's range; 0 for the full range |
 //! | 16–63 | its start in units, or the number of readers |
 
@@ -39,19 +39,29 @@ impl Packed {
 
     /// The claim in units of 2^`unit` numbers. Exact, or none: a range that isn't whole units, too long, or too far up.
     #[inline(always)]
-    pub(crate) fn new(claim: Claim, unit: u32) -> Self {
-        let (start, len) = (claim.range.start(), claim.range.end() - claim.range.start());
-        let mode = if claim.mode == Mode::Write { WRITER } else { READER };
-        let whole = (start | len) & ((1 << unit) - 1) == 0;
-        let (start, len) = (start >> unit, len >> unit);
-        if whole && len < 1 << LEN_BITS && start < 1 << START_BITS {
+    pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
+        // What isn't a whole unit is turned into the highest bits.
+        let start = range.start().rotate_right(unit);
+        let len = (range.end() - range.start()).rotate_right(unit);
+        let mode = if mode == Mode::Write { WRITER } else { READER };
+        if start >> START_BITS == 0 && len >> LEN_BITS == 0 {
             return Self(mode | len << LEN_SHIFT | start << START_SHIFT);
         }
-        match claim.mode {
-            _ if claim.range != LockRange::FULL => Self::NONE,
-            Mode::Write => Self(WRITER),
-            Mode::Read => Self(READERS | ONE),
+        match mode {
+            _ if range != LockRange::FULL => Self::NONE,
+            WRITER => Self(WRITER),
+            _ => Self(READERS | ONE),
         }
+    }
+
+    /// As [`new`](Self::new).
+    pub(crate) fn of(claim: Claim, unit: u32) -> Self {
+        Self::new(claim.range, claim.mode, unit)
+    }
+
+    /// To read or to write.
+    pub(crate) fn mode(self) -> Mode {
+        if self.0 & MODE == WRITER { Mode::Write } else { Mode::Read }
     }
 
     #[inline]
@@ -66,10 +76,17 @@ impl NodeWord {
     pub(crate) const LISTED: u64 = 1 << 2;
     pub(crate) const WAITED: u64 = 1 << 3;
     pub(crate) const SPREAD: u64 = 1 << 4;
-    const FLAGS: u64 = Self::LISTED | Self::WAITED | Self::SPREAD;
+    pub(crate) const MIDDLE: u64 = 1 << 5;
+    const FLAGS: u64 = Self::LISTED | Self::WAITED | Self::SPREAD | Self::MIDDLE;
 
     pub(crate) fn has(self, flag: u64) -> bool {
         self.0 & flag != 0
+    }
+
+    /// Whether there is nothing here but that small ranges are locked in the tables.
+    #[inline]
+    pub(crate) fn is_only_spread(self) -> bool {
+        self.0 & !Self::MIDDLE == Self::SPREAD
     }
 
     /// Whether no claim is in the word itself.
@@ -137,30 +154,30 @@ mod tests {
     fn what_fits_comes_out_again_and_nothing_else_fits() {
         for mode in [Mode::Read, Mode::Write] {
             for (start, end) in [(0, 4096), (4096, 1 << 21), ((1 << 60) - 4096, 1 << 60), (0, u64::MAX)] {
-                let packed = Packed::new(claim(start, end, mode), 12);
+                let packed = Packed::of(claim(start, end, mode), 12);
                 assert!(packed.fits());
                 let word = NodeWord(NodeWord::WAITED).with(packed);
                 assert_eq!(word.claim(12), Some(claim(start, end, mode)));
                 assert!(word.holds(packed) && word.minus(packed) == NodeWord(NodeWord::WAITED));
             }
             for (start, end) in [(1, 4096), (0, 4095), (0, 1 << 22), (1 << 60, (1 << 60) + 4096), (4096, u64::MAX)] {
-                assert!(!Packed::new(claim(start, end, mode), 12).fits(), "{start:#x}..{end:#x}");
+                assert!(!Packed::of(claim(start, end, mode), 12).fits(), "{start:#x}..{end:#x}");
             }
         }
     }
 
     #[test]
     fn readers_of_the_full_range_are_counted() {
-        let reader = Packed::new(claim(0, u64::MAX, Mode::Read), 12);
+        let reader = Packed::of(claim(0, u64::MAX, Mode::Read), 12);
         let one = NodeWord::FREE.with(reader);
         let two = one.plus_reader();
         assert!(two.holds(reader) && two.minus(reader) == one && one.minus(reader) == NodeWord::FREE);
-        assert!(!one.holds(Packed::new(claim(0, u64::MAX, Mode::Write), 12)));
+        assert!(!one.holds(Packed::of(claim(0, u64::MAX, Mode::Write), 12)));
     }
 
     #[test]
     fn a_word_knows_what_it_excludes() {
-        let word = NodeWord::FREE.with(Packed::new(claim(4096, 8192, Mode::Read), 12));
+        let word = NodeWord::FREE.with(Packed::of(claim(4096, 8192, Mode::Read), 12));
         assert!(word.excludes(claim(8191, 9000, Mode::Write), 12));
         assert!(!word.excludes(claim(8191, 9000, Mode::Read), 12));
         assert!(!word.excludes(claim(8192, 9000, Mode::Write), 12));

@@ -36,6 +36,10 @@ fn refused(lock: &RangeLock, range: LockRange) -> (bool, bool) {
 
 #[test]
 fn ranges_exclude_what_they_overlap_and_nothing_else() {
+    locks().iter().for_each(ranges_are_exact);
+}
+
+fn ranges_are_exact(lock: &RangeLock) {
     let ranges = [
         range(0, 1),
         range(0, 4096),
@@ -50,20 +54,18 @@ fn ranges_exclude_what_they_overlap_and_nothing_else() {
         range(u64::MAX - 1, u64::MAX),
         LockRange::FULL,
     ];
-    for lock in locks() {
-        for held in ranges {
-            for other in ranges {
-                let overlaps = held.overlaps(other);
-                let reader = lock.read(held);
-                assert_eq!(refused(&lock, other), (false, overlaps), "{other} beside a reader of {held}");
-                drop(reader);
-                let writer = lock.write(held);
-                assert_eq!(refused(&lock, other), (overlaps, overlaps), "{other} beside a writer of {held}");
-                let reader = writer.downgrade();
-                assert_eq!(refused(&lock, other), (false, overlaps), "{other} beside a former writer of {held}");
-                drop(reader);
-                assert_eq!(refused(&lock, other), (false, false), "{other} after {held}");
-            }
+    for held in ranges {
+        for other in ranges {
+            let overlaps = held.overlaps(other);
+            let reader = lock.read(held);
+            assert_eq!(refused(lock, other), (false, overlaps), "{other} beside a reader of {held}");
+            drop(reader);
+            let writer = lock.write(held);
+            assert_eq!(refused(lock, other), (overlaps, overlaps), "{other} beside a writer of {held}");
+            let reader = writer.downgrade();
+            assert_eq!(refused(lock, other), (false, overlaps), "{other} beside a former writer of {held}");
+            drop(reader);
+            assert_eq!(refused(lock, other), (false, false), "{other} after {held}");
         }
     }
 }
@@ -77,6 +79,21 @@ fn disjoint_ranges_that_share_all_nodes_are_held_together() {
     assert!((0..5000).all(|at| lock.try_write(range(at * 3 + 2, at * 3 + 3)).is_some()));
     drop(guards);
     assert_eq!(refused(&lock, LockRange::FULL), (false, false));
+}
+
+#[test]
+fn a_lock_that_nobody_shares_any_more_is_compact_again() {
+    let [_, lock] = locks();
+    let held = lock.write(range(MIB, 5 * MIB));
+    assert!(!lock.compact(), "somebody holds a range");
+    drop(held);
+    assert!(lock.compact());
+    ranges_are_exact(&lock);
+    for _ in 0..10_000 {
+        drop(lock.read(range(0, 4096)));
+        assert!(lock.try_write(LockRange::FULL).is_some(), "nobody is about");
+        assert!(lock.try_write(range(MIB, 3 * MIB)).is_some(), "nobody is about");
+    }
 }
 
 #[test]
