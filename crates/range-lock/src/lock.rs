@@ -193,23 +193,27 @@ impl RangeLock {
     /// Makes the claim if nobody else is about, in the node returned: two compare-and-swaps from lock to unlock.
     #[inline(always)]
     fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
-        let root = self.root.glance();
-        if root == NodeWord::FREE {
-            return (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed)))
-                .then_some(&*self.root);
+        if self.root.glance() != NodeWord::FREE {
+            return self.claim_in_tables(range, packed);
         }
+        (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed))).then_some(&*self.root)
+    }
+
+    /// The same in a lock that has spread. Not in each caller's code: that would be long.
+    #[inline(never)]
+    fn claim_in_tables(&self, range: LockRange, packed: Packed) -> Option<&Node> {
+        let root = self.root.glance();
         if !root.is_only_spread() {
             return None;
         }
-        let tables = self.tables.get()?;
-        let node = tables.only_node(0, range, self.unit)?;
+        let node = self.tables.get()?.only_node(0, range, self.unit)?;
         let uses = node.uses();
         if !packed.fits() || uses >= USES_MAX || !node.swap(NodeWord::FREE, NodeWord::FREE.with(packed)) {
             return None;
         }
         node.set_uses(uses + 1);
         // Step 2. Whoever is up there, `claim` finds out.
-        if self.root.look() == root && (!root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range)) {
+        if self.root.look() == root && (!root.has(NodeWord::MIDDLE) || self.is_middle_free(range)) {
             return Some(node);
         }
         self.release_in(node, range, packed);
@@ -217,8 +221,9 @@ impl RangeLock {
     }
 
     /// Whether nobody is in the one node of the range at level 1.
-    fn is_middle_free(&self, tables: &Tables, range: LockRange) -> bool {
-        tables.only_node(1, range, self.unit).is_some_and(|above| above.look() == NodeWord::FREE)
+    fn is_middle_free(&self, range: LockRange) -> bool {
+        let above = self.tables.get().and_then(|tables| tables.only_node(1, range, self.unit));
+        above.is_some_and(|above| above.look() == NodeWord::FREE)
     }
 
     #[cold]
