@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::args::Device;
 use super::experiment::Workload;
+#[cfg(not(pagefold_manycore))]
+use super::real_processes;
 use super::stage::Stage;
 
 /// What is the same for all runs of a plan.
@@ -145,6 +147,21 @@ impl<'a> Job<'a> {
     #[cfg(not(pagefold_manycore))]
     pub(crate) fn measure_elsewhere(&self, run: impl Fn(std::time::Duration) -> Result<Sample>) -> Result<Sample> {
         self.stage.placed(self.tasks, || run(self.stage.time))
+    }
+
+    /// The same with a process for each task, which sets up a subject of its own: for subjects that are system calls.
+    ///
+    /// # Errors
+    /// A failed run, or a system without processes.
+    #[cfg(not(pagefold_manycore))]
+    pub(crate) fn measure_processes<S: Sync, T: Send>(
+        &self,
+        set_up: impl Fn() -> S + Send + Sync,
+        begin: impl Fn(&S, usize) -> T + Send + Sync,
+        operation: impl Fn(&S, &mut T) + Send + Sync,
+    ) -> Result<Sample> {
+        let run = || real_processes::measure(self.stage.time, self.tasks, &set_up, &begin, &operation);
+        self.stage.placed(self.tasks, run)
     }
 }
 

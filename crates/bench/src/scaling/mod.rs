@@ -36,6 +36,8 @@ pub(crate) mod stage;
 pub(crate) mod stage;
 
 #[cfg(not(pagefold_manycore))]
+mod real_processes;
+#[cfg(not(pagefold_manycore))]
 mod real_run;
 #[cfg(pagefold_manycore)]
 mod virtual_run;

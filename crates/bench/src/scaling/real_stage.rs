@@ -22,11 +22,11 @@ pub(crate) struct Stage {
 /// Operations between two looks at the clock.
 const CHUNK: u64 = 64;
 
-/// What one thread did.
-struct Share {
-    operations: u64,
-    wall: Duration,
-    cpu: Duration,
+/// What one task did.
+pub(super) struct Share {
+    pub(super) operations: u64,
+    pub(super) wall: Duration,
+    pub(super) cpu: Duration,
 }
 
 /// Work of a task's own, about `ns` nanoseconds of it: a chain of multiplications, timed once.
@@ -101,14 +101,12 @@ fn once<S: Sync, T: Send>(
 ) -> Result<Sample> {
     let subject = set_up();
     let gate = Barrier::new(tasks + 1);
-    let cpus = allowed_cpus();
     let (before, shares) = thread::scope(|scope| -> Result<_> {
         let threads: Vec<_> = (0..tasks)
             .map(|task| {
                 let (subject, gate) = (&subject, &gate);
-                let cpu = cpus.get(task % cpus.len().max(1)).copied();
                 scope.spawn(move || {
-                    pin(cpu);
+                    pin_task(task);
                     let mut state = begin(subject, task);
                     gate.wait();
                     repeat(time, || operation(subject, &mut state))
@@ -121,19 +119,29 @@ fn once<S: Sync, T: Send>(
         Ok((before, shares.collect::<Result<Vec<Share>>>()?))
     })?;
     let all_cpu = clock(ClockId::ProcessCPUTime).saturating_sub(before.1);
+    let sample = sample(&shares);
+    let operations = shares.iter().map(|share| share.operations).sum();
     let counts = before.0.zip(count(&subject));
+    let traffic =
+        counts.map(|(before, after)| Traffic::between(before, after, operations, all_cpu.as_secs_f64() * 1e9));
+    Ok(Sample { traffic, ..sample })
+}
+
+/// What the tasks did together.
+pub(super) fn sample(shares: &[Share]) -> Sample {
     let operations: u64 = shares.iter().map(|share| share.operations).sum();
     let cpu: Duration = shares.iter().map(|share| share.cpu).sum();
-    Ok(Sample {
+    Sample {
         operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
         cpu_ns_per_operation: cpu.as_secs_f64() * 1e9 / operations as f64,
         line_ns: None,
-        traffic: counts.map(|(before, after)| Traffic::between(before, after, operations, all_cpu.as_secs_f64() * 1e9)),
+        traffic: None,
         inside: None,
-    })
+    }
 }
 
-fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
+/// Repeats the operation for so long.
+pub(super) fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
     let (start, cpu) = (Instant::now(), clock(ClockId::ThreadCPUTime));
     let mut operations = 0;
     loop {
@@ -154,9 +162,10 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Best effort: where it is refused, the kernel places threads.
-fn pin(cpu: Option<usize>) {
-    if let Some(cpu) = cpu {
+/// Best effort: where it is refused, the kernel places tasks.
+pub(super) fn pin_task(task: usize) {
+    let cpus = allowed_cpus();
+    if let Some(&cpu) = cpus.get(task % cpus.len().max(1)) {
         let mut set = CpuSet::new();
         set.set(cpu);
         let _ = sched_setaffinity(None, &set);

@@ -1,18 +1,21 @@
-//! The kernel that this runs on: mmap, touch, munmap. All tasks are threads of one process, whatever the workload.
+//! The kernel that this runs on: mmap, touch, munmap. Its spaces are processes: tasks in one space are threads of one
+//! process, tasks with a space each are processes.
 
 use std::ptr::null_mut;
 
+use anyhow::Result;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::{AREA, Memory, measure};
+use super::{AREA, Memory, PRIVATE, parts};
 use crate::scaling::experiment::Scheme;
+use crate::scaling::job::{Job, Sample};
 
 /// The scheme with pages of 4 KiB.
 pub(super) const PLAIN: Scheme = Scheme {
     name: "kernel",
-    about: "this machine's kernel, without huge pages; the tasks are threads of one process",
+    about: "this machine's kernel, without huge pages; a task with a space of its own is a process, tasks in one space are threads",
     hidden: false,
-    measure: |job| measure::<Mapped<false>>(job),
+    measure: |job| run::<false>(job),
 };
 
 /// The scheme with huge pages.
@@ -20,8 +23,17 @@ pub(super) const HUGE: Scheme = Scheme {
     name: "kernel-huge",
     about: "the same with huge pages, as far as the kernel gives them",
     hidden: false,
-    measure: |job| measure::<Mapped<true>>(job),
+    measure: |job| run::<true>(job),
 };
+
+fn run<const HUGE_PAGES: bool>(job: &Job<'_>) -> Result<Sample> {
+    let (set_up, begin, operation) = parts::<Mapped<HUGE_PAGES>>(job);
+    if job.workload.name == PRIVATE.name {
+        job.measure_processes(set_up, begin, operation)
+    } else {
+        job.measure(set_up, begin, operation)
+    }
+}
 
 struct Mapped<const HUGE_PAGES: bool>;
 

@@ -26,6 +26,7 @@ const PRIVATE: Workload = Workload {
     about: "each task maps an area in a space of its own, touches each page, unmaps it: 128 MiB, 2 MiB on virtual CPUs",
 };
 const SHARED: Workload = Workload { name: "shared", about: "the same, all tasks in one space" };
+const SHARED_1: Workload = Workload { name: "shared-1", about: "the same, each page read once after it was touched" };
 const SHARED_10: Workload =
     Workload { name: "shared-10", about: "the same, each page read 10 times after it was touched" };
 const SHARED_100: Workload =
@@ -37,7 +38,7 @@ pub(crate) const PAGE_FAULT: Experiment = Experiment {
     question: "How do first touches of anonymous pages scale?",
     operation: "one page touched, with its share of mapping and unmapping",
     machine: "xeon-e5-2699v4",
-    workloads: &[PRIVATE, SHARED, SHARED_10, SHARED_100],
+    workloads: &[PRIVATE, SHARED, SHARED_1, SHARED_10, SHARED_100],
     schemes: SCHEMES,
     bytes: None,
     devices: &[],
@@ -89,13 +90,23 @@ struct Toucher {
 }
 
 fn measure<M: Memory + Send>(job: &Job<'_>) -> Result<Sample> {
-    let workload = job.workload.name;
+    let (set_up, begin, operation) = parts::<M>(job);
+    job.measure(set_up, begin, operation)
+}
+
+/// What to set up, how a task begins, and one operation.
+fn parts<M: Memory + Send>(
+    job: &Job<'_>,
+) -> (impl Fn() -> M + Send + Sync, impl Fn(&M, usize) -> Toucher + Send + Sync, impl Fn(&M, &mut Toucher) + Send + Sync)
+{
+    let (workload, tasks) = (job.workload.name, job.tasks);
     let reads = match workload {
+        name if name == SHARED_1.name => 1,
         name if name == SHARED_10.name => 10,
         name if name == SHARED_100.name => 100,
         _ => 0,
     };
-    let operation = |memory: &M, toucher: &mut Toucher| {
+    let operation = move |memory: &M, toucher: &mut Toucher| {
         let address = toucher.area + toucher.next;
         memory.touch(toucher.task, address);
         (0..reads).for_each(|_| memory.read(toucher.task, address));
@@ -106,12 +117,12 @@ fn measure<M: Memory + Send>(job: &Job<'_>) -> Result<Sample> {
             toucher.next = 0;
         }
     };
-    let begin = |memory: &M, task: usize| {
+    let begin = move |memory: &M, task: usize| {
         let mut toucher = Toucher { task, area: memory.map(task), next: 0 };
         // Memory that was touched before, and tasks that don't unmap at the same time.
         let warm_up = AREA / PAGE + (task as u64 * 97) % (AREA / PAGE);
         (0..warm_up).for_each(|_| operation(memory, &mut toucher));
         toucher
     };
-    job.measure(|| M::new(job.tasks, workload != PRIVATE.name), begin, operation)
+    (move || M::new(tasks, workload != PRIVATE.name), begin, operation)
 }

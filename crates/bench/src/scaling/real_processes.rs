@@ -1,0 +1,107 @@
+//! Tasks that are processes: they have nothing in common but the kernel, and a few words in which they tell what they did.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use sync::atomic::{AtomicU64, Ordering};
+
+use super::job::Sample;
+use super::stage::{Share, pin_task, repeat, sample};
+
+/// How long a process waits for the others to be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// As [`Job::measure`](super::job::Job::measure), with a process for each task, which sets up a subject of its own. For
+/// subjects that are system calls and nothing else: a forked child has no other threads.
+pub(super) fn measure<S, T>(
+    time: Duration,
+    tasks: usize,
+    set_up: impl Fn() -> S,
+    begin: impl Fn(&S, usize) -> T,
+    operation: impl Fn(&S, &mut T),
+) -> Result<Sample> {
+    let board = Board::new(tasks)?;
+    let run = |task: usize| {
+        pin_task(task);
+        let subject = set_up();
+        let mut state = begin(&subject, task);
+        if board.meet() {
+            board.tell(task, &repeat(time, || operation(&subject, &mut state)));
+        }
+    };
+    let children = (0..tasks).map(|task| fork(|| run(task))).collect::<Vec<_>>();
+    for child in children {
+        let status = waitpid(Some(child?), WaitOptions::empty())?.context("a task's process is gone")?.1;
+        ensure!(status.exit_status() == Some(0), "a task's process failed");
+    }
+    (0..tasks).map(|task| board.told(task)).collect::<Result<Vec<_>>>().map(|shares| sample(&shares))
+}
+
+/// Runs `child` in a process of its own.
+fn fork(child: impl FnOnce()) -> Result<Pid> {
+    // SAFETY: the child does what needs no other thread, and ends in `_exit`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = i32::from(catch_unwind(AssertUnwindSafe(child)).is_err());
+        // SAFETY: always; destructors of the parent aren't the child's to run.
+        unsafe { libc::_exit(code) }
+    }
+    Pid::from_raw(pid.max(0)).ok_or_else(io::Error::last_os_error).context("no process for a task")
+}
+
+/// Words that all processes see: how many are there; then what each did, three words each.
+struct Board {
+    words: &'static [AtomicU64],
+    tasks: usize,
+}
+
+impl Board {
+    fn new(tasks: usize) -> Result<Self> {
+        let (count, access) = (1 + 3 * tasks, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping, of zeros, which is there until the board is dropped.
+        let words = unsafe {
+            let words = mmap_anonymous(null_mut(), count * size_of::<AtomicU64>(), access, MapFlags::SHARED)?;
+            std::slice::from_raw_parts(words.cast(), count)
+        };
+        Ok(Self { words, tasks })
+    }
+
+    /// Waits until all processes are there; false if some never come.
+    fn meet(&self) -> bool {
+        let start = Instant::now();
+        // AcqRel: nobody begins before the others are ready.
+        self.words[0].fetch_add(1, Ordering::AcqRel);
+        while self.words[0].load(Ordering::Acquire) < self.tasks as u64 {
+            if start.elapsed() > PATIENCE {
+                return false;
+            }
+            thread::yield_now();
+        }
+        true
+    }
+
+    // Relaxed, in both: the parent looks once the child is gone.
+    fn tell(&self, task: usize, share: &Share) {
+        let told = [share.operations, share.wall.as_nanos() as u64, share.cpu.as_nanos() as u64];
+        self.words[1 + 3 * task..].iter().zip(told).for_each(|(word, told)| word.store(told, Ordering::Relaxed));
+    }
+
+    fn told(&self, task: usize) -> Result<Share> {
+        let [operations, wall, cpu] = [1, 2, 3].map(|at| self.words[3 * task + at].load(Ordering::Relaxed));
+        ensure!(operations > 0, "a task's process waited in vain for the others");
+        Ok(Share { operations, wall: Duration::from_nanos(wall), cpu: Duration::from_nanos(cpu) })
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // SAFETY: the board's own mapping; nobody has a reference into it any more.
+        let _ = unsafe { munmap(self.words.as_ptr().cast_mut().cast(), size_of_val(self.words)) };
+    }
+}
