@@ -163,7 +163,7 @@ fn long_checks() -> Vec<Check> {
         thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
         thread_sanitizer(
             "ThreadSanitizer: pagefold",
-            "test -p pagefold --test stress --test files --test writes --test spaces --test deep --test read_queue --test swap",
+            "test -p pagefold --test stress --test files --test writes --test space --test deep --test read_queue --test swap",
         ),
         thread_sanitizer(
             "ThreadSanitizer: the known race, built",

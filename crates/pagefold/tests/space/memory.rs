@@ -1,4 +1,4 @@
-//! Address spaces: what they promise, beside a plain model, from several threads at once.
+//! Memory of a space: what is promised of it, to several threads at once.
 
 use std::ops::Range;
 
@@ -6,10 +6,8 @@ use pagefold::{Area, Error, Group, Pagefold, Protection, Space};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
-use sync::thread::JoinHandle;
 
-const PAGE: u64 = 4096;
-const MIB: u64 = 1 << 20;
+use crate::world::{MIB, PAGE, join, threads};
 
 fn group() -> (Pagefold, Group) {
     let mm = Pagefold::builder().memory("64MiB").build().unwrap();
@@ -19,20 +17,6 @@ fn group() -> (Pagefold, Group) {
 
 fn areas(space: &Space) -> Vec<(Range<u64>, Protection, u64)> {
     space.areas().into_iter().map(|Area { range, protection, resident, .. }| (range, protection, resident)).collect()
-}
-
-/// Starts so many threads. Not scoped ones: ThreadSanitizer doesn't see how they end.
-fn threads(count: u64, body: impl Fn(u64) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
-    let body = Arc::new(body);
-    let spawn = |thread| {
-        let body = Arc::clone(&body);
-        sync::thread::spawn("space", move || body(thread)).unwrap()
-    };
-    (0..count).map(spawn).collect()
-}
-
-fn join(threads: Vec<JoinHandle<()>>) {
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]
@@ -200,92 +184,6 @@ fn disjoint_splits_of_one_area_end_right() {
         }
         assert_eq!(areas(&space), expected);
     }
-}
-
-/// What a thread's part of a space should be: for each page what may be done, and its first bytes.
-struct Model {
-    first: u64,
-    pages: Vec<Option<(Protection, [u8; 16])>>,
-}
-
-impl Model {
-    fn range(&self, random: &mut Random) -> (Range<usize>, Range<u64>) {
-        let start = random.below(self.pages.len() as u64) as usize;
-        let end = start + 1 + random.below((self.pages.len() - start) as u64).min(random.below(6)) as usize;
-        (start..end, (self.first + start as u64) * PAGE..(self.first + end as u64) * PAGE)
-    }
-
-    fn step(&mut self, space: &Space, random: &mut Random) {
-        let (at, range) = self.range(random);
-        let protection = [Protection::ReadWrite, Protection::ReadWrite, Protection::Read, Protection::None]
-            [random.below(4) as usize];
-        let mapped = self.pages[at.clone()].iter().all(Option::is_some);
-        let free = self.pages[at.clone()].iter().all(Option::is_none);
-        let address = range.start + random.below(8);
-        let page = &mut self.pages[at.start];
-        let offset = (address % PAGE) as usize;
-        match random.below(10) {
-            0 | 1 => {
-                assert_eq!(space.map_at(range, protection).is_ok(), free);
-                if free {
-                    self.pages[at].fill(Some((protection, [0; 16])));
-                }
-            }
-            2 => {
-                assert_eq!(space.unmap(range).is_ok(), mapped);
-                if mapped {
-                    self.pages[at].fill(None);
-                }
-            }
-            3 => {
-                assert_eq!(space.protect(range, protection).is_ok(), mapped);
-                if mapped {
-                    self.pages[at].iter_mut().flatten().for_each(|page| page.0 = protection);
-                }
-            }
-            4 => {
-                assert_eq!(space.discard(range).is_ok(), mapped);
-                if mapped {
-                    self.pages[at].iter_mut().flatten().for_each(|page| page.1 = [0; 16]);
-                }
-            }
-            5..=7 => {
-                let bytes = random.next_u64().to_ne_bytes();
-                let written = space.write_at(&bytes, address).is_ok();
-                assert_eq!(written, page.is_some_and(|page| page.0 == Protection::ReadWrite));
-                if let (true, Some(page)) = (written, page) {
-                    page.1[offset..offset + 8].copy_from_slice(&bytes);
-                }
-            }
-            _ => {
-                let mut bytes = [1; 8];
-                let read = space.read_at(&mut bytes, address).is_ok();
-                assert_eq!(read, page.is_some_and(|page| page.0 != Protection::None));
-                if let (true, Some(page)) = (read, page) {
-                    assert_eq!(bytes, page.1[offset..offset + 8], "at {address:#x}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn many_threads_agree_with_a_plain_model() {
-    const PART: u64 = 37;
-    let seeds = std::env::var("PAGEFOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40_u64);
-    let (_mm, group) = group();
-    for seed in 0..seeds {
-        let space = group.space().unwrap();
-        // Parts begin within a granule, and go over its end.
-        let first = (1 << 18) + 512 - 2 * PART;
-        let theirs = space.clone();
-        join(threads(4, move |thread| {
-            let mut model = Model { first: first + thread * PART, pages: vec![None; PART as usize] };
-            let mut random = Random::seeded(seed * 4 + thread);
-            (0..500).for_each(|_| model.step(&theirs, &mut random));
-        }));
-    }
-    assert_eq!(group.charged(), 0);
 }
 
 /// On the same pages: whatever a call comes upon, no byte is ever another page's, and nothing is left behind.

@@ -1,0 +1,146 @@
+//! Memory that moves and grows under threads that use it: no write that was accepted is lost, whatever came between.
+
+use std::ops::Range;
+
+use pagefold::{Error, Group, Pagefold, Protection, Space};
+use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::random::Random;
+
+use crate::world::PAGE;
+
+const PAGES: u64 = 24;
+const WRITERS: u64 = 3;
+/// Where each page may be; between the places of the last page and the next region there is room to grow.
+const PLACES: [u64; 2] = [64 << 20, 3 << 30];
+const MOVES: u64 = if cfg!(pagefold_tsan) { 1_500 } else { 20_000 };
+
+fn address(place: usize, page: u64) -> u64 {
+    PLACES[place] + page * PAGE
+}
+
+/// A thread with a word of its own in each page, and what it wrote there last.
+struct Writer {
+    space: Space,
+    word: u64,
+    wrote: [u64; PAGES as usize],
+    random: Random,
+}
+
+impl Writer {
+    fn new(space: &Space, seed: u64) -> Self {
+        let (word, random) = (seed * 8 + 4000, Random::seeded(seed));
+        Self { space: space.clone(), word, wrote: [0; PAGES as usize], random }
+    }
+
+    /// Finds the page where it is, which may take a few tries.
+    fn at<R>(&self, page: u64, mut access: impl FnMut(u64) -> Result<R, Error>) -> R {
+        for place in [0, 1].into_iter().cycle() {
+            match access(address(place, page) + self.word) {
+                Ok(result) => return result,
+                Err(error) if matches!(error.cause(), Error::NotMapped { .. }) => sync::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        unreachable!("it goes on until it is found")
+    }
+
+    fn check(&self, page: u64) {
+        let mut bytes = [0; 8];
+        self.at(page, |address| self.space.read_at(&mut bytes, address));
+        assert_eq!(u64::from_ne_bytes(bytes), self.wrote[page as usize], "page {page}");
+    }
+
+    fn step(&mut self) {
+        let page = self.random.below(PAGES);
+        let next = self.wrote[page as usize] + 1;
+        match self.random.below(4) {
+            0 => self.at(page, |address| self.space.write_at(&next.to_ne_bytes(), address)),
+            1 => assert_eq!(self.at(page, |address| self.space.update_u64(address, |_| Some(next))), next - 1),
+            2 => {
+                let held = self.at(page, |address| Ok(self.space.page(address)?[self.word as usize..][..8].to_vec()));
+                assert_eq!(held, (next - 1).to_ne_bytes());
+                return;
+            }
+            _ => return self.check(page),
+        }
+        self.wrote[page as usize] = next;
+    }
+}
+
+/// The thread that moves pages, and where they are.
+struct Mover {
+    space: Space,
+    places: [usize; PAGES as usize],
+    random: Random,
+}
+
+impl Mover {
+    /// Neighbours in one place.
+    fn run(&mut self) -> Range<u64> {
+        let first = self.random.below(PAGES);
+        let place = self.places[first as usize];
+        let longest = 1 + self.random.below(PAGES - first);
+        let end = (first..first + longest).find(|&page| self.places[page as usize] != place);
+        first..end.unwrap_or(first + longest)
+    }
+
+    fn step(&mut self) {
+        let run = self.run();
+        let (from, to) = (self.places[run.start as usize], 1 - self.places[run.start as usize]);
+        self.space.move_to(address(from, run.start)..address(from, run.end), address(to, run.start)).unwrap();
+        self.places[run.start as usize..run.end as usize].fill(to);
+        if run.end == PAGES {
+            self.grow_and_shrink(address(to, run.start)..address(to, run.end));
+        }
+    }
+
+    /// A page more, which is zeros, and gone again.
+    fn grow_and_shrink(&self, range: Range<u64>) {
+        let longer = self.space.grow(range.clone(), range.end - range.start + PAGE).unwrap();
+        let mut bytes = [1; 16];
+        self.space.read_at(&mut bytes, range.end).unwrap();
+        assert_eq!(bytes, [0; 16]);
+        self.space.write_at(&[7; 16], range.end).unwrap();
+        self.space.unmap(range.end..longer.end).unwrap();
+    }
+}
+
+fn group() -> (Pagefold, Group) {
+    let mm = Pagefold::builder().memory("64MiB").build().unwrap();
+    let group = mm.group("movers").build().unwrap();
+    (mm, group)
+}
+
+#[test]
+fn what_is_written_while_memory_moves_moves_with_it() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    space.map_at(address(0, 0)..address(0, PAGES), Protection::ReadWrite).unwrap();
+    let moves = Arc::new(AtomicU64::new(0));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|seed| {
+            let (mut writer, moves) = (Writer::new(&space, seed), Arc::clone(&moves));
+            let body = move || {
+                // Relaxed: a hint that it is time to end.
+                while moves.load(Ordering::Relaxed) < MOVES {
+                    writer.step();
+                }
+                (0..PAGES).for_each(|page| writer.check(page));
+                writer.wrote.iter().sum::<u64>()
+            };
+            sync::thread::spawn("writer", body).unwrap()
+        })
+        .collect();
+    let mut mover = Mover { space: space.clone(), places: [0; PAGES as usize], random: Random::seeded(99) };
+    for _ in 0..MOVES {
+        mover.step();
+        moves.fetch_add(1, Ordering::Relaxed);
+    }
+    let wrote: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+    assert!(wrote > 0, "nobody came to write");
+    let resident: u64 = space.areas().iter().map(|area| area.resident).sum();
+    assert_eq!(resident, PAGES * PAGE, "a page was lost, or is there twice");
+    drop((mover, space));
+    assert_eq!(group.charged(), 0, "something was left in memory");
+}

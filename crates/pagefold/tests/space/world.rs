@@ -1,0 +1,59 @@
+//! A group with a directory of files, and threads.
+
+use std::path::PathBuf;
+
+use pagefold::{File, Group, Pagefold, Protection};
+use sync::Arc;
+use sync::thread::JoinHandle;
+
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const RW: Protection = Protection::ReadWrite;
+
+pub(crate) struct World {
+    pub(crate) mm: Pagefold,
+    pub(crate) group: Group,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) fn new(limit: &str) -> Self {
+        let mm = Pagefold::builder().memory("64MiB").build().unwrap();
+        let group = mm.group("a").max(limit).build().unwrap();
+        Self { mm, group, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// Waits until nothing is charged: the flusher may be looking at a file that was just closed.
+    pub(crate) fn is_freed(&self) -> bool {
+        let patient = |_: &u32| {
+            sync::thread::sleep(std::time::Duration::from_millis(5));
+            self.group.charged() > 0
+        };
+        (0..2_000).take_while(patient).count() < 2_000
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A file of so many bytes, each page full of its number and one, to be read and written.
+    pub(crate) fn file(&self, name: &str, len: u64) -> File {
+        let bytes: Vec<u8> = (0..len).map(|at| (at / PAGE + 1) as u8).collect();
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.group.open_options().write(true).open(self.path(name)).unwrap()
+    }
+}
+
+/// Starts so many threads. Not scoped ones: ThreadSanitizer doesn't see how they end.
+pub(crate) fn threads(count: u64, body: impl Fn(u64) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
+    let body = Arc::new(body);
+    let spawn = |thread| {
+        let body = Arc::clone(&body);
+        sync::thread::spawn("space", move || body(thread)).unwrap()
+    };
+    (0..count).map(spawn).collect()
+}
+
+pub(crate) fn join(threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
