@@ -3,19 +3,17 @@
 
 use std::ptr::null_mut;
 
-use anyhow::Result;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::{AREA, Memory, PRIVATE, parts};
+use super::{AREA, Memory, measure};
 use crate::scaling::experiment::Scheme;
-use crate::scaling::job::{Job, Sample};
 
 /// The scheme with pages of 4 KiB.
 pub(super) const PLAIN: Scheme = Scheme {
     name: "kernel",
     about: "this machine's kernel, without huge pages; a task with a space of its own is a process, tasks in one space are threads",
     hidden: false,
-    measure: |job| run::<false>(job),
+    measure: |job| measure::<Mapped<false>>(job),
 };
 
 /// The scheme with huge pages.
@@ -23,21 +21,14 @@ pub(super) const HUGE: Scheme = Scheme {
     name: "kernel-huge",
     about: "the same with huge pages, as far as the kernel gives them",
     hidden: false,
-    measure: |job| run::<true>(job),
+    measure: |job| measure::<Mapped<true>>(job),
 };
-
-fn run<const HUGE_PAGES: bool>(job: &Job<'_>) -> Result<Sample> {
-    let (set_up, begin, operation) = parts::<Mapped<HUGE_PAGES>>(job);
-    if job.workload.name == PRIVATE.name {
-        job.measure_processes(set_up, begin, operation)
-    } else {
-        job.measure(set_up, begin, operation)
-    }
-}
 
 struct Mapped<const HUGE_PAGES: bool>;
 
 impl<const HUGE_PAGES: bool> Memory for Mapped<HUGE_PAGES> {
+    const SPACE_IS_PROCESS: bool = true;
+
     fn new(_: usize, _: bool) -> Self {
         Self
     }

@@ -70,6 +70,9 @@ const fn on_88(workload: &'static str, bound: Bound) -> Claim {
 
 /// Memory that tasks map, touch and unmap.
 trait Memory: Sync {
+    /// Whether a task with a space of its own has to be a process.
+    #[cfg(not(pagefold_manycore))]
+    const SPACE_IS_PROCESS: bool = false;
     /// For so many tasks, in one space or one each.
     fn new(tasks: usize, shared: bool) -> Self;
     /// A new area of [`AREA`] bytes: its address.
@@ -90,15 +93,6 @@ struct Toucher {
 }
 
 fn measure<M: Memory + Send>(job: &Job<'_>) -> Result<Sample> {
-    let (set_up, begin, operation) = parts::<M>(job);
-    job.measure(set_up, begin, operation)
-}
-
-/// What to set up, how a task begins, and one operation.
-fn parts<M: Memory + Send>(
-    job: &Job<'_>,
-) -> (impl Fn() -> M + Send + Sync, impl Fn(&M, usize) -> Toucher + Send + Sync, impl Fn(&M, &mut Toucher) + Send + Sync)
-{
     let (workload, tasks) = (job.workload.name, job.tasks);
     let reads = match workload {
         name if name == SHARED_1.name => 1,
@@ -106,7 +100,7 @@ fn parts<M: Memory + Send>(
         name if name == SHARED_100.name => 100,
         _ => 0,
     };
-    let operation = move |memory: &M, toucher: &mut Toucher| {
+    let operation = |memory: &M, toucher: &mut Toucher| {
         let address = toucher.area + toucher.next;
         memory.touch(toucher.task, address);
         (0..reads).for_each(|_| memory.read(toucher.task, address));
@@ -117,12 +111,17 @@ fn parts<M: Memory + Send>(
             toucher.next = 0;
         }
     };
-    let begin = move |memory: &M, task: usize| {
+    let begin = |memory: &M, task: usize| {
         let mut toucher = Toucher { task, area: memory.map(task), next: 0 };
         // Memory that was touched before, and tasks that don't unmap at the same time.
         let warm_up = AREA / PAGE + (task as u64 * 97) % (AREA / PAGE);
         (0..warm_up).for_each(|_| operation(memory, &mut toucher));
         toucher
     };
-    (move || M::new(tasks, workload != PRIVATE.name), begin, operation)
+    let set_up = || M::new(tasks, workload != PRIVATE.name);
+    #[cfg(not(pagefold_manycore))]
+    if M::SPACE_IS_PROCESS && workload == PRIVATE.name {
+        return job.measure_processes(set_up, begin, operation);
+    }
+    job.measure(set_up, begin, operation)
 }
