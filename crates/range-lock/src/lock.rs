@@ -3,12 +3,12 @@
 //! At first there is one node, the *root*, and the lock costs what a plain one does. When two claims that don't exclude
 //! each other meet there, the lock *spreads*: from then on a range is claimed in the nodes of its granules (`geometry`),
 //! and only ranges that are too large for any level still are in the root. Once nobody seems to hold anything when a claim
-//! in a node that was used often begins, the lock is made *compact* again; two that meet make it spread at once.
+//! of level 0 begins whose node was used often, the lock is made *compact* again; two that meet make it spread at once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
 //! | 1 claim | in its one or two nodes, in order of address; waits there for claims of its level, as `node` says |
-//! | 2 look up | at its nodes of the levels above. If somebody there excludes it, or the lock isn't spread any more, it gives its own nodes back, and begins again with step 1 up there |
+//! | 2 look up | at its nodes of the levels above. If somebody there excludes it, or the root lacks a flag that leads others to the claim, it gives its own nodes back, and begins again with step 1 up there |
 //! | 3 wait below | until nobody in the nodes below excludes it. Its claim stays, so nobody new gets past his step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other: each makes its claim
@@ -24,18 +24,20 @@
 //!   for was there before its claim.
 //! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that was made before that is
 //!   seen in step 2; one made after it sees `SPREAD`, and takes step 3.
-//! - L5. It is cleared by whoever has a claim to write the full range and, after making that, saw no claim in any node. A
-//!   claim that was made in a node too late for that is a claim whose step 2 comes later still:
+//! - L5. It is cleared by whoever has a claim to write the full range and, after making that, saw no claim in any node. So
+//!   step 2 must find `SPREAD` and nobody who excludes the claim by *one* look at the root, also if `SPREAD` was there
+//!   before step 1. At that moment nobody has the full range, and whoever gets it later sees the claim in its node, and
+//!   clears nothing: `SPREAD` stays until the claim is given back. By two looks it could go wrong:
 //!   ```text
-//!     lower: looks at root: SPREAD           who makes it compact: root's word = full range
-//!                                                                  looks at node: nobody
-//!            node's word = claim                                   root's word = free, without SPREAD
-//!            looks at root: not spread, gives way
+//!     lower: looks at root: SPREAD           others: make it compact
+//!            node's word = claim
+//!            looks at root: nobody                   a claim in the root, which sees no SPREAD: inside
+//!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
-//!   So step 2 must find `SPREAD`, also if it was there before step 1.
 //! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of level 0 save that look. A
-//!   claim of level 1 sees to it that it is set between its steps 1 and 2: a claim of level 0 that found it missing had
-//!   its own step 1 before, so step 3 sees that. It is cleared with `SPREAD`.
+//!   claim of level 1 sets it between its steps 1 and 2, and must find it by the look of step 2, as it is cleared with
+//!   `SPREAD`, and may be so just after it was set. From that look on it stays, as `SPREAD` does. So a claim of level 0 that
+//!   found it missing had its own step 1 before that look, and step 3 sees it.
 //! - L7. Everything is exact: claims of disjoint ranges never wait for each other, whatever their nodes; a mutex of a
 //!   queue aside, which nobody holds while waiting; and making the lock compact, which is tried when all nodes look free,
 //!   and over after a look at each of them.
@@ -64,7 +66,8 @@ const USES_MAX: u32 = 4096;
 /// lock guards no data of its own: what a number stands for is the user's affair.
 ///
 /// A thread that holds a range must not wait for one that overlaps it, not even to read both. In builds with debug
-/// assertions that panics and names both places, and so do orders of locking that can end in a deadlock.
+/// assertions that panics and names both places, and so do orders of locking that can end in a deadlock. `try_…_for` isn't
+/// checked, though it waits: it ends by itself.
 #[derive(Debug)]
 pub struct RangeLock {
     root: CachePadded<Node>,
@@ -119,13 +122,15 @@ impl RangeLock {
         RangeWriteGuard::new(self, range, self.lock(range, Mode::Write))
     }
 
-    /// Takes `range` to read, if nobody has it, or is just trying to get it, for writing.
+    /// Takes `range` to read, if nobody has a part of it, or is just trying to get it, for writing. None also while the
+    /// lock is made [compact](Self::compact), which it may be at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
         Some(RangeReadGuard::new(self, range, self.lock_within(range, Mode::Read, &Patience::None)?))
     }
 
-    /// Takes `range` alone, if nobody has a part of it, or is just trying to get it.
+    /// Takes `range` alone, if nobody has a part of it, or is just trying to get it. None also while the lock is made
+    /// [compact](Self::compact), which it may be at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
         Some(RangeWriteGuard::new(self, range, self.lock_within(range, Mode::Write, &Patience::None)?))
@@ -146,7 +151,10 @@ impl RangeLock {
     }
 
     /// Goes back to one word for all ranges, if nobody holds any: then a lock that has one user at a time is as cheap again
-    /// as a plain one. A lock that is used does so by itself now and then. False if somebody is about.
+    /// as a plain one. A lock that is used does so by itself now and then; only ranges within one or two granules of the
+    /// lowest level (512 units each) count as use. False if somebody is about.
+    ///
+    /// It takes a look at each node, during which the full range is taken: others wait, and tries fail.
     pub fn compact(&self) -> bool {
         let Some(tables) = self.tables.get() else { return true };
         // First a mere look, which is in nobody's way.
@@ -258,9 +266,6 @@ impl RangeLock {
                 return None;
             };
             self.release(claim, level);
-            if matches!(patience, Patience::None) {
-                return None;
-            }
             level = above;
         }
         self.claim_in_root(claim, patience).then_some(ROOT)
@@ -329,7 +334,7 @@ impl RangeLock {
         }
     }
 
-    /// Step 2: the lowest level above `level` at which somebody excludes the claim; the root, if that is all there is.
+    /// Step 2: the lowest level above `level` at which somebody excludes the claim; or the root, if that is all there is.
     #[inline]
     fn find_above(&self, tables: &Tables, level: u8, claim: Claim) -> Option<u8> {
         let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim, piece.unit);
@@ -338,9 +343,8 @@ impl RangeLock {
                 return Some(above);
             }
         }
-        // L5. In this order: who made it compact in between would have seen the claim.
-        let excluded = self.root.is_held_against(claim, self.unit);
-        (excluded || !self.root.look().has(NodeWord::SPREAD)).then_some(ROOT)
+        let flags = if level == 0 { NodeWord::SPREAD } else { NodeWord::SPREAD | NodeWord::MIDDLE };
+        (!self.root.is_clear_with(flags, claim, self.unit)).then_some(ROOT) // L5, L6
     }
 
     /// Step 3.

@@ -257,6 +257,17 @@ impl Node {
         word.excludes(claim, unit) || (word.has(NodeWord::LISTED) && self.is_listed_against(claim, unit))
     }
 
+    /// Whether nobody here excluded `claim` at a moment when all of `flags` were set.
+    pub(crate) fn is_clear_with(&self, flags: u64, claim: Claim, unit: u32) -> bool {
+        let is_clear = |word: NodeWord| word.0 & flags == flags && !word.excludes(claim, unit);
+        let word = self.look();
+        if !word.has(NodeWord::LISTED) {
+            return is_clear(word);
+        }
+        let queue = self.queue.lock(); // The list stands still.
+        !queue.is_held_against(claim) && is_clear(self.look())
+    }
+
     #[cold]
     fn is_listed_against(&self, claim: Claim, unit: u32) -> bool {
         let queue = self.queue.lock();

@@ -40,11 +40,11 @@ impl Packed {
     /// The claim in units of 2^`unit` numbers. Exact, or none: a range that isn't whole units, too long, or too far up.
     #[inline(always)]
     pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
-        // What isn't a whole unit is turned into the highest bits.
+        // What isn't a whole unit is turned into the highest bits, as many as a unit has.
         let start = range.start().rotate_right(unit);
         let len = (range.end() - range.start()).rotate_right(unit);
         let mode = if mode == Mode::Write { WRITER } else { READER };
-        if start >> START_BITS == 0 && len >> LEN_BITS == 0 {
+        if start >> START_BITS.min(u64::BITS - unit) == 0 && len >> LEN_BITS == 0 {
             return Self(mode | len << LEN_SHIFT | start << START_SHIFT);
         }
         match mode {
@@ -162,6 +162,20 @@ mod tests {
             }
             for (start, end) in [(1, 4096), (0, 4095), (0, 1 << 22), (1 << 60, (1 << 60) + 4096), (4096, u64::MAX)] {
                 assert!(!Packed::of(claim(start, end, mode), 12).fits(), "{start:#x}..{end:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn large_units_are_as_exact_as_small_ones() {
+        for unit in [21, 40, 49] {
+            let one = 1 << unit;
+            for (start, end) in [(0, one), (one, 3 * one)] {
+                let packed = Packed::of(claim(start, end, Mode::Write), unit);
+                assert_eq!(NodeWord::FREE.with(packed).claim(unit), Some(claim(start, end, Mode::Write)));
+            }
+            for (start, end) in [(1, one + 1), (4096, one + 4096), (one / 2, one), (0, one + 1), (1, one)] {
+                assert!(!Packed::of(claim(start, end, Mode::Write), unit).fits(), "{start:#x}..{end:#x}, unit {unit}");
             }
         }
     }

@@ -14,13 +14,19 @@ fn range(start: u64, end: u64) -> LockRange {
     LockRange::new(start, end).unwrap()
 }
 
-/// A lock as it is at first, and one that has seen disjoint ranges meet.
-fn locks() -> [RangeLock; 2] {
-    let [fresh, spread] = [RangeLock::new(), RangeLock::new()];
-    let low = spread.read(range(0, 4096));
-    drop((spread.read(range(8192, 12288)), low));
-    assert!(fresh.table_bytes() == 0 && spread.table_bytes() > 0);
-    [fresh, spread]
+/// A lock that has seen disjoint ranges meet.
+fn spread(lock: RangeLock) -> RangeLock {
+    assert_eq!(lock.table_bytes(), 0);
+    let low = lock.read(range(0, 4096));
+    drop((lock.read(range(8192, 12288)), low));
+    assert!(lock.table_bytes() > 0);
+    lock
+}
+
+/// Locks as they are at first and as they are later, with small units and with large ones.
+fn locks() -> [RangeLock; 4] {
+    let large = || RangeLock::with_unit_bits(20);
+    [RangeLock::new(), spread(RangeLock::new()), large(), spread(large())]
 }
 
 /// Tries in another thread, for which a range that is held here is somebody else's.
@@ -48,6 +54,8 @@ fn ranges_are_exact(lock: &RangeLock) {
         range(2 * MIB - 4096, 2 * MIB),
         range(2 * MIB - 4096, 2 * MIB + 4096),
         range(2 * MIB, 2 * MIB + 4096),
+        range(1, 4 * MIB + 1),
+        range(4 * MIB, 4 * MIB + 1),
         range(MIB, 64 * MIB),
         range(64 * MIB, 4096 * MIB),
         range(1 << 62, (1 << 62) + 1),
@@ -83,7 +91,7 @@ fn disjoint_ranges_that_share_all_nodes_are_held_together() {
 
 #[test]
 fn a_lock_that_nobody_shares_any_more_is_compact_again() {
-    let [_, lock] = locks();
+    let lock = spread(RangeLock::new());
     let held = lock.write(range(MIB, 5 * MIB));
     assert!(!lock.compact(), "somebody holds a range");
     drop(held);

@@ -193,33 +193,50 @@ fn the_lock_spreads_under_a_claim_of_the_full_range() {
     });
 }
 
+/// A claim meanwhile; one that is overtaken twice by those who make the lock compact, and let it spread, takes four
+/// preemptions.
+fn compacted(claim: LockRange, compacts: fn(&World)) {
+    sync::model_deeper(5, move || {
+        let world = World::spread();
+        let other = thread(&world, compacts);
+        world.write(claim);
+        other.join().unwrap();
+        assert!(world.lock.compact(), "nobody is about");
+    });
+}
+
 /// What a claim saw of the lock before it was made compact doesn't count.
 #[test]
 fn the_lock_is_made_compact_under_claims_of_all_levels() {
     for claim in [range(1, 2), range(3, 6), range(0, 10), LockRange::FULL] {
-        sync::model(move || {
-            let world = World::spread();
-            let other = thread(&world, move |world| world.write(claim));
-            let compact = world.lock.compact();
+        compacted(claim, |world| {
+            world.lock.compact();
             world.write(range(1, 5));
-            other.join().unwrap();
-            assert!(compact || world.lock.compact(), "nobody is about");
         });
     }
 }
 
 #[test]
 fn a_compact_lock_spreads_again_under_a_claim_that_began_before() {
-    sync::model(|| {
-        let world = World::spread();
-        let other = thread(&world, |world| world.write(range(0, 10)));
+    compacted(range(0, 10), |world| {
         if world.lock.compact() {
             let low = world.lock.try_write(range(10, 11));
             let high = world.lock.try_write(range(11, 12));
             drop((low, high));
         }
         world.write(range(1, 2));
-        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_compact_lock_spreads_again_while_a_claim_looks_at_it() {
+    compacted(range(1, 2), |world| {
+        if world.lock.compact()
+            && let Some(_low) = world.lock.try_write(range(1, 2))
+        {
+            let _high = world.lock.try_write(range(5, 6));
+            world.touch(range(1, 2));
+        }
     });
 }
 

@@ -31,11 +31,11 @@ fn run(machine: &Machine, tasks: usize, unit_bits: u32, stride: u64, turns: u64)
 #[test]
 fn neighbours_in_one_granule() {
     let machine = machine(4);
-    machine.explore(0..300, |machine| run(machine, 4, 12, 4096, 12)).unwrap_or_else(|failure| panic!("{failure}"));
+    machine.explore(0..2_000, |machine| run(machine, 4, 12, 4096, 12)).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
 fn granules_of_all_levels() {
     let machine = machine(3);
-    machine.explore(0..300, |machine| run(machine, 5, 0, 1 << 16, 10)).unwrap_or_else(|failure| panic!("{failure}"));
+    machine.explore(0..2_000, |machine| run(machine, 5, 0, 1 << 16, 10)).unwrap_or_else(|failure| panic!("{failure}"));
 }

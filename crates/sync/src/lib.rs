@@ -41,12 +41,19 @@ pub use per_cpu::PerCpu;
 pub use stable::StableBytes;
 pub use std::sync::{Arc, Weak};
 
-/// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions a thread.
+/// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions: of all threads
+/// together, from its beginning to its end.
 ///
 /// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound.
 #[cfg(pagefold_loom)]
 pub fn model(model: impl Fn() + Send + Sync + 'static) {
+    model_deeper(3, model);
+}
+
+/// As [`model`], with at most `preemptions`. What takes more turns than three to go wrong needs more, and more time.
+#[cfg(pagefold_loom)]
+pub fn model_deeper(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(model);
 }

@@ -18,10 +18,13 @@ pub fn range(random: &mut Random, cells: u64, unit: u64) -> LockRange {
     }
 }
 
-/// Locks, reads or writes, and unlocks, in one of all ways; returns how many cells it wrote.
+/// Locks, reads or writes, and unlocks, in one of all ways, now and then in a compact lock; returns how many cells it wrote.
 pub fn one(lock: &RangeLock, board: &Board, range: LockRange, random: &mut Random) -> u64 {
     let time = Duration::from_micros(random.below(50));
     let wrote = board.len_of(range);
+    if random.below(16) == 0 {
+        lock.compact();
+    }
     match random.below(8) {
         0..=1 => {
             let _guard = lock.read(range);
