@@ -118,7 +118,8 @@ impl Slots {
     pub(crate) fn with_reserve(mut self) -> Self {
         self.reserve = Reserve::missing(Reserve::size_for(self.slots()));
         let mut batch = SlotBatch::new();
-        self.allocate(self.reserve.size(), &mut batch);
+        // They may be of several clusters.
+        while self.allocate(self.reserve.size() - batch.len(), &mut batch) > 0 {}
         for slot in batch {
             let _ = self.free(slot); // It was allocated just now.
         }
@@ -240,11 +241,12 @@ impl Slots {
         (self.table.len() - 1 - self.reserve.size()) as u64
     }
 
-    /// Slots that aren't free; those in batches count as used.
+    /// Slots that aren't free, of those that can be used; those in batches count as used.
     #[must_use]
     pub fn used(&self) -> u64 {
         let free = self.clusters.free() + self.reserve.len() as u64;
-        (self.table.len() as u64 - 1).saturating_sub(free)
+        // While some that are kept are out, more than that are in use.
+        (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
     /// Whether about half of the slots around this one are free, or half of all clusters.

@@ -143,3 +143,27 @@ fn random_steps_lose_no_slot_and_give_none_twice() {
         assert!(full > 0 && scattered > 0, "full {full} times, scattered {scattered} times");
     }
 }
+
+#[test]
+fn a_reserve_is_filled_from_as_many_clusters_as_it_takes() {
+    // The last cluster has two slots, and is where some CPUs begin.
+    for clusters in [1, 2, 3, 7] {
+        let make = move || {
+            let slots = Slots::new(0, (clusters * SLOTS + 2) as u64, Placement::PerCpu).unwrap().with_reserve();
+            assert_eq!((slots.reserve.len(), slots.used()), (slots.reserve.size(), 0));
+        };
+        let threads: Vec<_> = (0..8).map(|_| sync::thread::spawn("reserve", make).unwrap()).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn no_more_slots_are_used_than_there_are() {
+    let slots = Slots::new(0, 600, Placement::PerCpu).unwrap().with_reserve();
+    let all = std::iter::from_fn(|| Some(take(&slots, 64)).filter(|batch| !batch.is_empty())).flatten().count() as u64;
+    assert_eq!((all, slots.used()), (slots.slots(), all));
+    let reserved = slots.allocate_reserved().unwrap();
+    assert_eq!(slots.used(), all);
+    slots.free(reserved).unwrap();
+    assert_eq!(slots.used(), all);
+}
