@@ -165,7 +165,8 @@ impl Handle {
     /// Launches what isn't in memory of `pages`, for a call that then comes to each.
     fn launch_all(&self, pages: Vec<u64>, reading: bool) -> Call {
         let mut call = Call::launched(Launched::default());
-        let missing = self.missing(pages, reading);
+        let mut missing = self.missing(pages, reading);
+        missing.truncate(self.launch_max() as usize);
         // One page alone is read by who wants it.
         let mut rest = if missing.len() > 1 { &missing[..] } else { &[] };
         while !rest.is_empty() {
