@@ -177,9 +177,20 @@ impl Frames {
     /// Frames that can be had without reclaim, roughly: what CPUs have in stock isn't counted.
     #[must_use]
     pub fn available(&self) -> usize {
+        self.free.in_depots() + self.unpopulated()
+    }
+
+    /// Frames that pages can have at most beside everything else that is charged to the budget now, roughly.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.extents.populated() * self.extents.frames_each() + self.unpopulated()
+    }
+
+    /// Frames of extents that there is room for.
+    fn unpopulated(&self) -> usize {
         let room = self.budget.room().saturating_sub(self.layout.map_reserve) / self.layout.extent_cost(true);
         let unpopulated = self.extents.count() - self.extents.populated();
-        self.free.in_depots() + (room as usize).min(unpopulated) * self.extents.frames_each()
+        (room as usize).min(unpopulated) * self.extents.frames_each()
     }
 
     /// Counts for reports.

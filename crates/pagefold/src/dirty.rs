@@ -1,7 +1,7 @@
 //! How much may differ from its file, and how writers are slowed down before it gets there.
 //!
-//! A page that its file doesn't have can't be evicted, so at most seven eighths of a group's limit, and of the budget, should
-//! be such *unclean* pages. From a third of that on, the flusher writes (`flusher`); from three quarters on writers are slowed
+//! A page that its file doesn't have can't be evicted, so at most seven eighths of a group's limit, and of the frames that the
+//! budget has room for, should be such *unclean* pages. From a third of that on, the flusher writes (`flusher`); from three quarters on writers are slowed
 //! down, the more the nearer they come: each page that they make unclean costs them time, which they sleep off a few
 //! milliseconds at a time. What a page costs follows from how fast pages have been written back lately, so that writers settle
 //! at the pace of the disk somewhere between the two marks. (As Linux's `balance_dirty_pages` does, without its estimates per
@@ -107,7 +107,7 @@ impl Manager {
     /// UncleanCount pages as a share of what there should be at most: the group's, or all if that is more.
     pub(crate) fn unclean_share(&self, group: &GroupState) -> f64 {
         let share = |unclean: u64, max: u64| unclean as f64 / unclean_max(max) as f64;
-        let all = share(self.unclean.get(), self.frames.budget().max() / self.frames.page_size() as u64);
+        let all = share(self.unclean.get(), self.frames.capacity() as u64);
         share(group.unclean.get(), group.max()).max(all)
     }
 
@@ -138,8 +138,7 @@ impl Manager {
     fn writable_share(&self, group: &GroupState) -> f64 {
         let writable = |file: &&Arc<FileState>| file.latch.failing().is_none();
         let unclean: u64 = self.files.all().iter().filter(writable).map(|file| file.unclean.get()).sum();
-        let all = self.frames.budget().max() / self.frames.page_size() as u64;
-        unclean as f64 / unclean_max(group.max().min(all)) as f64
+        unclean as f64 / unclean_max(group.max().min(self.frames.capacity() as u64)) as f64
     }
 
     /// After a page was made unclean: slows the writer down if it has to be.
