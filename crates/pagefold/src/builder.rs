@@ -11,6 +11,7 @@ use sync::time::Instant;
 use crate::charges::ChargeStocks;
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
+use crate::exchange::ExchangeCount;
 use crate::io::{self, Backend};
 use crate::machine;
 use crate::manager::Manager;
@@ -147,6 +148,7 @@ impl Builder {
             area_changes: Mutex::new(()),
             slots_taken: Mutex::new(None),
             swap_charges: ChargeStocks::new(),
+            exchanges: ExchangeCount::default(),
             spaces: Default::default(),
             doorbell: Default::default(),
             flusher: Default::default(),

@@ -5,42 +5,133 @@
 //! in between; and the slot of the one that comes, when it is freed, is the next one to be kept. So as many pages as there
 //! are places for can go on changing them.
 //!
-//! While they do, the group may have one slot more than its `swap_max` for each of its threads that is at it.
+//! A frame may come in vain all the same: others were faster, or what comes can't be read. Then the group has one more slot
+//! than before, and anybody may get the frame. So a page only goes if the other one is still *wanted* once it is written; it
+//! comes back at once if the other one can't be read; and the group never has more than [`BEYOND_MAX`] slots beyond its
+//! `swap_max`, whatever happens.
+
+use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
-use swap::{PageEntry, SlotId};
+use swap::{Owner, PageEntry, SlotId};
+use sync::atomic::{AtomicU32, Ordering};
 
 use crate::group_state::GroupState;
 use crate::manager::{ChargedFrame, Manager};
 use crate::stats::Counters;
-use crate::stripe::{BATCH_MAX, Batch, Leftovers};
+use crate::stripe::{BATCH_MAX, Batch, Leftovers, Stripe};
+
+/// Slots that a group may have beyond its `swap_max` while pages change places.
+pub(crate) const BEYOND_MAX: u64 = 8;
+/// Pages of a stripe that are looked at for one that can go, at most.
+const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
+
+/// Threads that have pages change places just now. Relaxed throughout: who waits for them looks again.
+#[derive(Debug, Default)]
+pub(crate) struct ExchangeCount(AtomicU32);
+
+/// One of them: until it is dropped, it may give back what others need for theirs.
+#[derive(Debug)]
+pub(crate) struct Exchanging<'a>(&'a ExchangeCount);
+
+/// An exchange half done: one page has gone.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    _under_way: Exchanging<'a>,
+    gone: Owner,
+}
+
+impl ExchangeCount {
+    fn begin(&self) -> Exchanging<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Exchanging(self)
+    }
+
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Exchanging<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The frame of a page that went, and whose it is.
+type Gone<'a> = (OwnedFrame<'a>, Owner);
+
+/// Why a page didn't go.
+enum Stays {
+    /// Another one may.
+    This(IsolatedFrame),
+    /// None can: there is no slot, or it can't be written, or the page that was to come isn't wanted any more.
+    All(IsolatedFrame),
+}
 
 impl Manager {
-    /// Has a page of the group go so that the one in `slot` can come, and says which frame it left.
-    pub(crate) fn exchange<'a>(&'a self, group: &'a GroupState, slot: SlotId) -> Option<ChargedFrame<'a>> {
+    /// Has a page of the group go so that the one in `slot` can come, if that is still `wanted` then. Gives the frame that it
+    /// left, and what is to be dropped once the slot is free.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        group: &'a GroupState,
+        slot: SlotId,
+        wanted: &dyn Fn() -> bool,
+    ) -> Option<(ChargedFrame<'a>, Exchange<'a>)> {
+        let under_way = self.exchanges.begin();
         let start = group.lists.to_reclaim();
-        (0..group.lists.stripe_count()).find_map(|step| {
+        for step in 0..group.lists.stripe_count() {
             let stripe = group.lists.stripe((start + step) % group.lists.stripe_count());
-            let mut leftovers = Leftovers::default();
-            let cut = stripe.cut(&self.frames, BATCH_MAX, 0, &mut leftovers);
-            let mut stay = Batch::<{ 2 * BATCH_MAX }>::new();
-            let mut left = None;
-            for frame in cut.cold.into_iter().chain(cut.surplus) {
-                let gone = if left.is_none() { self.leave_for(group, slot, frame) } else { Err(frame) };
-                match gone {
-                    Ok(frame) => left = Some(frame),
-                    Err(frame) => stay.push(frame),
+            for _ in 0..stripe.len().min(LOOKED_AT_MAX) {
+                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, wanted)) {
+                    ControlFlow::Continue(()) => {}
+                    ControlFlow::Break(left) => {
+                        let (mut frame, gone) = left?;
+                        if frame.renew() {
+                            let exchange = Exchange { _under_way: under_way, gone };
+                            return Some((ChargedFrame::new(self, group, frame), exchange));
+                        }
+                        self.release(group, [frame]); // It has held all the pages that it can.
+                    }
                 }
             }
-            stripe.put_back(&self.frames, stay, &mut leftovers);
-            self.settle(group, leftovers);
-            let mut frame: OwnedFrame<'a> = left?;
-            if frame.renew() {
-                return Some(ChargedFrame::new(self, group, frame));
+        }
+        None
+    }
+
+    /// Brings the page back that has gone in vain, if there is memory for it.
+    pub(crate) fn undo_exchange(&self, exchange: &Exchange<'_>) {
+        // Otherwise it stays in its slot, which is as good.
+        let _ = self.spaces.swap_in(exchange.gone.number());
+    }
+
+    /// Has the coldest page of a stripe leave. `Continue` if it stays and others may leave, `Break(None)` if none will.
+    fn leave_from<'a>(
+        &self,
+        group: &GroupState,
+        stripe: &Stripe,
+        leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
+    ) -> ControlFlow<Option<Gone<'a>>> {
+        let mut leftovers = Leftovers::default();
+        let cut = stripe.cut(&self.frames, 1, 0, &mut leftovers);
+        let mut pages = cut.cold.into_iter().chain(cut.surplus);
+        let left = pages.next().map(leave);
+        let mut untried: Batch<2> = pages.collect();
+        let flow = match left {
+            None => ControlFlow::Continue(()),
+            Some(Ok(gone)) => ControlFlow::Break(Some(gone)),
+            Some(Err(Stays::This(frame))) => {
+                stripe.put_back(&self.frames, Batch::<1>::from([frame]), &mut leftovers);
+                ControlFlow::Continue(())
             }
-            self.release(group, [frame]); // It has held all the pages that it can.
-            None
-        })
+            Some(Err(Stays::All(frame))) => {
+                untried.insert(0, frame);
+                ControlFlow::Break(None)
+            }
+        };
+        stripe.return_cut(&self.frames, untried, &mut leftovers);
+        self.settle(group, leftovers);
+        flow
     }
 
     /// Writes a page to a slot that is kept for this, and has it leave memory.
@@ -49,20 +140,33 @@ impl Manager {
         group: &GroupState,
         slot: SlotId,
         frame: IsolatedFrame,
-    ) -> Result<OwnedFrame<'_>, IsolatedFrame> {
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Gone<'_>, Stays> {
         let page = if self.is_anonymous(&frame) { self.frames.look_unwritten(&frame) } else { None };
-        let Some(page) = page else { return Err(frame) };
-        let Ok(reserved) = self.swap.swap_out_for(slot, &Self::page_out(group, &page)) else { return Err(frame) };
-        group.swapped.charge_one_more();
+        let Some(page) = page else { return Err(Stays::This(frame)) };
+        let is_charged = group.swapped.charge_one_more()
+            || self.drain_swapped(Some(group.id)) > 0 && group.swapped.charge_one_more();
+        if !is_charged {
+            return Err(Stays::All(frame));
+        }
+        let out = Self::page_out(group, &page);
+        let Ok(reserved) = self.swap.swap_out_for(slot, &out) else {
+            self.uncharge_swapped(group, 1);
+            return Err(Stays::All(frame));
+        };
+        Counters::add(&group.swapped.written, 1);
+        if !wanted() {
+            self.free_slots(group, [reserved]);
+            return Err(Stays::All(frame));
+        }
         let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false);
         match left {
             Ok(_) => {
-                Counters::add(&group.swapped.written, 1);
                 Counters::add(&group.swapped.outs, 1);
                 group.evicted(1);
             }
             Err(_) => self.free_slots(group, [reserved]),
         }
-        left
+        left.map(|frame| (frame, out.owner)).map_err(Stays::This)
     }
 }

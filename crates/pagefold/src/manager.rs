@@ -16,6 +16,7 @@ use crate::charges::{Charge, ChargeStocks};
 use crate::dirty::{Rate, UncleanCount};
 use crate::entry_batches::EntryBatches;
 use crate::error::Error;
+use crate::exchange::ExchangeCount;
 use crate::file_table::FileTable;
 use crate::flusher::Flusher;
 use crate::group_state::GroupState;
@@ -45,6 +46,7 @@ pub(crate) struct Manager {
     /// When slots were last taken from pages that had no use for them.
     pub(crate) slots_taken: Mutex<Option<Instant>>,
     pub(crate) swap_charges: ChargeStocks,
+    pub(crate) exchanges: ExchangeCount,
     pub(crate) spaces: SpaceTable,
     pub(crate) doorbell: Doorbell,
     pub(crate) flusher: Flusher,
@@ -79,15 +81,14 @@ impl Manager {
     /// # Errors
     /// [`Error::LimitReached`], in bounded time, when nothing can be reclaimed.
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
-        self.take_frame_or(group, || Ok(None))
+        self.take_frame_or(group, || Otherwise::Nothing)
     }
 
-    /// As [`take_frame`](Self::take_frame); when nothing can be reclaimed, `otherwise` may get one in another way, or
-    /// say that there is nothing to wait for.
+    /// As [`take_frame`](Self::take_frame); when nothing can be reclaimed, `otherwise` may get one in another way.
     pub(crate) fn take_frame_or<'a>(
         &'a self,
         group: &'a GroupState,
-        otherwise: impl Fn() -> Result<Option<ChargedFrame<'a>>, Error>,
+        otherwise: impl Fn() -> Otherwise<'a>,
     ) -> Result<ChargedFrame<'a>, Error> {
         let (mut failed, mut failed_for_good) = (0, 0);
         loop {
@@ -106,16 +107,19 @@ impl Manager {
             }
             failed += 1;
             self.drain_entries();
-            if let Some(frame) = otherwise()? {
-                return Ok(frame);
-            }
+            let soon = match otherwise() {
+                Otherwise::Frame(frame) => return Ok(frame),
+                Otherwise::Soon => true,
+                Otherwise::Nothing => false,
+                Otherwise::Over => return Err(self.limit_reached(group)),
+            };
             let unclean = self.unclean.get() > 0;
             if unclean {
                 self.flusher.ring_for_frames();
             }
             // When that is over, what was waited for may have come just after the last look.
-            failed_for_good =
-                if unclean || self.in_flight(own_limit.then_some(group)) { 0 } else { failed_for_good + 1 };
+            let awaited = soon || unclean || self.in_flight(own_limit.then_some(group));
+            failed_for_good = if awaited { 0 } else { failed_for_good + 1 };
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
                 return Err(self.limit_reached(group));
             }
@@ -385,6 +389,16 @@ const DRAIN_ATTEMPTS: usize = 3;
 pub(crate) struct ChargedFrame<'a> {
     frame: OwnedFrame<'a>,
     charge: Charge<'a>,
+}
+
+/// What there is where nothing can be reclaimed.
+pub(crate) enum Otherwise<'a> {
+    Frame(ChargedFrame<'a>),
+    /// Nothing now; but others are about to give back what it takes.
+    Soon,
+    Nothing,
+    /// Nothing, and nobody needs it any more.
+    Over,
 }
 
 /// Why there is no frame.

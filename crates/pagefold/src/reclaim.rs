@@ -288,5 +288,5 @@ fn duel(
         }
     }
     stripe.add_ageing_due(lost);
-    stripe.return_main::<{ TRIES * BATCH_MAX }>(frames, opponents.collect(), leftovers);
+    stripe.return_cut::<{ TRIES * BATCH_MAX }>(frames, opponents.collect(), leftovers);
 }

@@ -208,9 +208,9 @@ impl Stripe {
         }
     }
 
-    /// Puts back at the cold end of main what [`cut_main`](Self::cut_main) took and nobody looked at, in the order in which
-    /// it was cut.
-    pub(crate) fn return_main<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
+    /// Puts back at the cold ends what [`cut`](Self::cut) took, or [`cut_main`](Self::cut_main), and nobody looked at, in the
+    /// order in which it was cut.
+    pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {
             locals[Place::of(frames, frame.id()).kind.index()].push_back(frames, frame.id().number());

@@ -10,6 +10,7 @@ use sync::atomic::{AtomicU64, Ordering};
 
 use crate::charges::Stock;
 use crate::error::Error;
+use crate::exchange::BEYOND_MAX;
 use crate::group_state::GroupState;
 use crate::manager::Manager;
 use crate::stats::Counters;
@@ -68,9 +69,12 @@ impl Swapped {
         charged.map_or(0, |before| (max - before).min(wanted))
     }
 
-    /// Charges a slot whatever the limit is: for a page in whose place another one comes back.
-    pub(crate) fn charge_one_more(&self) {
-        self.pages.fetch_add(1, Ordering::Relaxed);
+    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, if need be. False if they are
+    /// all charged.
+    pub(crate) fn charge_one_more(&self) -> bool {
+        let most = self.max().saturating_add(BEYOND_MAX);
+        let more = |pages: u64| (pages < most).then_some(pages + 1);
+        self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     fn uncharge(&self, pages: u64) {

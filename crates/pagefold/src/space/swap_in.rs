@@ -24,9 +24,10 @@ use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
 use super::touch::zero;
 use crate::error::Error;
+use crate::exchange::Exchange;
 use crate::group_state::ANONYMOUS;
 use crate::load;
-use crate::manager::{ChargedFrame, Manager};
+use crate::manager::{ChargedFrame, Manager, Otherwise};
 use crate::rank::Rank;
 use crate::shadow::Level;
 
@@ -92,7 +93,14 @@ pub(super) struct Memory<'a> {
     /// Its bytes are likely to be in this CPU's caches.
     pub(super) is_warm: bool,
     /// Another page left it for this one, and took the last slot: so this one can't keep its own.
-    is_exchanged: bool,
+    exchange: Option<Exchange<'a>>,
+}
+
+/// Why there is no memory for a page.
+pub(super) struct NoMemory {
+    pub(super) error: Error,
+    /// Others have been at the page meanwhile: that may be over.
+    pub(super) is_outrun: bool,
 }
 
 /// What a page has from where it was.
@@ -113,19 +121,31 @@ impl SpaceState {
         region: &Region,
         local: u64,
         fault: Fault<'_>,
-    ) -> Result<Memory<'a>, Error> {
+    ) -> Result<Memory<'a>, NoMemory> {
         let group = self.group.state();
-        let exchanged = Cell::new(false);
+        let (exchange, is_outrun) = (Cell::new(None), Cell::new(false));
         let frame = manager.take_frame_or(group, || match region.map.state(local) {
-            PageState::Swapped { entry } if fault.frees_slot() => Ok(match PageEntry::from_bits(entry) {
-                Some(PageEntry::Slot(slot)) => manager.exchange(group, slot).inspect(|_| exchanged.set(true)),
-                Some(PageEntry::SameFilled(_)) | None => None,
-            }),
-            PageState::Swapped { .. } | PageState::Vacant { .. } => Ok(None),
-            // Others were faster.
-            PageState::Loading | PageState::Resident { .. } => Err(manager.limit_reached(group)),
-        })?;
-        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take(), is_exchanged: exchanged.get() })
+            state @ PageState::Swapped { entry } if fault.frees_slot() => match PageEntry::from_bits(entry) {
+                Some(PageEntry::Slot(slot)) => {
+                    match manager.exchange(group, slot, &|| region.map.state(local) == state) {
+                        Some((frame, begun)) => {
+                            exchange.set(Some(begun));
+                            Otherwise::Frame(frame)
+                        }
+                        None if manager.exchanges.is_any() => Otherwise::Soon,
+                        None => Otherwise::Nothing,
+                    }
+                }
+                Some(PageEntry::SameFilled(_)) | None => Otherwise::Nothing,
+            },
+            PageState::Swapped { .. } | PageState::Vacant { .. } => Otherwise::Nothing,
+            PageState::Loading | PageState::Resident { .. } => {
+                is_outrun.set(true);
+                Otherwise::Over
+            }
+        });
+        let frame = frame.map_err(|error| NoMemory { error, is_outrun: is_outrun.get() })?;
+        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take(), exchange: exchange.take() })
     }
 
     /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
@@ -152,7 +172,7 @@ impl SpaceState {
         &self,
         page: u64,
         loading: Loading<'_>,
-        memory: Memory<'_>,
+        mut memory: Memory<'_>,
         fault: Fault<'_>,
         is_new: bool,
     ) -> Result<bool, Error> {
@@ -165,6 +185,9 @@ impl SpaceState {
                         SwapInError::SwapCorrupt { .. } => CORRUPT,
                     };
                     loading.fail(failure);
+                    let exchange = memory.exchange.take();
+                    drop(memory);
+                    exchange.inspect(|exchange| self.manager().undo_exchange(exchange));
                     return self.outcome(page, Err(failure));
                 }
             },
@@ -181,8 +204,10 @@ impl SpaceState {
                 Past::default()
             }
         };
+        let exchange = memory.exchange.take();
         self.publish(loading, memory, &past);
         self.manager().free_slots(self.group.state(), past.unused);
+        drop(exchange);
         Ok(true)
     }
 
@@ -228,7 +253,7 @@ impl SpaceState {
                     (past.level, past.is_refault) = group.welcome_back(note);
                 }
                 let keeps = fault.leaves_unchanged()
-                    && !memory.is_exchanged
+                    && memory.exchange.is_none()
                     && manager.swap.may_keep(slot)
                     && manager.swap.set_cached(slot, frame.id().number()).is_ok();
                 *(if keeps { &mut past.kept } else { &mut past.unused }) = Some(slot);

@@ -11,7 +11,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 use super::SpaceState;
 use super::address::Pages;
 use super::region::{REGION_PAGES, Region};
-use super::swap_in::Fault;
+use super::swap_in::{Fault, NoMemory};
 use crate::error::Error;
 use crate::rank::Rank;
 use crate::stripe::BATCH_MAX;
@@ -37,6 +37,8 @@ impl Gone<'_> {
 
 /// How often room for page words is made before a touch gives up.
 const ROOM_ATTEMPTS: u32 = 64;
+/// And how often others may be faster, but leave the page where it was.
+const OUTRUN_MAX: u32 = 8;
 
 /// What a page of zeros is copied from, in parts.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -61,18 +63,21 @@ impl SpaceState {
     pub(super) fn fault(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         let manager = &**self.manager();
         let local = page % REGION_PAGES;
-        let mut rooms_made = 0;
+        let (mut rooms_made, mut outrun) = (0, 0);
         loop {
             let memory = match self.take_memory(manager, region, local, fault) {
                 Ok(memory) => memory,
-                Err(error) => {
-                    return match region.map.state(local) {
-                        // Somebody else got the last frame for this very page.
-                        PageState::Resident { .. } => Ok(false),
-                        PageState::Loading => self.outcome(page, region.map.wait(local)),
-                        PageState::Swapped { .. } | PageState::Vacant { .. } => Err(error),
-                    };
-                }
+                Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
+                    // Somebody else got the last frame for this very page.
+                    PageState::Resident { .. } => return Ok(false),
+                    PageState::Loading => return self.outcome(page, region.map.wait(local)),
+                    // Or had it, in vain or for a moment.
+                    PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
+                        outrun += 1;
+                        continue;
+                    }
+                    PageState::Swapped { .. } | PageState::Vacant { .. } => return Err(error),
+                },
             };
             // Most pages are new: filled before anybody has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });

@@ -151,6 +151,28 @@ fn a_device_that_vanishes_takes_its_pages_and_no_others() {
     space.unmap(base..base + 40 * PAGE).unwrap();
 }
 
+#[test]
+fn a_page_that_cant_come_back_leaves_others_their_places() {
+    const MAX: u64 = 20;
+    let (disk, _, mm, other) = on_disk(1000);
+    let group = mm.group("b").max(ROOM * PAGE).swap_max(MAX * PAGE).build().unwrap();
+    let (space, base) = filled(&group, ROOM + MAX);
+    let page = (0..ROOM + MAX).find(|&page| slot_of(&disk, page, 0).is_some()).expect("some are on the disk");
+    overwrite(&disk, slot_of(&disk, page, 0).unwrap(), &contents(page, 7));
+    let (spare, spare_base) = filled(&other, 4 * ROOM);
+    let more = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    for turn in 0..2 * ROOM {
+        // Somebody else frees slots, and so the reserve never ends.
+        spare.discard(spare_base + turn * PAGE..spare_base + (turn + 1) * PAGE).unwrap();
+        let read = space.read_at(&mut [0], base + page * PAGE);
+        assert!(read.is_err(), "page {page} isn't what was written");
+        let _ = space.write_at(&contents(turn, 1), more + turn * PAGE);
+        assert!(group.stats().swapped_bytes <= (MAX + 8) * PAGE, "{:?}", group.stats());
+    }
+    // Whoever can come back does.
+    (0..ROOM + MAX).filter(|&other| other != page).for_each(|page| check(&space, base, page, 0));
+}
+
 /// Call 1 fails, then call 2, and so on until none does, once or from there on: every page is what it was, or its access an
 /// error, and when the device is well again, all are there.
 #[test]
