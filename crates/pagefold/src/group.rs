@@ -43,7 +43,7 @@ impl GroupBuilder {
     }
 
     /// How much of the group may be in swap slots. Without this limit, as much as there is room for; 0 is nothing. (Pages that
-    /// repeat one word need no slot.)
+    /// repeat one word need no slot.) While pages change places, up to eight more are in slots.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);

@@ -1,8 +1,8 @@
 //! How many pages of a group are in swap slots, and how many may be.
 //!
 //! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
-//! one goes to the CPU's stock first (`charges` has the invariants). So the limit holds at every moment, but while pages
-//! change places (`exchange`), and a page that comes back writes to nothing that CPUs share.
+//! one goes to the CPU's stock first (`charges` has the invariants). So the limit holds at every moment, but for [`BEYOND_MAX`]
+//! slots while pages change places (`exchange`), and a page that comes back writes to nothing that CPUs share.
 
 use sync::CachePadded;
 use sync::ThreadCounter;
