@@ -76,7 +76,7 @@ impl Stock {
             self.current = std::mem::take(&mut self.spare);
         }
         let frame = self.current.pop(table)?;
-        self.doublings = 0;
+        self.doublings = self.doublings.saturating_sub(1);
         Some(frame)
     }
 }
@@ -166,10 +166,15 @@ impl FreeFrames {
                 return frame;
             }
         }
-        self.stocks.others_first().find_map(|stock| stock.lock().give_up(table))
+        // A stock that somebody has locked is in use, perhaps by who waits for a depot: waiting for that as well would make a queue
+        // of all CPUs that are short.
+        self.stocks.others_first().find_map(|stock| stock.try_lock()?.give_up(table))
     }
 
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
+        if self.in_depots() == 0 {
+            return None;
+        }
         let batch = self.depots[node].lock().take(table)?;
         self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
         Some(batch)

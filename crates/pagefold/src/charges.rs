@@ -94,7 +94,7 @@ impl ChargeStocks {
     }
 
     /// Takes up to `wanted` charges out of this CPU's stock.
-    fn take(&self, group: u32, wanted: u64) -> u64 {
+    pub(crate) fn take(&self, group: u32, wanted: u64) -> u64 {
         let mut got = 0;
         let less = |word| {
             let stock = Stock::of_word(word).filter(|stock| stock.group == group)?;

@@ -194,8 +194,10 @@ impl Manager {
         if shortages == [Shortage::None; 2] {
             return;
         }
-        // Looked at first: many CPUs ask.
-        if self.helping.load(Ordering::Relaxed) || self.helping.swap(true, Ordering::Relaxed) {
+        // Looked at first: many CPUs ask. One is enough for now; where much is missing each helps himself.
+        let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
+        let deep = shortages.into_iter().any(is_deep);
+        if !deep && (self.helping.load(Ordering::Relaxed) || self.helping.swap(true, Ordering::Relaxed)) {
             return;
         }
         if shortages[0] != Shortage::None {
@@ -205,8 +207,7 @@ impl Manager {
         }
         // Relaxed, both: a second helper would do no harm.
         self.helping.store(false, Ordering::Relaxed);
-        let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
-        if shortages.into_iter().any(is_deep) && [group.shortage(), self.shortage()].into_iter().any(is_deep) {
+        if deep && [group.shortage(), self.shortage()].into_iter().any(is_deep) {
             self.doorbell.ring();
         }
     }

@@ -20,15 +20,19 @@ pub(crate) enum Shortage {
 /// The reserve's share of the limit, as a power of two. Small, because free frames serve nobody: each percent costs
 /// about 0.1 % of misses on a zipf trace.
 const SHARE_SHIFT: u32 = 11;
-/// At least so many pages are worth keeping.
+/// At least so many pages are worth keeping,
 const PAGES_MIN: u64 = 32;
+/// and so many for each CPU, as all of them may miss at a time, but no more than this share, as a power of two.
+const PAGES_PER_CPU: u64 = 8;
+const CPUS_SHARE_SHIFT: u32 = 6;
 /// Smaller limits have no reserve: who needs a page reclaims it.
 const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 
 impl Shortage {
     /// Of a limit of `limit` pages, of which `room` are left. The half-full mark gives the cheap way time to act.
     pub(crate) fn of(limit: u64, room: u64) -> Self {
-        let reserve = (limit >> SHARE_SHIFT).max(PAGES_MIN);
+        let for_cpus = (PAGES_PER_CPU * sync::cpu::count() as u64).min(limit >> CPUS_SHARE_SHIFT);
+        let reserve = (limit >> SHARE_SHIFT).max(PAGES_MIN).max(for_cpus);
         if limit < LIMIT_MIN || room >= reserve {
             Self::None
         } else if room >= reserve / 2 {

@@ -1,8 +1,9 @@
 //! How many pages of a group are in swap slots, and how many may be.
 //!
 //! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
-//! one goes to the CPU's stock first (`charges` has the invariants). So the limit holds at every moment, but for [`BEYOND_MAX`]
-//! slots while pages change places (`exchange`), and a page that comes back writes to nothing that CPUs share.
+//! one goes to the CPU's stock first, and is charged from there (`charges` has the invariants). So the limit holds at every
+//! moment, but for [`BEYOND_MAX`] slots while pages change places (`exchange`), and a page that comes back writes to nothing that
+//! CPUs share.
 
 use sync::CachePadded;
 use sync::ThreadCounter;
@@ -62,11 +63,18 @@ impl Swapped {
         self.max.store(pages, Ordering::Relaxed);
     }
 
+    /// Charges up to `wanted` slots, and says how many: by one addition, however many CPUs do so, and a second one if that was too
+    /// many. So the counter may be above the limit for a moment, but nothing is in slots for that.
     fn try_charge(&self, wanted: u64) -> u64 {
-        let max = self.max();
-        let more = |pages: u64| (pages < max).then(|| max.min(pages.saturating_add(wanted)));
-        let charged = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        charged.map_or(0, |before| (max - before).min(wanted))
+        if wanted == 0 {
+            return 0;
+        }
+        let charged = self.pages.fetch_add(wanted, Ordering::Relaxed).saturating_add(wanted);
+        let too_many = charged.saturating_sub(self.max()).min(wanted);
+        if too_many > 0 {
+            self.uncharge(too_many);
+        }
+        wanted - too_many
     }
 
     /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, if need be. False if they are
@@ -84,9 +92,10 @@ impl Swapped {
 }
 
 impl Manager {
-    /// Charges up to `wanted` slots, as far as the group's limit allows it. Says how many.
+    /// Charges up to `wanted` slots, as far as the group's limit allows it: the CPU's own first. Says how many.
     pub(crate) fn charge_swapped(&self, group: &GroupState, wanted: u64) -> u64 {
-        let got = group.swapped.try_charge(wanted);
+        let stocked = self.swap_charges.take(group.id, wanted);
+        let got = stocked + group.swapped.try_charge(wanted - stocked);
         if got == wanted || self.drain_swapped(Some(group.id)) == 0 {
             return got;
         }
@@ -103,7 +112,10 @@ impl Manager {
             return group.swapped.uncharge(slots);
         }
         let (rest, other) = self.swap_charges.put(group.id, slots, STOCK_MAX);
-        group.swapped.uncharge(rest);
+        if rest > 0 {
+            // The next ones have room then.
+            group.swapped.uncharge(rest + self.swap_charges.take(group.id, STOCK_MAX / 2));
+        }
         if let Some(other) = other {
             self.give_back_swapped(other);
         }
