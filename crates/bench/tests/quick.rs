@@ -146,7 +146,10 @@ fn atomics_of_a_hit_are_counted() {
 
 #[test]
 fn memory_in_swap_is_measured_and_zeros_need_no_device() {
-    let of = |workload| records(&["real", "swap", "--cpus", "1", "--rounds", "1", "--workloads", workload]);
+    // For so long that all of the region is touched several times.
+    let of = |workload| {
+        records(&["real", "swap", "--cpus", "1", "--rounds", "1", "--time", "100ms", "--workloads", workload])
+    };
     let (uniform, zeros) = (of("uniform"), of("zeros"));
     assert!(value(&uniform, "pagefold", "bytes_in") > 1000.0);
     for records in [uniform, zeros.clone()] {

@@ -329,7 +329,8 @@ fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
 #[test]
 fn what_was_written_while_a_sync_failed_is_written_again() {
     let disk = disk(0, 0);
-    let pages = 3_000;
+    // More than are under way at a time, so there are three stages; and so few of what may be unclean that nobody else writes.
+    let pages = 10_000;
     let (syncs, armed) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
     let (fails, on) = (disk.clone(), Arc::clone(&armed));
     let watched = Watched::new(&disk, move |call| {
@@ -339,7 +340,7 @@ fn what_was_written_while_a_sync_failed_is_written_again() {
         }
         Ok(())
     });
-    let file = open(&manager(8_000, watched));
+    let file = open(&manager(40_000, watched));
     let written = version(1, 0, pages * 4096);
     file.write_at(&vec![7; pages * 4096], 0).unwrap();
     file.sync().unwrap();

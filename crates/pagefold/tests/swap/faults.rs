@@ -84,13 +84,21 @@ fn slots_that_exchanged_their_contents_and_stale_ones_are_found() {
     (5..10).for_each(|page| check(&space, base, page, 0));
     (5..10).for_each(|page| write(&space, base, page, 1));
     let others = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
-    (0..4 * ROOM).for_each(|page| write(&space, others, page, 9));
-    let slot = slot_of(&disk, 6, 1).expect("it was written again");
+    // What goes in the background may take its time.
+    let slot_of_new = |page| {
+        let push = |round| (0..4 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
+        let found = (0..10).find_map(|round| {
+            push(round);
+            slot_of(&disk, page, 1)
+        });
+        found.expect("it was written again")
+    };
+    let slot = slot_of_new(6);
     overwrite(&disk, slot, &contents(6, 0));
     assert!(is_corrupt(&space, base, 6));
     check(&space, base, 5, 1);
     // A torn write.
-    let slot = slot_of(&disk, 8, 1).expect("it was written again");
+    let slot = slot_of_new(8);
     let mut torn = contents(8, 1);
     torn[512..1024].fill(0);
     overwrite(&disk, slot, &torn);
