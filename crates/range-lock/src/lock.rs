@@ -201,16 +201,16 @@ impl RangeLock {
     /// Makes the claim if nobody else is about, in the node returned: two compare-and-swaps from lock to unlock.
     #[inline(always)]
     fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
-        if self.root.glance() != NodeWord::FREE {
-            return self.claim_in_tables(range, packed);
+        let root = self.root.glance();
+        if root != NodeWord::FREE {
+            return self.claim_in_tables(root, range, packed);
         }
         (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed))).then_some(&*self.root)
     }
 
     /// The same in a lock that has spread. Not in each caller's code: that would be long.
     #[inline(never)]
-    fn claim_in_tables(&self, range: LockRange, packed: Packed) -> Option<&Node> {
-        let root = self.root.glance();
+    fn claim_in_tables(&self, root: NodeWord, range: LockRange, packed: Packed) -> Option<&Node> {
         if !root.is_only_spread() {
             return None;
         }

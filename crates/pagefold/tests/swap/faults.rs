@@ -86,7 +86,7 @@ fn slots_that_exchanged_their_contents_and_stale_ones_are_found() {
     let others = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     // What goes in the background may take its time.
     let slot_of_new = |page| {
-        let push = |round| (0..4 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
+        let push = |round: u64| (0..4 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
         let found = (0..10).find_map(|round| {
             push(round);
             slot_of(&disk, page, 1)
