@@ -63,18 +63,25 @@ impl Swapped {
         self.max.store(pages, Ordering::Relaxed);
     }
 
-    /// Charges up to `wanted` slots, and says how many: by one addition, however many CPUs do so, and a second one if that was too
-    /// many. So the counter may be above the limit for a moment, but nothing is in slots for that.
+    /// Whether pages that changed places took slots beyond the limit: what comes into stock then is not to be used.
+    fn is_beyond_max(&self) -> bool {
+        let max = self.max();
+        max != u64::MAX && self.pages() > max
+    }
+
+    /// Charges up to `wanted` slots, and says how many. Without a limit by one addition, however many CPUs do so.
     fn try_charge(&self, wanted: u64) -> u64 {
         if wanted == 0 {
             return 0;
         }
-        let charged = self.pages.fetch_add(wanted, Ordering::Relaxed).saturating_add(wanted);
-        let too_many = charged.saturating_sub(self.max()).min(wanted);
-        if too_many > 0 {
-            self.uncharge(too_many);
+        let max = self.max();
+        if max == u64::MAX {
+            self.pages.fetch_add(wanted, Ordering::Relaxed);
+            return wanted;
         }
-        wanted - too_many
+        let more = |pages: u64| (pages < max).then(|| max.min(pages.saturating_add(wanted)));
+        let charged = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        charged.map_or(0, |before| (max - before).min(wanted))
     }
 
     /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, if need be. False if they are
@@ -94,7 +101,7 @@ impl Swapped {
 impl Manager {
     /// Charges up to `wanted` slots, as far as the group's limit allows it: the CPU's own first. Says how many.
     pub(crate) fn charge_swapped(&self, group: &GroupState, wanted: u64) -> u64 {
-        let stocked = self.swap_charges.take(group.id, wanted);
+        let stocked = if group.swapped.is_beyond_max() { 0 } else { self.swap_charges.take(group.id, wanted) };
         let got = stocked + group.swapped.try_charge(wanted - stocked);
         if got == wanted || self.drain_swapped(Some(group.id)) == 0 {
             return got;
