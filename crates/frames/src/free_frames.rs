@@ -70,7 +70,7 @@ impl Stock {
         self.doublings += u32::from(self.batch_len(max) < max);
     }
 
-    /// A frame for another CPU. What was there for this one was too much.
+    /// A frame for another CPU. What was there for this one was more than it needs.
     fn give_up(&mut self, table: &FrameTable) -> Option<FrameId> {
         if self.current.len == 0 {
             self.current = std::mem::take(&mut self.spare);
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX, "there was nothing lying idle");
         stock.spare.push(&table, FrameId::new(1));
         assert_eq!(stock.give_up(&table), Some(FrameId::new(1)));
-        assert_eq!(stock.batch_len(BATCH_MAX), BATCH_SMALL);
+        assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX / 2);
     }
 
     #[test]

@@ -119,6 +119,14 @@ impl Handle {
             if there < wanted {
                 break;
             }
+            let end = at + there as u64;
+            if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
+                // The file's end, within a page. If it has grown since, what was copied and the rest are of two moments.
+                if end >= self.file.len() && end >= self.refreshed_len(end)? {
+                    break;
+                }
+                done -= there;
+            }
         }
         Ok(done)
     }
