@@ -159,7 +159,12 @@ impl Manager {
 
     /// Gives slots of the group's pages back.
     pub(crate) fn free_slots(&self, group: &GroupState, slots: impl IntoIterator<Item = SlotId>) {
-        let freed = slots.into_iter().filter(|&slot| self.swap.free(slot).is_ok()).count();
+        let free = |slot: &SlotId| {
+            let freed = self.swap.free(*slot);
+            debug_assert!(freed.is_ok(), "{freed:?}");
+            freed.is_ok()
+        };
+        let freed = slots.into_iter().filter(free).count();
         self.uncharge_swapped(group, freed as u64);
     }
 

@@ -52,14 +52,14 @@ impl AreaList {
 
     pub(crate) fn add(&mut self, area: &Arc<Area>) {
         self.table[area.number as usize] = Some(Arc::clone(area));
-        self.allocate_again(area);
     }
 
     pub(crate) fn remove(&mut self, area: &Area) {
         self.table[area.number as usize] = None;
     }
 
-    pub(crate) fn allocate_again(&mut self, area: &Arc<Area>) {
+    /// From now on it gets new pages.
+    pub(crate) fn fill(&mut self, area: &Arc<Area>) {
         let at = self.order.partition_point(|level| level.areas[0].priority > area.priority);
         match self.order.get_mut(at).filter(|level| level.areas[0].priority == area.priority) {
             Some(level) => level.areas.push(Arc::clone(area)),
@@ -67,7 +67,7 @@ impl AreaList {
         }
     }
 
-    pub(crate) fn stop_allocating(&mut self, area: &Area) {
+    pub(crate) fn stop_filling(&mut self, area: &Area) {
         self.order.iter_mut().for_each(|level| level.areas.retain(|other| other.number != area.number));
         self.order.retain(|level| !level.areas.is_empty());
     }

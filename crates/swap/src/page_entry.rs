@@ -100,6 +100,12 @@ impl Fill {
         self.0
     }
 
+    /// What such a page holds from byte `offset` on.
+    pub fn copy_to(self, offset: usize, into: &mut [u8]) {
+        let bytes = self.0.to_ne_bytes();
+        into.iter_mut().zip(bytes.iter().cycle().skip(offset % bytes.len())).for_each(|(into, byte)| *into = *byte);
+    }
+
     /// Makes a page of it. The caller is the only writer.
     pub fn fill(self, page: SharedBytes<'_>) {
         if self.0 == 0 {
@@ -166,6 +172,10 @@ mod tests {
             let into = page(3);
             fill.fill(SharedBytes::new(&into));
             assert_eq!(Fill::of(SharedBytes::new(&into)).map(Fill::word), Some(word));
+            let mut parts = [[0; 11]; 2];
+            SharedBytes::new(&into).copy_to(4001, &mut parts[0]);
+            fill.copy_to(4001, &mut parts[1]);
+            assert_eq!(parts[0], parts[1]);
         }
         assert_eq!(Fill::new(0x8123_4567_89ab_cdef), None);
     }

@@ -6,8 +6,8 @@
 //!
 //! - A1. An area that is in no copy's *order* any more gets no new pages: who was allocating there held the lock of the
 //!   copy that it had it from, and has written its pages and let go.
-//! - A2. An area stays in every copy's *table* until all its slots are free: so who has the number of a slot finds the
-//!   area.
+//! - A2. An area is in every copy's *table* before it is in any order, and stays there until all its slots are free: so who
+//!   has the number of a slot finds the area.
 //!
 //! Removing an area is thus: out of all orders; each page in it back into memory, by its owner ([`Owners`]); out of all
 //! tables. If memory is short, it goes back into the orders.
@@ -131,6 +131,9 @@ impl Swap {
         for copy in self.copies.iter() {
             copy.write().add(&area);
         }
+        for copy in self.copies.iter() {
+            copy.write().fill(&area);
+        }
         Ok(number)
     }
 
@@ -142,13 +145,13 @@ impl Swap {
         let _turn = self.changing.lock();
         let area = self.copies.here().read().get(number).cloned().ok_or(RemoveError::Unknown { area: number })?;
         for copy in self.copies.iter() {
-            copy.write().stop_allocating(&area);
+            copy.write().stop_filling(&area);
         }
         let emptied = self.empty(&area, owners);
         for copy in self.copies.iter() {
             match emptied {
                 Ok(()) => copy.write().remove(&area),
-                Err(_) => copy.write().allocate_again(&area),
+                Err(_) => copy.write().fill(&area),
             }
         }
         emptied

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use frames::{BeginWrite, PageState};
+use swap::PageEntry;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
@@ -140,12 +141,24 @@ impl SpaceState {
                     return Ok(());
                 }
                 PageState::Vacant { .. } => {}
-                PageState::Swapped { .. } | PageState::Loading => {
-                    self.fault_or_wait(region, page, Fault::Read)?;
-                }
+                PageState::Swapped { .. } | PageState::Loading => match self.fault_or_wait(region, page, Fault::Read) {
+                    Err(Error::LimitReached { .. }) if Self::read_fill(region, page, entry, offset, into) => {
+                        return Ok(());
+                    }
+                    outcome => _ = outcome?,
+                },
                 PageState::Resident { .. } => backoff.wait(),
             }
         }
+    }
+
+    /// Reads a page of one word, for which there is no memory: it has no slot that another page could go to instead.
+    fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
+        let local = page % REGION_PAGES;
+        let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };
+        let Some(PageEntry::SameFilled(fill)) = PageEntry::from_bits(elsewhere) else { return false };
+        fill.copy_to(offset, into);
+        region.entry(local) == entry // S3
     }
 
     /// What a page is that is to be written to.

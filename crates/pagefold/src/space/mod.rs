@@ -37,8 +37,8 @@
 //!   ```
 //!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written after protect has.
 //! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame before it has the word.
-//! - S3. A page that is found vacant reads as zeros only if its entry is still there afterwards: who takes pages away takes their
-//!   entries first.
+//! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that word, only if its entry is
+//!   still there afterwards: who takes pages away takes their entries first.
 //!
 //! - S4. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
 //!   word tells, or the frame's record (`frames::swapping`).

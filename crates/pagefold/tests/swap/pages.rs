@@ -189,6 +189,25 @@ fn pages_change_places_when_all_memory_and_all_slots_are_in_use() {
 }
 
 #[test]
+fn pages_of_one_word_are_read_though_there_is_no_memory_for_them() {
+    let (mm, _) = with_swap(1000);
+    let group = mm.group("b").max(ROOM * PAGE).swap_max(0).build().unwrap();
+    let space = group.space().unwrap();
+    let base = space.map((8 + ROOM) * PAGE, Protection::ReadWrite).unwrap().start;
+    let fill = |page: u64| vec![page as u8; PAGE as usize];
+    (0..8).for_each(|page| space.write_at(&fill(page), base + page * PAGE).unwrap());
+    (8..8 + ROOM).for_each(|page| write(&space, base, page, 0));
+    for page in 0..8 {
+        let mut part = [99; 100];
+        space.read_at(&mut part, base + page * PAGE + 1001).unwrap();
+        assert_eq!(part, [page as u8; 100]);
+        let refused = space.write_at(&[1], base + page * PAGE).unwrap_err();
+        assert!(matches!(refused.cause(), Error::LimitReached { .. }), "{refused}");
+    }
+    (8..8 + ROOM).for_each(|page| check(&space, base, page, 0));
+}
+
+#[test]
 fn the_budget_shrinks_by_way_of_swap() {
     let mm = Pagefold::builder().memory("8MiB").swap_area(in_memory(4000)).build().unwrap();
     let group = mm.group("a").build().unwrap();

@@ -1,4 +1,4 @@
-//! An area is removed while somebody writes a page to it.
+//! An area is added or removed while somebody writes a page to it.
 //!
 //! ```text
 //!   swapping out                          removing
@@ -9,6 +9,14 @@
 //!                                         each slot in use: its owner gives it up, or brings its page back
 //! ```
 //! Whoever finds the area in the order has noted its slot before removal looks for owners; so nothing is left over.
+//! ```text
+//!   adding                                swapping out (CPU 0)               freeing (CPU 1)
+//!   each copy's table
+//!   CPU 0's order
+//!                                         allocate, write, note the slot
+//!                                                                            finds the area in its own table
+//!   CPU 1's order
+//! ```
 #![cfg(pagefold_loom)]
 
 use io::SimulatedDisk;
@@ -86,5 +94,27 @@ fn removal_and_allocation() {
         assert_eq!(removed, Ok(()));
         assert_eq!(*page.place.lock(), Place::Memory);
         assert_eq!(page.swap_out(), Err(SwapOutError::Full));
+    });
+}
+
+#[test]
+fn addition_and_use() {
+    sync::model(|| {
+        let page = Arc::new(Page { swap: Swap::new(PAGE), place: Mutex::new(Place::Memory) });
+        let theirs = Arc::clone(&page);
+        let other = sync::thread::spawn("model", move || _ = theirs.swap_out()).unwrap();
+        let theirs = Arc::clone(&page);
+        let freeing = sync::thread::spawn("model", move || {
+            let _ = sync::cpu::current(); // CPUs are dealt out in the order in which they are asked for.
+            let place = *theirs.place.lock();
+            if let Place::Slot(slot) = place {
+                theirs.give(slot, place);
+            }
+        })
+        .unwrap();
+        let source = Source::Memory { bytes: 2 * PAGE as u64 };
+        page.swap.add(&source, &SimulatedDisk::default(), AreaOptions::default()).unwrap();
+        other.join().unwrap();
+        freeing.join().unwrap();
     });
 }
