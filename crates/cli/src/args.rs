@@ -148,6 +148,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) anonymous: bool,
 
     /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for FILE; a list
+    ///
+    /// `compressed:SIZE` is filled before the others: up to SIZE of the budget, in which pages are kept compressed. What doesn't
+    /// shrink to less than three quarters, or doesn't fit, goes to the others. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
     #[arg(long, value_name = "FILE:SIZE", value_delimiter = ',', requires = "anonymous", help_heading = "Memory")]
     pub(crate) swap: Vec<SwapChoice>,
 
@@ -252,6 +255,8 @@ Examples:
       pagefold replay scratch.bin --reads 0 --generate uniform --allow-writes --verify
   Memory that no file has, eight times the budget, in swap; half of the accesses write
       pagefold replay --anonymous --swap /var/tmp/pf.swap:2GiB --size 1GiB --reads 50
+  The same with a part of the budget for compressed pages, before the file
+      pagefold replay --anonymous --swap compressed:32MiB,/var/tmp/pf.swap:2GiB --size 1GiB --reads 50
   What fio did, once more, in a temporary file
       fio job.fio --write_iolog=job.log; pagefold replay --trace job.log
   A compressed trace, the result as JSON

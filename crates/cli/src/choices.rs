@@ -118,7 +118,7 @@ impl fmt::Display for BackendChoice {
     }
 }
 
-/// A swap area: `FILE:SIZE`.
+/// A swap area: `FILE:SIZE`, or `memory` or `compressed` for `FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SwapChoice {
     path: String,
@@ -129,6 +129,7 @@ impl SwapChoice {
     pub(crate) fn area(&self) -> pagefold::SwapArea {
         match self.path.as_str() {
             "memory" => pagefold::SwapArea::memory(self.bytes),
+            "compressed" => pagefold::SwapArea::compressed(self.bytes),
             path => pagefold::SwapArea::unlinked(path, self.bytes),
         }
     }
@@ -138,8 +139,10 @@ impl FromStr for SwapChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (path, size) =
-            text.rsplit_once(':').filter(|(path, _)| !path.is_empty()).ok_or("it has to be FILE:SIZE")?;
+        let (path, size) = text
+            .rsplit_once(':')
+            .filter(|(path, _)| !path.is_empty())
+            .ok_or("it has to be FILE:SIZE or compressed:SIZE")?;
         Ok(Self { path: path.to_owned(), bytes: parse_positive_size(size)? })
     }
 }

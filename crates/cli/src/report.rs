@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use pagefold::{FileStats, GroupStats, Stats};
+use pagefold::{CompressedSwapStats, FileStats, GroupStats, Stats};
 use serde::Serialize;
 
 use crate::tally::{Measured, Tally};
@@ -83,6 +83,8 @@ pub(crate) struct SwapReport {
     pub(crate) pages_in: u64,
     pub(crate) used_bytes: u64,
     pub(crate) bytes: u64,
+    /// `null` without an area of compressed pages.
+    pub(crate) compressed: Option<CompressedSwapStats>,
 }
 
 impl SwapReport {
@@ -94,6 +96,7 @@ impl SwapReport {
             pages_in: sum(|group| group.swap_ins),
             used_bytes: stats.swap.iter().map(|area| area.used_bytes).sum(),
             bytes: stats.swap.iter().map(|area| area.bytes).sum(),
+            compressed: stats.swap.iter().find_map(|area| area.compressed.clone()),
         }
     }
 }

@@ -96,13 +96,24 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
 
 /// What went to swap.
 fn swap(swap: &SwapReport) -> String {
+    let compressed = swap.compressed.as_ref().map(|area| {
+        format!(
+            "compressed: {} to {}, in {} of {}; {} pages refused\n",
+            units::bytes(area.original_bytes),
+            units::bytes(area.compressed_bytes),
+            units::bytes(area.memory_bytes),
+            units::bytes(area.limit_bytes),
+            units::count((area.incompressible_pages + area.no_room_pages) as f64),
+        )
+    });
     format!(
-        "swap: {} pages out ({} same-filled), {} in, {} of {} in use\n",
+        "swap: {} pages out ({} same-filled), {} in, {} of {} in use\n{}",
         units::count(swap.pages_out as f64),
         units::count(swap.same_filled as f64),
         units::count(swap.pages_in as f64),
         units::bytes(swap.used_bytes),
         units::bytes(swap.bytes),
+        compressed.unwrap_or_default(),
     )
 }
 

@@ -268,6 +268,18 @@ impl Frames {
         self.extents.populated()
     }
 
+    /// Bytes of an extent's frames.
+    #[must_use]
+    pub fn extent_bytes(&self) -> u64 {
+        (self.extents.frames_each() * self.page_size()) as u64
+    }
+
+    /// Charges so much to the budget, if what is kept free for page maps can still be charged afterwards.
+    #[must_use]
+    pub fn try_charge_beside_maps(&self, bytes: u64) -> bool {
+        self.budget.try_charge_leaving(bytes, self.layout.map_reserve)
+    }
+
     /// All frames that have memory, in use or not.
     pub fn populated(&self) -> impl Iterator<Item = FrameId> + '_ {
         let extents = self.extents.with_memory().into_iter();

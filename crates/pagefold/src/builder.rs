@@ -109,6 +109,33 @@ impl Builder {
         self.swap_area(SwapArea::unlinked(path, size))
     }
 
+    /// Adds a swap area before all others: memory, of the budget, up to `limit`, in which pages are kept compressed. Those that
+    /// don't shrink to less than three quarters, and those that there is no room for, go to the other areas.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("swap");
+    /// use pagefold::{Pagefold, Protection};
+    ///
+    /// let mm = Pagefold::builder().memory("16MiB").compressed_swap("8MiB").swap(path, "64MiB").build()?;
+    /// let space = mm.group("tenant-a").build()?.space()?;
+    /// let area = space.map(24 << 20, Protection::ReadWrite)?;
+    /// for page in area.clone().step_by(4096) {
+    ///     space.write_at(&page.to_le_bytes(), page)?;
+    /// }
+    /// let stats = mm.stats();
+    /// let compressed = stats.swap[0].compressed.as_ref().expect("the first area is it");
+    /// assert!(compressed.compressed_bytes < compressed.original_bytes / 2);
+    /// assert!(stats.used_bytes <= stats.budget_bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn compressed_swap(self, limit: impl IntoSize) -> Self {
+        self.swap_area(SwapArea::compressed(limit))
+    }
+
     /// Adds a swap area. May be called several times; later there is [`Pagefold::add_swap`].
     #[must_use]
     pub fn swap_area(mut self, area: SwapArea) -> Self {
@@ -147,6 +174,7 @@ impl Builder {
             swapping: Default::default(),
             area_changes: Mutex::new(()),
             slots_taken: Mutex::new(None),
+            stocking_failed: Mutex::new(None),
             swap_charges: ChargeStocks::new(),
             exchanges: ExchangeCount::default(),
             spaces: Default::default(),

@@ -32,7 +32,7 @@
 //! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in memory, or through a
 //!   [`PinnedPage`]; and written to with [`write_at`](File::write_at), through a [`PageMut`], and made to last with
 //!   [`sync`](File::sync).
-//! - A [`Space`] is memory that isn't a file's, at addresses of its own.
+//! - A [`Space`] is memory that isn't a file's, at addresses of its own; with swap ([`SwapArea`]) it may be larger than the budget.
 //! - [`Stats`] says what happened, as a struct, as text, and [for Prometheus](Stats::to_prometheus).
 //!
 //! Reads block their thread while the device reads; writes don't wait for the device, unless much is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
@@ -50,6 +50,7 @@ mod batch;
 mod builder;
 mod census;
 mod charges;
+mod compressed_swap;
 mod course;
 mod cycle;
 mod dirty;
@@ -111,4 +112,4 @@ pub use size::{IntoSize, Size, SizeError};
 pub use space::{Area, AreaFile, MappedPage, Protection, Space};
 pub use stats::{FileStats, GroupStats, Stats};
 pub use swap::{AddError, Placement, RemoveError};
-pub use swap_area::{SwapArea, SwapAreaStats};
+pub use swap_area::{CompressedSwapStats, SwapArea, SwapAreaStats};

@@ -45,6 +45,8 @@ pub(crate) struct Manager {
     pub(crate) area_changes: Mutex<()>,
     /// When slots were last taken from pages that had no use for them.
     pub(crate) slots_taken: Mutex<Option<Instant>>,
+    /// When there was last no memory for compressed pages.
+    pub(crate) stocking_failed: Mutex<Option<Instant>>,
     pub(crate) swap_charges: ChargeStocks,
     pub(crate) exchanges: ExchangeCount,
     pub(crate) spaces: SpaceTable,
@@ -172,6 +174,7 @@ impl Manager {
 
     /// Reclaims some of what there is too little of. Says how many pages.
     fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
+        self.stock_up_swap();
         match short {
             Short::OfCharge => self.reclaim_group(group, wanted),
             Short::OfFrames => self.reclaim_any(wanted),
@@ -200,6 +203,7 @@ impl Manager {
         if !deep && (self.helping.load(Ordering::Relaxed) || self.helping.swap(true, Ordering::Relaxed)) {
             return;
         }
+        self.stock_up_swap();
         if shortages[0] != Shortage::None {
             self.pass_here(group, HELP_BATCH);
         } else if let Some(group) = self.groups.fullest() {
@@ -256,10 +260,15 @@ impl Manager {
 
     /// Charges metadata of ours to the budget.
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
+        self.make_room_until(&mut || self.frames.budget().try_charge(bytes))
+    }
+
+    /// Makes room in the budget until what is to be charged has been.
+    pub(crate) fn make_room_until(&self, is_charged: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.refuse_child()?;
         let _turn = self.room_making.lock();
         let mut cleaned = 0;
-        while !self.frames.budget().try_charge(bytes) {
+        while !is_charged() {
             if !self.drain_extent() && self.frames.sweep_maps(MAPS_BATCH) == 0 && !self.clean_some(&mut cleaned) {
                 let used = Size(self.frames.budget().used());
                 return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
@@ -319,7 +328,7 @@ impl Manager {
     }
 
     /// Gives one extent of frames back to the system. False if every one has a page that can't be moved out now.
-    fn drain_extent(&self) -> bool {
+    pub(crate) fn drain_extent(&self) -> bool {
         let mut tried = 0;
         (0..self.frames.extents()).any(|_| {
             if tried == EXTENTS_TRIED {

@@ -5,7 +5,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge}
 use prometheus_client::registry::Registry;
 
 use crate::stats::{FileStats, GroupStats, Stats};
-use crate::swap_area::SwapAreaStats;
+use crate::swap_area::{CompressedSwapStats, SwapAreaStats};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct GroupLabel {
@@ -18,12 +18,19 @@ struct AreaLabel {
     name: String,
 }
 
+impl AreaLabel {
+    fn of(area: &SwapAreaStats) -> Self {
+        Self { area: area.number, name: area.name.clone() }
+    }
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FileLabel {
     file: String,
 }
 
 type AreaGet = fn(&SwapAreaStats) -> u64;
+type CompressedGet = fn(&CompressedSwapStats) -> u64;
 type GroupGet = fn(&GroupStats) -> u64;
 type FileGet = fn(&FileStats) -> u64;
 
@@ -108,8 +115,32 @@ impl Stats {
         for (name, help, get) in gauges {
             let family = Family::<AreaLabel, Gauge<i64>>::default();
             for area in &self.swap {
-                let label = AreaLabel { area: area.number, name: area.name.clone() };
+                family.get_or_create(&AreaLabel::of(area)).set(i64::try_from(get(area)).unwrap_or(i64::MAX));
+            }
+            registry.register(name, help, family);
+        }
+        let compressed = || self.swap.iter().filter_map(|area| Some((AreaLabel::of(area), area.compressed.as_ref()?)));
+        let gauges: [(&str, &str, CompressedGet); 4] = [
+            ("swap_compressed_max_bytes", "Memory that compressed pages may take", |area| area.limit_bytes),
+            ("swap_compressed_memory_bytes", "Memory that compressed pages have taken", |area| area.memory_bytes),
+            ("swap_compressed_original_bytes", "Compressed pages, as they were", |area| area.original_bytes),
+            ("swap_compressed_bytes", "Compressed pages, compressed", |area| area.compressed_bytes),
+        ];
+        for (name, help, get) in gauges {
+            let family = Family::<AreaLabel, Gauge<i64>>::default();
+            for (label, area) in compressed() {
                 family.get_or_create(&label).set(i64::try_from(get(area)).unwrap_or(i64::MAX));
+            }
+            registry.register(name, help, family);
+        }
+        let counters: [(&str, &str, CompressedGet); 2] = [
+            ("swap_incompressible", "Pages refused as they don't shrink enough", |area| area.incompressible_pages),
+            ("swap_no_room", "Pages refused for want of memory for compressed ones", |area| area.no_room_pages),
+        ];
+        for (name, help, get) in counters {
+            let family = Family::<AreaLabel, Counter>::default();
+            for (label, area) in compressed() {
+                family.get_or_create(&label).inc_by(get(area));
             }
             registry.register(name, help, family);
         }

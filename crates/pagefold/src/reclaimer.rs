@@ -89,6 +89,7 @@ impl Drop for Reclaimer {
 impl Manager {
     /// Frees what groups and the budget are short of, or what can be freed of it.
     fn restore_reserves(&self) {
+        self.stock_up_swap();
         for group in self.groups.all() {
             if let Shortage::Deep(pages) = group.shortage() {
                 self.reclaim_group(&group, pages);

@@ -267,7 +267,7 @@ impl fmt::Display for Stats {
             )?;
         }
         for area in &self.swap {
-            writeln!(
+            write!(
                 f,
                 "swap {} ({}): {} of {}, priority {}",
                 area.number,
@@ -276,6 +276,18 @@ impl fmt::Display for Stats {
                 size(area.bytes),
                 area.priority
             )?;
+            if let Some(compressed) = &area.compressed {
+                write!(
+                    f,
+                    "; {} compressed to {} in {} of {}, {} pages refused",
+                    size(compressed.original_bytes),
+                    size(compressed.compressed_bytes),
+                    size(compressed.memory_bytes),
+                    size(compressed.limit_bytes),
+                    compressed.incompressible_pages + compressed.no_room_pages
+                )?;
+            }
+            writeln!(f)?;
         }
         for file in &self.files {
             writeln!(

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use frames::Frames;
 use swap::{AreaOptions, NotBack, Owner, Owners, Placement, SlotId, Source};
+use sync::Arc;
 use sync::atomic::Ordering;
 
+use crate::compressed_swap::BudgetMemory;
 use crate::error::Error;
 use crate::manager::Manager;
 use crate::size::{IntoSize, Size, SizeError};
@@ -24,6 +27,7 @@ enum Place {
     Unlinked { at: PathBuf, size: Result<Size, SizeError> },
     Path(PathBuf),
     Memory { size: Result<Size, SizeError> },
+    Compressed { limit: Result<Size, SizeError> },
 }
 
 impl SwapArea {
@@ -50,6 +54,15 @@ impl SwapArea {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
+    /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
+    /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets. Pages
+    /// that don't shrink to less than three quarters, and those that there is no room for, go to the other areas, or stay. Its
+    /// priority is 100 unless said otherwise, so that it is filled first.
+    #[must_use]
+    pub fn compressed(limit: impl IntoSize) -> Self {
+        Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
+    }
+
     /// Areas of higher priority are filled first; equal ones take turns. Default: 0.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
@@ -71,11 +84,15 @@ impl SwapArea {
         self
     }
 
-    fn source(self) -> Result<Source, Error> {
+    fn source(self, frames: &Arc<Frames>) -> Result<Source, Error> {
         Ok(match self.place {
             Place::Unlinked { at, size } => Source::Unlinked { at, bytes: size?.0 },
             Place::Path(path) => Source::Path(path),
             Place::Memory { size } => Source::Memory { bytes: size?.0 },
+            Place::Compressed { limit } => {
+                let memory = Arc::new(BudgetMemory(Arc::clone(frames)));
+                Source::Compressed { limit: limit?.0, reserve: frames.extent_bytes(), memory }
+            }
         })
     }
 }
@@ -86,7 +103,7 @@ impl SwapArea {
 pub struct SwapAreaStats {
     /// By which it is removed.
     pub number: u32,
-    /// Its path, or `memory`.
+    /// Its path, `memory` or `compressed`.
     pub name: String,
     /// Its priority.
     pub priority: i32,
@@ -94,13 +111,50 @@ pub struct SwapAreaStats {
     pub bytes: u64,
     /// How much of that is in use.
     pub used_bytes: u64,
+    /// If its pages are compressed, in memory.
+    pub compressed: Option<CompressedSwapStats>,
 }
+
+/// The numbers of an area whose pages are compressed in memory. Sizes are in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct CompressedSwapStats {
+    /// The most memory that it may take.
+    pub limit_bytes: u64,
+    /// What it has taken of the budget, besides its tables. What it has more of than `compressed_bytes` is its stock, and what
+    /// lies between pages.
+    pub memory_bytes: u64,
+    /// Pages in it, as they were.
+    pub original_bytes: u64,
+    /// The same, compressed.
+    pub compressed_bytes: u64,
+    /// Pages that it refused because they don't shrink to less than three quarters.
+    pub incompressible_pages: u64,
+    /// And those because there was no memory for them.
+    pub no_room_pages: u64,
+}
+
+impl From<swap::CompressedInfo> for CompressedSwapStats {
+    fn from(info: swap::CompressedInfo) -> Self {
+        Self {
+            limit_bytes: info.limit_bytes,
+            memory_bytes: info.memory_bytes,
+            original_bytes: info.original_bytes,
+            compressed_bytes: info.compressed_bytes,
+            incompressible_pages: info.incompressible,
+            no_room_pages: info.no_room,
+        }
+    }
+}
+
+/// That of areas of compressed pages: above those of others.
+const COMPRESSED_PRIORITY: i32 = 100;
 
 impl Manager {
     pub(crate) fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.refuse_child()?;
         let options = area.options;
-        let source = area.source()?;
+        let source = area.source(&self.frames)?;
         let _turn = self.area_changes.lock();
         let (mut charged, mut refusal) = (0, None);
         let mut admit = |bytes| match self.charge_metadata(bytes) {
@@ -121,12 +175,20 @@ impl Manager {
         // Relaxed: see `swaps`.
         self.swapping.store(true, Ordering::Relaxed);
         self.list_anonymous();
+        if let Err(error) = self.stock_new_area() {
+            self.remove_area(number)?;
+            return Err(error);
+        }
         Ok(number)
     }
 
     pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
         self.refuse_child()?;
         let _turn = self.area_changes.lock();
+        self.remove_area(number)
+    }
+
+    fn remove_area(&self, number: u32) -> Result<(), Error> {
         let before = self.swap.bytes();
         let removed = self.swap.remove(number, self);
         self.frames.budget().uncharge(before - self.swap.bytes());
@@ -143,6 +205,7 @@ impl Manager {
             priority: area.priority,
             bytes: area.slots * page_bytes,
             used_bytes: area.used * page_bytes,
+            compressed: area.compressed.map(Into::into),
         };
         self.swap.areas().into_iter().map(stats).collect()
     }

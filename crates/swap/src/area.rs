@@ -1,17 +1,20 @@
-//! One area: a file, a block device or memory, with a header in slot 0 and pages in the others.
+//! One area: a file, a block device or memory, with a header in slot 0 and pages in the others; or compressed pages.
 
 use std::path::{Path, PathBuf};
 
 use arrayvec::ArrayVec;
 use io::{Access, Backend, BackingFile, Identity, IoError, read_full, write_full};
-use sync::SharedBytes;
 use sync::atomic::AtomicU64;
+use sync::{Arc, SharedBytes};
 
-use crate::error::{AddError, SwapInError};
+use crate::allowance::Memory;
+use crate::compressed::Compressed;
+use crate::error::{AddError, SwapInError, SwapOutError};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
 use crate::rotation::is_rotating;
 use crate::seal::seal;
+use crate::slot_table::StaleSlot;
 use crate::slot_word::{NUMBER_BITS, SlotState};
 use crate::slots::{BATCH_MAX, Placement, Slots};
 use crate::swap::PageOut;
@@ -35,6 +38,15 @@ pub enum Source {
         /// Bytes, the header included.
         bytes: u64,
     },
+    /// Memory that pages are kept in compressed; those that shrink to less than three quarters.
+    Compressed {
+        /// Bytes that compressed pages may take at most.
+        limit: u64,
+        /// Bytes of these that are kept for when nothing else can be had.
+        reserve: u64,
+        /// Where they are charged.
+        memory: Arc<dyn Memory>,
+    },
 }
 
 /// How an area is used.
@@ -57,7 +69,13 @@ pub(crate) struct Area {
     pub(crate) slots: Slots,
     pub(crate) identity: Identity,
     page_size: usize,
-    file: Box<dyn BackingFile>,
+    store: Store,
+}
+
+/// Where its pages are.
+enum Store {
+    File(Box<dyn BackingFile>),
+    Compressed(Box<Compressed>),
 }
 
 /// The smallest page: what headers are read and written in.
@@ -81,7 +99,9 @@ impl Area {
             Source::Unlinked { at, .. } => (at.display().to_string(), true),
             Source::Path(path) => (path.display().to_string(), false),
             Source::Memory { .. } => ("memory".to_owned(), true),
+            Source::Compressed { .. } => ("compressed".to_owned(), true),
         };
+        let too_large = |pages| AddError::TooLarge { area: name.clone(), pages, max: 1 << NUMBER_BITS };
         let failed = |error| AddError::OpenFailed { area: name.clone(), error };
         let file = match source {
             Source::Unlinked { at, bytes } => unlinked(at, *bytes, backend).map_err(failed)?,
@@ -89,6 +109,38 @@ impl Area {
             Source::Memory { bytes } => {
                 let no_memory = || AddError::NoMemory { area: name.clone(), bytes: *bytes };
                 Box::new(MemoryFile::new(*bytes).ok_or_else(no_memory)?)
+            }
+            Source::Compressed { limit, reserve, memory } => {
+                let min = Compressed::limit_min(page_size);
+                if *limit < min {
+                    return Err(AddError::TooSmall { area: name, bytes: *limit, min });
+                }
+                let slots = Compressed::slots(*limit, page_size);
+                if slots > 1 << NUMBER_BITS {
+                    return Err(too_large(slots));
+                }
+                let bytes = Slots::bytes(slots) + Compressed::bytes(*limit, page_size);
+                if !admit(bytes) {
+                    return Err(AddError::NoRoom { area: name, bytes });
+                }
+                let placement = options.placement.unwrap_or_default();
+                let table = Slots::new(number, slots, placement);
+                let store = Compressed::new(*limit, *reserve, page_size, Arc::clone(memory));
+                let (Some(table), Some(store)) = (table, store) else {
+                    return Err(AddError::NoMemory { area: name, bytes });
+                };
+                let identity = Identity { device: store.address(), inode: 0 };
+                let (slots, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
+                return Ok(Self {
+                    number,
+                    name,
+                    priority: options.priority,
+                    placement,
+                    slots,
+                    identity,
+                    page_size,
+                    store,
+                });
             }
         };
         let bytes = file.len().map_err(failed)?;
@@ -98,7 +150,7 @@ impl Area {
             return Err(AddError::TooSmall { area: name, bytes, min });
         }
         if slots > 1 << NUMBER_BITS {
-            return Err(AddError::TooLarge { area: name, pages: slots, max: 1 << NUMBER_BITS });
+            return Err(too_large(slots));
         }
         let slots = if is_new || options.overwrite { slots } else { promised(&*file, &name, bytes, page_size)? };
         let identity = file.identity();
@@ -112,20 +164,36 @@ impl Area {
         }
         let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?.with_reserve();
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
-        Ok(Self { number, name, priority: options.priority, placement, slots: table, identity, page_size, file })
+        let (slots, store) = (table, Store::File(file));
+        Ok(Self { number, name, priority: options.priority, placement, slots, identity, page_size, store })
     }
 
-    /// Writes pages to slots that follow each other. From now on each slot is its page's, written or not.
-    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>]) -> Result<(), IoError> {
+    /// Whether pages in these slots are written together.
+    pub(crate) fn joins(&self, slot: SlotId, next: SlotId) -> bool {
+        matches!(self.store, Store::File(_)) && slot.number() + 1 == next.number()
+    }
+
+    /// Writes pages to slots that [are written together](Self::joins). From now on each slot is its page's, written or not.
+    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>]) -> Result<(), SwapOutError> {
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
         for (&slot, page) in slots.iter().zip(pages) {
             // The slot was allocated just now, so its number is good.
             let _ = self.slots.set_cached(slot, page.frame);
+            if let Store::Compressed(compressed) = &self.store
+                && !compressed.write(slot.number(), page.bytes)
+            {
+                return Err(SwapOutError::Full);
+            }
             self.slots.set_seal(slot, seal(page.bytes, slot, page.owner, page.group));
             bytes.push(page.bytes);
         }
-        let Some(first) = slots.first() else { return Ok(()) };
-        write_full(&*self.file, self.offset(*first), &bytes, bytes.len() * self.page_size)
+        match (&self.store, slots.first()) {
+            (Store::File(file), Some(first)) => {
+                let written = write_full(&**file, self.offset(*first), &bytes, bytes.len() * self.page_size);
+                written.map_err(SwapOutError::WriteFailed)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads a swapped page, and makes sure that it is the one that was written.
@@ -136,12 +204,52 @@ impl Area {
         if state != (SlotState::Swapped { owner: page }) {
             return Err(corrupt);
         }
-        read_full(&*self.file, self.offset(slot), into).map_err(|error| SwapInError::ReadFailed { page, error })?;
-        if seal(into, slot, page, note.group()) != self.slots.seal(slot) {
+        let is_page = match &self.store {
+            Store::File(file) => {
+                let read = read_full(&**file, self.offset(slot), into);
+                read.map(|_| true).map_err(|error| SwapInError::ReadFailed { page, error })?
+            }
+            Store::Compressed(compressed) => compressed.read(slot.number(), into),
+        };
+        if !is_page || seal(into, slot, page, note.group()) != self.slots.seal(slot) {
             tracing::error!(area = self.name, ?slot, page = page.number(), "a page in swap isn't what was written");
             return Err(corrupt);
         }
         Ok(())
+    }
+
+    /// Gives a slot back, which was the caller's.
+    pub(crate) fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
+        if let Store::Compressed(compressed) = &self.store {
+            self.slots.lookup(slot)?;
+            compressed.forget(slot.number());
+        }
+        self.slots.free(slot)
+    }
+
+    /// Makes everything free that was given back.
+    pub(crate) fn drain(&self) {
+        self.slots.drain();
+        self.compressed().inspect(|compressed| compressed.release_idle());
+    }
+
+    /// Whether a page that came back may as well keep its slot: where that takes no memory, and about half of the slots there
+    /// are free.
+    pub(crate) fn may_keep(&self, slot: SlotId) -> bool {
+        self.compressed().is_none() && self.slots.may_keep(slot)
+    }
+
+    /// Its pages' place, if they are compressed.
+    pub(crate) fn compressed(&self) -> Option<&Compressed> {
+        match &self.store {
+            Store::Compressed(compressed) => Some(compressed),
+            Store::File(_) => None,
+        }
+    }
+
+    /// Memory that its tables take.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        Slots::bytes(self.slots.table_len()) + self.compressed().map_or(0, Compressed::table_bytes)
     }
 
     fn offset(&self, slot: SlotId) -> u64 {

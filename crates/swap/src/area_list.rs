@@ -73,11 +73,12 @@ impl AreaList {
     }
 
     /// Allocates up to `want` slots in one area: the first that has any, those aside whose bit is in `avoid`; if there is
-    /// none, among those.
-    pub(crate) fn allocate(&self, want: usize, avoid: u32, into: &mut SlotBatch) -> Option<&Arc<Area>> {
+    /// none, among those. Not in areas whose bit is in `never`.
+    pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Area>> {
+        let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         [false, true].into_iter().filter(|&avoided| !avoided || avoid != 0).find_map(|avoided| {
-            let mut all = self.order.iter().flat_map(Level::in_turn);
-            all.find(|area| (avoid >> area.number & 1 == 1) == avoided && area.slots.allocate(want, into) > 0)
+            let mut all = self.order.iter().flat_map(Level::in_turn).filter(|area| !is_in(never, area));
+            all.find(|area| is_in(avoid, area) == avoided && area.slots.allocate(want, into) > 0)
         })
     }
 }

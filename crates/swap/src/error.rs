@@ -106,8 +106,8 @@ pub enum AddError {
 /// Why a page wasn't written to any slot. It stays where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwapOutError {
-    /// All areas are full, or there is none.
-    #[error("no swap area has a free slot")]
+    /// No area has room for it: all are full, or those that aren't don't take it; or there is none.
+    #[error("no swap area has room for the page")]
     Full,
     /// It couldn't be written wherever that was tried; this is the last answer.
     #[error("can't write to swap: {0}")]

@@ -2,7 +2,7 @@
 //!
 //! - [`Slots`] is one area's slots: each CPU allocates from a cluster of 512 slots of its own, what is in a slot is looked
 //!   up without a lock, and slots are freed in batches.
-//! - [`Swap`] is all areas, files, block devices or memory, with priorities, coming and going while pages are in them. What
+//! - [`Swap`] is all areas, files, block devices, memory or compressed memory, with priorities, coming and going while pages are in them. What
 //!   comes back from one is what went there, or an error: every page is sealed by a checksum that the device doesn't see.
 //! - [`PageEntry`] is what a page word says of a swapped page: its slot, or, for a page that repeats one word, that word.
 //!
@@ -10,14 +10,18 @@
 //! implements [`Owners`]. It is a crate by itself, beside `frames` and `io`, because it runs as a whole on loom and on
 //! virtual CPUs, and because it needs no `unsafe`, of which `frames` is the place.
 //!
-//! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots` and `swap`.
+//! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots`, `swap` and `block_pool`.
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod area;
 mod area_list;
+mod block_pool;
 mod cluster;
 mod cluster_list;
 mod clusters;
+mod codec;
+mod compressed;
 mod error;
 mod hand;
 mod header;
@@ -32,7 +36,9 @@ mod slot_word;
 mod slots;
 mod swap;
 
+pub use allowance::Memory;
 pub use area::{AreaOptions, Source};
+pub use compressed::CompressedInfo;
 pub use error::{AddError, RemoveError, SwapInError, SwapOutError};
 pub use header::HeaderError;
 pub use page_entry::{Fill, PageEntry};

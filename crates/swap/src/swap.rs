@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use io::Backend;
 use sync::lock::{Mutex, RwLock};
 use sync::thread::sleep;
@@ -24,9 +25,10 @@ use sync::{Arc, PerCpu, SharedBytes};
 use crate::StaleSlot;
 use crate::area::{Area, AreaOptions, Source};
 use crate::area_list::AreaList;
+use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
-use crate::slots::{Placement, SlotBatch, Slots};
+use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
 
 /// How often a page is tried elsewhere that couldn't be written, the first time included.
 const WRITES_MAX: u32 = 3;
@@ -85,6 +87,8 @@ pub struct AreaInfo {
     pub slots: u64,
     /// How many of them are in use, or about to be free.
     pub used: u64,
+    /// If it has pages compressed in memory: how much of that.
+    pub compressed: Option<CompressedInfo>,
 }
 
 /// The swap areas of a Pagefold.
@@ -177,7 +181,7 @@ impl Swap {
                     return Err(RemoveError::NoMemory { area: area.number, missing_bytes });
                 }
             }
-            area.slots.drain();
+            area.drain();
             if area.slots.used() == 0 {
                 return Ok(());
             }
@@ -202,9 +206,8 @@ impl Swap {
         let areas = self.copies.here().read();
         let area = areas.get(slot.area()).filter(|area| areas.is_filled(area)).ok_or(SwapOutError::Full)?;
         let reserved = area.slots.allocate_reserved().ok_or(SwapOutError::Full)?;
-        area.write(&[reserved], &[*page]).map(|()| reserved).map_err(|error| {
-            let _ = area.slots.free(reserved); // It is ours.
-            SwapOutError::WriteFailed(error)
+        area.write(&[reserved], &[*page]).map(|()| reserved).inspect_err(|_| {
+            let _ = area.free(reserved); // It is ours.
         })
     }
 
@@ -255,7 +258,8 @@ impl Swap {
     /// # Errors
     /// The number is stale.
     pub fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
-        self.with_slots(slot, |slots| slots.free(slot))
+        let areas = self.copies.here().read();
+        areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
     /// Calls `visit` with each slot whose page was in memory as well when this came by, and that page's frame.
@@ -268,16 +272,25 @@ impl Swap {
         }
     }
 
-    /// Whether a page that came back may as well keep its slot: about half of the slots there are free.
+    /// Whether a page that came back may as well keep its slot: about half of the slots there are free, and it isn't memory
+    /// that the page takes there.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.copies.here().read();
-        areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.slots.may_keep(slot))
+        areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.may_keep(slot))
     }
 
     /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.
     pub fn drain(&self) {
-        self.copies.here().read().all().for_each(|area| area.slots.drain());
+        self.copies.here().read().all().for_each(|area| area.drain());
+    }
+
+    /// Has areas of compressed pages take memory into stock that they have too little of, as long as there is room for it. Says
+    /// whether they have enough.
+    pub fn stock_up(&self) -> bool {
+        let areas = self.copies.here().read();
+        let lacking = areas.all().filter_map(|area| area.compressed()).filter(|area| !area.stock_up());
+        lacking.count() == 0
     }
 
     /// All areas, by their numbers.
@@ -291,6 +304,7 @@ impl Swap {
             placement: area.placement,
             slots: area.slots.slots(),
             used: area.slots.used(),
+            compressed: area.compressed().map(Compressed::info),
         };
         areas.all().map(info).collect()
     }
@@ -298,7 +312,12 @@ impl Swap {
     /// Memory that the areas' tables take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.copies.here().read().all().map(|area| Slots::bytes(area.slots.table_len())).sum()
+        self.copies.here().read().all().map(|area| area.table_bytes()).sum()
+    }
+
+    #[cfg(all(test, not(pagefold_loom)))]
+    pub(crate) fn with_area<R>(&self, slot: SlotId, look: impl FnOnce(&Area) -> R) -> R {
+        look(self.copies.here().read().get(slot.area()).expect("an area"))
     }
 
     fn with_slots<R>(&self, slot: SlotId, f: impl FnOnce(&Slots) -> Result<R, StaleSlot>) -> Result<R, StaleSlot> {
@@ -313,6 +332,8 @@ struct Tried {
     times: u32,
     /// A bit for each area in which it failed.
     areas: u32,
+    /// And for each that doesn't take them, or has no room for them.
+    refused_by: u32,
     error: Option<SwapOutError>,
 }
 
@@ -322,22 +343,26 @@ fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut D
     let mut at = 0;
     while at < pages.len() {
         let mut batch = SlotBatch::new();
-        let Some(area) = areas.allocate(pages.len() - at, tried.areas, &mut batch) else {
+        let mut refused = ArrayVec::<usize, BATCH_MAX>::new();
+        let Some(area) = areas.allocate(pages.len() - at, tried.areas, tried.refused_by, &mut batch) else {
             let error = tried.error.unwrap_or(SwapOutError::Full);
             return (at..pages.len()).for_each(|at| done(at, Err(error)));
         };
-        for run in batch.chunk_by(|a, b| a.number() + 1 == b.number()) {
+        for run in batch.chunk_by(|&a, &b| area.joins(a, b)) {
             let (start, of_run) = (at, &pages[at..at + run.len()]);
             at += run.len();
             match area.write(run, of_run) {
                 Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
                 Err(error) => {
-                    tracing::warn!(area = area.name, pages = run.len(), %error, "can't write to a swap area");
                     // Their numbers are good: they were allocated just now.
-                    run.iter().for_each(|&slot| _ = area.slots.free(slot));
-                    let error = SwapOutError::WriteFailed(error);
+                    run.iter().for_each(|&slot| _ = area.free(slot));
+                    if error == SwapOutError::Full {
+                        refused.extend(start..at);
+                        continue;
+                    }
+                    tracing::warn!(area = area.name, pages = run.len(), %error, "can't write to a swap area");
                     let areas_tried = tried.areas | 1 << area.number;
-                    let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error) };
+                    let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error), ..tried };
                     if tried.times < WRITES_MAX {
                         write_out(areas, of_run, tried, &mut |at, result| done(start + at, result));
                     } else {
@@ -345,6 +370,12 @@ fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut D
                     }
                 }
             }
+        }
+        if !refused.is_empty() {
+            // Together again, for one large write.
+            let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
+            let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
+            write_out(areas, &elsewhere, tried, &mut |at, result| done(refused[at], result));
         }
     }
 }

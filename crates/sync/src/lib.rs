@@ -28,6 +28,7 @@ mod fork;
 pub mod lock;
 pub mod per_cpu;
 pub mod random;
+mod sparse;
 mod stable;
 pub mod thread;
 pub mod time;
@@ -38,6 +39,7 @@ pub use counter::{CounterPlace, ThreadCounter};
 pub use crossbeam_utils::CachePadded;
 pub use fork::ForkMark;
 pub use per_cpu::PerCpu;
+pub use sparse::SparseWords;
 pub use stable::StableBytes;
 pub use std::sync::{Arc, Weak};
 

@@ -5,7 +5,7 @@ use crate::place::Place;
 #[test]
 fn memory_eight_times_the_budget_goes_to_swap_and_is_checked() {
     let place = Place::new();
-    for swap in ["memory:32MiB", "SWAP:32MiB"] {
+    for swap in ["memory:32MiB", "SWAP:32MiB", "compressed:256KiB,SWAP:32MiB"] {
         let swap = swap.replace("SWAP", place.path("swap").to_str().unwrap());
         let arguments =
             "replay --anonymous --size 16MiB --memory 2MiB --ops 20k --reads 60 --threads 3 --generate uniform --json";
@@ -29,10 +29,15 @@ fn a_table_says_what_was_swapped_and_mistakes_are_told() {
     let done = place.run(small, &["--swap", "memory:8MiB"]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
     assert!(done.out.contains("\nswap: ") && done.out.contains("pages out"), "{}", done.out);
+    let done = place.run(small, &["--swap", "compressed:128KiB,memory:8MiB"]);
+    assert!(done.out.contains("\ncompressed: ") && done.out.contains("pages refused"), "{done:?}");
     for (more, code, message) in [
         (&["--swap", "nothing"][..], 2, "FILE:SIZE"),
         (&["--swap", "x:lots"], 2, "isn't a size"),
         (&["--swap", "memory:1KiB"], 1, "too small"),
+        (&["--swap", "compressed:1KiB"], 1, "compressed is too small"),
+        (&["--swap", "compressed:1GiB"], 1, "budget"),
+        (&["--swap", "compressed:"], 2, "isn't a size"),
         (&["--swap", "/nowhere/at/all:1MiB"], 1, "can't open"),
         (&["--groups", "2"], 2, "--groups"),
         (&["--depth", "4"], 2, "--depth"),

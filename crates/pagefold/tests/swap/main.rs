@@ -4,6 +4,7 @@
 mod support;
 
 mod areas;
+mod compressed;
 mod faults;
 mod pages;
 mod seeds;
@@ -29,6 +30,13 @@ fn in_memory(slots: u64) -> SwapArea {
 /// The bytes of a page in a version: no two are alike in any word.
 fn contents(page: u64, version: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| mix(mix(page << 24 | version) ^ word).to_le_bytes()).collect()
+}
+
+/// The same of a page that is easily compressed, to less than a half: its last three eighths alone are like that.
+fn sparse(page: u64, version: u64) -> Vec<u8> {
+    let mut bytes = contents(page, version);
+    bytes[..PAGE as usize * 5 / 8].chunks_mut(16).for_each(|part| part.fill(version as u8));
+    bytes
 }
 
 fn write(space: &Space, base: u64, page: u64, version: u64) {

@@ -18,6 +18,8 @@ enum Content {
     /// The same byte throughout.
     Fill(u8),
     Stamped(u64),
+    /// Stamped, and easily compressed.
+    Sparse(u64),
 }
 
 impl Content {
@@ -25,6 +27,7 @@ impl Content {
         match self {
             Self::Fill(byte) => vec![byte; PAGE as usize],
             Self::Stamped(version) => contents(page, version),
+            Self::Sparse(version) => sparse(page, version),
         }
     }
 }
@@ -82,8 +85,11 @@ impl Model {
                 }
             }
             1..=4 => {
-                let content =
-                    if random.below(4) == 0 { Content::Fill(random.below(3) as u8) } else { Content::Stamped(version) };
+                let content = match random.below(8) {
+                    0..2 => Content::Fill(random.below(3) as u8),
+                    2..5 => Content::Stamped(version),
+                    _ => Content::Sparse(version),
+                };
                 let bytes = content.bytes(page);
                 match (space.write_at(&bytes, start), &mut self.pages[at]) {
                     (Ok(()), Some(now)) => *now = bytes,
@@ -158,6 +164,10 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
         add("/a", 0);
     }
     add("/b", (seed % 3) as i32);
+    // In memory before these, in memory after them, none; all of it may be used up.
+    let priority = [100, -1].get(seed as usize / 2 % 3);
+    let compressed = |&priority| SwapArea::compressed((80 + 80 * (seed % 5)) << 10).priority(priority);
+    let compressed = priority.map(compressed).map(|area| mm.add_swap(area).unwrap());
     let faults = vec![Fault::Errno(5), Fault::Errno(28), Fault::Interrupted, Fault::Again, Fault::Short(512)];
     let n = [0, 8, 32, 200][seed as usize % 4];
     faulty.set_schedule(Schedule::OneIn { n, seed, faults });
@@ -181,6 +191,9 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
     if seed % 8 == 2 {
         let _ = mm.remove_swap(1);
     }
+    if seed % 8 == 3 {
+        let _ = compressed.map(|number| mm.remove_swap(number));
+    }
     let models: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     faulty.set_schedule(Schedule::Never);
     assert!(group.charged() <= group.max(), "seed {seed}");
@@ -201,6 +214,8 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(left(), (0, 0, 0), "seed {seed}");
+    let limits_hold = |area: &pagefold::CompressedSwapStats| area.memory_bytes <= area.limit_bytes;
+    assert!(mm.stats().swap.iter().filter_map(|area| area.compressed.as_ref()).all(limits_hold), "seed {seed}");
     (stats.swap_outs, stats.same_filled, failed)
 }
 

@@ -1,0 +1,89 @@
+//! How much memory compressed pages take: charged before it is used, chunk by chunk, up to a limit, with some of it in stock.
+
+use std::fmt;
+
+use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
+
+/// Who says how much memory compressed pages may take.
+pub trait Memory: fmt::Debug + Send + Sync {
+    /// Charges so many bytes, if there is room for them now.
+    fn try_charge(&self, bytes: u64) -> bool;
+
+    /// Gives back what was charged.
+    fn uncharge(&self, bytes: u64);
+}
+
+/// How much memory a pool may take, and has. `Relaxed` throughout: numbers that arbitrate themselves.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    memory: Arc<dyn Memory>,
+    limit: u64,
+    /// What a chunk costs.
+    chunk: u64,
+    /// Chunks that the stock should have.
+    reserve: u64,
+    /// Bytes that are charged.
+    held: AtomicU64,
+    /// Chunks of these that nobody has.
+    stock: AtomicU64,
+}
+
+impl Allowance {
+    pub(crate) fn new(limit: u64, reserve: u64, chunk: u64, memory: Arc<dyn Memory>) -> Self {
+        let (held, stock) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { memory, limit, chunk, reserve: reserve.div_ceil(chunk), held, stock }
+    }
+
+    /// Takes what a chunk costs: from outside as long as there is something, then from the stock.
+    pub(crate) fn take(&self) -> bool {
+        let less = |stock: u64| stock.checked_sub(1);
+        self.charge() || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// Gives it back: to the stock, if that lacks something.
+    pub(crate) fn give_back(&self) {
+        let more = |stock: u64| (stock < self.reserve).then_some(stock + 1);
+        if self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            self.held.fetch_sub(self.chunk, Ordering::Relaxed);
+            self.memory.uncharge(self.chunk);
+        }
+    }
+
+    /// Bytes that are charged.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn is_at_limit(&self) -> bool {
+        self.held.load(Ordering::Relaxed) + self.chunk > self.limit
+    }
+
+    /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is reached.
+    pub(crate) fn stock_up(&self) -> bool {
+        while self.stock.load(Ordering::Relaxed) < self.reserve && !self.is_at_limit() {
+            if !self.charge() {
+                return self.is_at_limit();
+            }
+            self.stock.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Charges what a chunk costs.
+    fn charge(&self) -> bool {
+        let more = |held: u64| (held + self.chunk <= self.limit).then_some(held + self.chunk);
+        let fits = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        if fits && !self.memory.try_charge(self.chunk) {
+            self.held.fetch_sub(self.chunk, Ordering::Relaxed);
+            return false;
+        }
+        fits
+    }
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        self.memory.uncharge(self.held.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,353 @@
+//! Memory for compressed pages: chunks of 512 blocks, of which a page takes as many as it needs, wherever in one chunk they
+//! are.
+//!
+//! A block is a 32nd of a page, so a page wastes less than that at its end, and blocks are all alike: what one page leaves
+//! another can use, whatever their sizes, and nothing has to be moved. A chunk's memory is given back when all of it is free.
+//!
+//! | list | memory | free blocks | found by |
+//! |---|---|---|---|
+//! | *absent* | none | | who finds no *open* one, and may take more memory |
+//! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of the above |
+//! | *open* | yes | an eighth or more, not all | who needs a chunk |
+//! | *full* | yes | fewer | nobody, until enough are freed |
+//!
+//! It holds that
+//!
+//! - B1. All that is said of a chunk, and the bytes of its blocks, change under the chunk's lock alone; so do its bits in the
+//!   lists.
+//! - B2. A block is in one chain: of one page, or of its chunk's free blocks.
+//! - B3. What the chunks have, and a *stock* for more of them, is charged ([`Allowance`]), and never more than the limit.
+//!
+//! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's lock is met
+//! by the CPU that holds it and by those who read and free pages in it.
+//!
+//! Lock order: hand → chunk.
+
+use sync::atomic::{AtomicU32, Ordering};
+use sync::lock::{Mutex, MutexGuard};
+use sync::{Arc, CachePadded, PerCpu, SharedBytes, SparseWords};
+
+use crate::allowance::{Allowance, Memory};
+use crate::cluster_list::ClusterList;
+
+/// Blocks of a chunk.
+const BLOCKS: usize = if cfg!(pagefold_loom) { 4 } else { 512 };
+/// Blocks that a page would take that isn't compressed.
+const PAGE_BLOCKS: usize = if cfg!(pagefold_loom) { 2 } else { 32 };
+/// Free blocks that make a full chunk an open one; as many as the largest page takes, or more.
+const OPEN_MIN: usize = BLOCKS / 8 + 1;
+/// The end of a chain.
+const END: u16 = u16::MAX;
+
+const _: () = assert!(BLOCKS < END as usize && (cfg!(pagefold_loom) || BlockPool::PAGE_BLOCKS_MAX <= OPEN_MIN));
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct BlockPool {
+    words: SparseWords,
+    chunks: Box<[CachePadded<Mutex<Chunk>>]>,
+    open: ClusterList,
+    absent: ClusterList,
+    hands: PerCpu<Hand>,
+    allowance: Allowance,
+    block_bytes: usize,
+}
+
+/// Where something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) chunk: u32,
+    /// The first block of the chain.
+    pub(crate) block: u16,
+    /// Bytes.
+    pub(crate) len: u32,
+}
+
+/// What is in a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) pages: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    Absent,
+    Held,
+    Open,
+    Full,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    list: List,
+    /// For each block the one that follows it in its chain; none without memory.
+    next: Option<Box<[u16; BLOCKS]>>,
+    /// The first free block, and how many there are.
+    free: u16,
+    free_len: u16,
+    content: Content,
+}
+
+/// The chunk that a CPU fills.
+#[derive(Debug)]
+struct Hand {
+    lock: Mutex<()>,
+    chunk: AtomicU32,
+}
+
+impl BlockPool {
+    /// Blocks that something may take: three quarters of a page.
+    const PAGE_BLOCKS_MAX: usize = PAGE_BLOCKS * 3 / 4;
+
+    /// A pool that takes no more than `limit` bytes, and keeps a stock of `reserve` for when there is nothing else; for pages of
+    /// `page_size` bytes. `None` if there is no address space for it. It has no memory yet.
+    pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
+        let chunk_bytes = Self::chunk_bytes(page_size);
+        let count = usize::try_from(limit / Self::chunk_cost(page_size)).ok()?;
+        let absent = ClusterList::new(count)?;
+        (0..count).for_each(|chunk| absent.add(chunk));
+        let hand = || Hand { lock: Mutex::new(()), chunk: AtomicU32::new(u32::MAX) };
+        Some(Self {
+            words: SparseWords::new(count.checked_mul(chunk_bytes)? / size_of::<u64>())?,
+            chunks: (0..count).map(|_| CachePadded::new(Mutex::new(Chunk::ABSENT))).collect(),
+            open: ClusterList::new(count)?,
+            absent,
+            hands: PerCpu::new(hand),
+            allowance: Allowance::new(limit, reserve, Self::chunk_cost(page_size), memory),
+            block_bytes: page_size / PAGE_BLOCKS,
+        })
+    }
+
+    fn chunk_bytes(page_size: usize) -> usize {
+        page_size / PAGE_BLOCKS * BLOCKS
+    }
+
+    /// Memory that a chunk takes: the smallest pool.
+    pub(crate) fn chunk_cost(page_size: usize) -> u64 {
+        (Self::chunk_bytes(page_size) + size_of::<[u16; BLOCKS]>()) as u64
+    }
+
+    /// Memory that a pool of that limit takes when it is empty.
+    pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
+        limit / Self::chunk_cost(page_size) * size_of::<CachePadded<Mutex<Chunk>>>() as u64
+    }
+
+    /// The longest thing that it takes, in bytes.
+    pub(crate) fn len_max(&self) -> usize {
+        Self::PAGE_BLOCKS_MAX * self.block_bytes
+    }
+
+    /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no memory for them.
+    pub(crate) fn store(&self, bytes: &[u8]) -> Option<Place> {
+        let hand = self.hands.here();
+        let turn = hand.lock.lock();
+        // Relaxed, as all accesses: what it says is looked at under the chunk's lock.
+        let stored = self.store_in(hand.chunk.load(Ordering::Relaxed), bytes).or_else(|| {
+            let (number, mut chunk) = self.claim()?;
+            hand.chunk.store(number, Ordering::Relaxed);
+            self.put(number, &mut chunk, bytes)
+        });
+        drop(turn);
+        let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
+        stored.or_else(|| others().find_map(|number| self.store_in(number, bytes)))
+    }
+
+    /// Copies what is at a place, which is the caller's, into as many bytes.
+    pub(crate) fn load(&self, place: Place, into: &mut [u8]) {
+        let chunk = self.chunks[place.chunk as usize].lock();
+        let blocks = into.chunks_mut(self.block_bytes).zip(chunk.chain(place.block));
+        blocks.for_each(|(part, block)| self.block(place.chunk, block).copy_to(0, part));
+    }
+
+    /// Frees a place, which was the caller's.
+    pub(crate) fn free(&self, place: Place) {
+        let mut chunk = self.chunks[place.chunk as usize].lock();
+        chunk.put_back(place, self.blocks(place.len as usize));
+        if chunk.list == List::Full && usize::from(chunk.free_len) >= OPEN_MIN {
+            self.relist(place.chunk, &mut chunk, List::Open);
+        }
+        if chunk.list == List::Open {
+            self.release_if_empty(place.chunk, &mut chunk);
+        }
+    }
+
+    /// Gives back the memory of chunks in hands that have nothing in them.
+    pub(crate) fn release_idle(&self) {
+        for hand in self.hands.iter() {
+            let number = hand.chunk.load(Ordering::Relaxed);
+            let Some(chunk) = self.chunks.get(number as usize) else { continue };
+            let mut chunk = chunk.lock();
+            if chunk.list == List::Held {
+                self.release_if_empty(number, &mut chunk);
+            }
+        }
+    }
+
+    /// Has the stock filled up as far as memory is to be had. Says whether it is, or is at the limit.
+    pub(crate) fn stock_up(&self) -> bool {
+        self.allowance.stock_up()
+    }
+
+    /// Bytes that are charged.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.allowance.held_bytes()
+    }
+
+    /// What is in it, added up chunk by chunk.
+    pub(crate) fn content(&self) -> Content {
+        self.chunks.iter().fold(Content::default(), |sum, chunk| {
+            let content = chunk.lock().content;
+            Content { pages: sum.pages + content.pages, bytes: sum.bytes + content.bytes }
+        })
+    }
+
+    fn blocks(&self, len: usize) -> usize {
+        len.div_ceil(self.block_bytes)
+    }
+
+    fn block(&self, chunk: u32, block: u16) -> SharedBytes<'_> {
+        let words = self.block_bytes / size_of::<u64>();
+        let start = (chunk as usize * BLOCKS + usize::from(block)) * words;
+        SharedBytes::new(self.words.part(start..start + words))
+    }
+
+    /// Puts bytes into a chunk, if there is such a one with memory and room.
+    fn store_in(&self, number: u32, bytes: &[u8]) -> Option<Place> {
+        let mut chunk = self.chunks.get(number as usize)?.lock();
+        self.put(number, &mut chunk, bytes)
+    }
+
+    fn put(&self, number: u32, chunk: &mut Chunk, bytes: &[u8]) -> Option<Place> {
+        let taken = chunk.take(self.blocks(bytes.len()), bytes.len());
+        if let Some(first) = taken {
+            let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(first));
+            blocks.for_each(|(part, block)| self.block(number, block).copy_from(0, part));
+        }
+        let is_used_up = match chunk.list {
+            // There is too little for this page, and for most others.
+            List::Held => taken.is_none(),
+            List::Open => usize::from(chunk.free_len) < OPEN_MIN,
+            List::Absent | List::Full => false,
+        };
+        if is_used_up {
+            self.relist(number, chunk, List::Full);
+        }
+        taken.map(|block| Place { chunk: number, block, len: bytes.len() as u32 })
+    }
+
+    /// A chunk to be held: an open one, or else more memory.
+    fn claim(&self) -> Option<(u32, MutexGuard<'_, Chunk>)> {
+        let found = |list, kind: List| {
+            let locked = |number: u32| self.chunks[number as usize].try_lock().map(|chunk| (number, chunk));
+            self.each_in(list).filter_map(locked).find(|(_, chunk)| chunk.list == kind)
+        };
+        if let Some((number, mut chunk)) = found(&self.open, List::Open) {
+            self.relist(number, &mut chunk, List::Held);
+            return Some((number, chunk));
+        }
+        if self.absent.is_empty() || !self.allowance.take() {
+            return None;
+        }
+        let Some((number, mut chunk)) = found(&self.absent, List::Absent) else {
+            self.allowance.give_back();
+            return None;
+        };
+        chunk.become_empty();
+        self.relist(number, &mut chunk, List::Held);
+        Some((number, chunk))
+    }
+
+    /// The chunks of a list, as they were when this came by: first those from this CPU's part of the pool on.
+    fn each_in<'a>(&'a self, list: &'a ClusterList) -> impl Iterator<Item = u32> + 'a {
+        let (len, cpus) = (self.chunks.len(), sync::cpu::count());
+        let start = len * (sync::cpu::current() % cpus) / cpus;
+        [start..len, 0..start].into_iter().flat_map(move |range| {
+            let mut from = range.start;
+            std::iter::from_fn(move || {
+                let found = if list.is_empty() { None } else { list.first_in(from..range.end) };
+                found.inspect(|&found| from = found + 1).map(|found| found as u32)
+            })
+        })
+    }
+
+    fn release_if_empty(&self, number: u32, chunk: &mut Chunk) {
+        if usize::from(chunk.free_len) < BLOCKS {
+            return;
+        }
+        let words = BLOCKS * self.block_bytes / size_of::<u64>();
+        self.words.discard(number as usize * words..(number as usize + 1) * words);
+        chunk.next = None;
+        chunk.free_len = 0;
+        self.relist(number, chunk, List::Absent);
+        self.allowance.give_back();
+    }
+
+    fn relist(&self, number: u32, chunk: &mut Chunk, to: List) {
+        let from = std::mem::replace(&mut chunk.list, to);
+        if let Some(list) = self.list(to) {
+            list.add(number as usize);
+        }
+        if let Some(list) = self.list(from) {
+            list.remove(number as usize);
+        }
+    }
+
+    fn list(&self, kind: List) -> Option<&ClusterList> {
+        match kind {
+            List::Absent => Some(&self.absent),
+            List::Open => Some(&self.open),
+            List::Held | List::Full => None,
+        }
+    }
+}
+
+impl Chunk {
+    const ABSENT: Self =
+        Self { list: List::Absent, next: None, free: END, free_len: 0, content: Content { pages: 0, bytes: 0 } };
+
+    /// Gets memory, all of it free.
+    fn become_empty(&mut self) {
+        let following = |block: usize| if block + 1 < BLOCKS { block as u16 + 1 } else { END };
+        self.next = Some(Box::new(std::array::from_fn(following)));
+        (self.free, self.free_len) = (0, BLOCKS as u16);
+    }
+
+    /// The blocks of a chain.
+    fn chain(&self, first: u16) -> impl Iterator<Item = u16> + '_ {
+        let next = |block: u16| self.next.as_ref()?.get(usize::from(block)).copied().filter(|&next| next != END);
+        std::iter::successors(Some(first), move |&block| next(block))
+    }
+
+    /// Takes a chain of so many free blocks for something of `len` bytes.
+    fn take(&mut self, blocks: usize, len: usize) -> Option<u16> {
+        if usize::from(self.free_len) < blocks {
+            return None;
+        }
+        let first = self.free;
+        let last = self.chain(first).nth(blocks - 1)?;
+        let links = self.next.as_mut()?;
+        self.free = std::mem::replace(&mut links[usize::from(last)], END);
+        self.free_len -= blocks as u16;
+        self.content.pages += 1;
+        self.content.bytes += len as u64;
+        Some(first)
+    }
+
+    /// Makes a chain of so many blocks free.
+    fn put_back(&mut self, place: Place, blocks: usize) {
+        let last = self.chain(place.block).last();
+        if let (Some(last), Some(links)) = (last, self.next.as_mut()) {
+            links[usize::from(last)] = std::mem::replace(&mut self.free, place.block);
+            self.free_len += blocks as u16;
+            self.content.pages -= 1;
+            self.content.bytes -= u64::from(place.len);
+        }
+    }
+}
+
+#[cfg(all(test, pagefold_loom))]
+mod models;
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests;

@@ -1,0 +1,45 @@
+//! Two threads put something in and take it out again, with memory for one chunk: nobody gets the other's bytes, and all is given
+//! back.
+
+use super::*;
+use sync::atomic::AtomicU64;
+
+#[derive(Debug)]
+struct Purse(AtomicU64);
+
+impl Memory for Purse {
+    fn try_charge(&self, bytes: u64) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rest| rest.checked_sub(bytes)).is_ok()
+    }
+
+    fn uncharge(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+const PAGE: usize = 64;
+
+#[test]
+fn storing_against_freeing() {
+    sync::model(|| {
+        let chunk = BlockPool::chunk_cost(PAGE);
+        let purse = Arc::new(Purse(AtomicU64::new(chunk)));
+        let pool = Arc::new(BlockPool::new(2 * chunk, 0, PAGE, Arc::clone(&purse) as _).unwrap());
+        let work = |byte: u8| {
+            let pool = Arc::clone(&pool);
+            move || {
+                let Some(place) = pool.store(&[byte; PAGE / 2]) else { return };
+                let mut back = [0; PAGE / 2];
+                pool.load(place, &mut back);
+                assert_eq!(back, [byte; PAGE / 2]);
+                pool.free(place);
+            }
+        };
+        let other = sync::thread::spawn("model", work(1)).unwrap();
+        work(2)();
+        other.join().unwrap();
+        pool.release_idle();
+        assert_eq!((pool.content(), pool.held_bytes()), (Content::default(), 0));
+        assert_eq!(purse.0.load(Ordering::Relaxed), chunk);
+    });
+}

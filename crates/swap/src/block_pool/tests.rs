@@ -1,0 +1,139 @@
+use super::*;
+use sync::atomic::AtomicU64;
+use sync::random::Random;
+
+const PAGE: usize = 4096;
+const CHUNK: u64 = (64 << 10) + 1024;
+
+/// So many bytes are to be had.
+#[derive(Debug)]
+struct Purse(AtomicU64);
+
+impl Memory for Purse {
+    fn try_charge(&self, bytes: u64) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rest| rest.checked_sub(bytes)).is_ok()
+    }
+
+    fn uncharge(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+fn pool(chunks: u64, reserve: u64, memory: u64) -> (BlockPool, Arc<Purse>) {
+    let purse = Arc::new(Purse(AtomicU64::new(memory * CHUNK)));
+    let pool = BlockPool::new(chunks * CHUNK + CHUNK / 2, reserve * CHUNK, PAGE, Arc::clone(&purse) as _);
+    (pool.unwrap(), purse)
+}
+
+fn bytes(random: &mut Random, len_max: usize) -> Vec<u8> {
+    (0..1 + random.below(len_max as u64)).map(|_| random.next_u64() as u8).collect()
+}
+
+fn check(pool: &BlockPool, place: Place, bytes: &[u8]) {
+    let mut back = vec![0; bytes.len()];
+    pool.load(place, &mut back);
+    assert_eq!((place.len as usize, &*back), (bytes.len(), bytes));
+}
+
+#[test]
+fn what_is_put_in_comes_out_and_memory_is_given_back() {
+    let (pool, purse) = pool(20, 2, 100);
+    let mut random = Random::seeded(3);
+    let mut places = Vec::new();
+    for round in 0..20_000 {
+        if random.below(100) < if round % 4_000 < 2_000 { 70 } else { 40 } {
+            let bytes = bytes(&mut random, pool.len_max());
+            places.extend(pool.store(&bytes).map(|place| (place, bytes)));
+        } else if !places.is_empty() {
+            let (place, bytes) = places.swap_remove(random.below(places.len() as u64) as usize);
+            check(&pool, place, &bytes);
+            pool.free(place);
+        }
+        assert!(pool.held_bytes() <= 20 * CHUNK && pool.held_bytes() + purse.0.load(Ordering::Relaxed) == 100 * CHUNK);
+    }
+    let sum = |places: &[(Place, Vec<u8>)]| places.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+    assert_eq!(pool.content(), Content { pages: places.len() as u64, bytes: sum(&places) });
+    for (place, bytes) in places {
+        check(&pool, place, &bytes);
+        pool.free(place);
+    }
+    pool.release_idle();
+    assert_eq!((pool.content(), pool.held_bytes()), (Content::default(), 2 * CHUNK), "the stock");
+    drop(pool);
+    assert_eq!(purse.0.load(Ordering::Relaxed), 100 * CHUNK);
+}
+
+#[test]
+fn little_lies_idle_when_it_is_full() {
+    let (pool, _) = pool(16, 0, 100);
+    let mut random = Random::seeded(5);
+    let mut places = Vec::new();
+    // Sizes that change over time, holes of all sizes.
+    for round in 1..=30_u64 {
+        let refused = |places: &mut Vec<_>, random: &mut Random| {
+            let bytes = bytes(random, (100 * round) as usize);
+            let place = pool.store(&bytes);
+            places.extend(place);
+            place.is_none()
+        };
+        while !refused(&mut places, &mut random) {}
+        let used: u64 = places.iter().map(|place: &Place| u64::from(place.len.div_ceil(128))).sum();
+        let all = 16 * BLOCKS as u64;
+        assert!(used * 8 >= all * 7, "round {round}: {used} blocks of {all} are in use");
+        (0..places.len() / 2).for_each(|_| pool.free(places.swap_remove(random.below(places.len() as u64) as usize)));
+    }
+}
+
+#[test]
+fn the_stock_is_for_when_there_is_nothing_else() {
+    let (pool, purse) = pool(10, 3, 5);
+    assert!(pool.stock_up() && pool.held_bytes() == 3 * CHUNK);
+    let page = vec![7; pool.len_max()];
+    let mut places = Vec::new();
+    while let Some(place) = pool.store(&page) {
+        places.push(place);
+    }
+    // As many as there are in five chunks of 512 blocks, 24 for each.
+    assert_eq!((places.len(), pool.held_bytes(), purse.0.load(Ordering::Relaxed)), (5 * 21, 5 * CHUNK, 0));
+    assert!(!pool.stock_up());
+    purse.uncharge(7 * CHUNK);
+    assert!(pool.stock_up() && pool.held_bytes() == 8 * CHUNK);
+    while let Some(place) = pool.store(&page) {
+        places.push(place);
+    }
+    assert_eq!(places.len(), 10 * 21, "and no more than the limit");
+    assert!(pool.stock_up(), "there is nothing that could be missing");
+    places.into_iter().for_each(|place| pool.free(place));
+    pool.release_idle();
+    assert_eq!(pool.held_bytes(), 3 * CHUNK);
+}
+
+#[test]
+fn threads_dont_get_each_others_blocks() {
+    let (pool, purse) = pool(8, 1, 100);
+    let pool = Arc::new(pool);
+    let work = |thread: u64| {
+        let pool = Arc::clone(&pool);
+        move || {
+            let mut random = Random::seeded(thread);
+            let mut places = Vec::new();
+            for _ in 0..4_000 {
+                if random.below(places.len() as u64 + 40) < 30 {
+                    let bytes = bytes(&mut random, 1_500);
+                    places.extend(pool.store(&bytes).map(|place| (place, bytes)));
+                } else if !places.is_empty() {
+                    let (place, bytes) = places.swap_remove(random.below(places.len() as u64) as usize);
+                    check(&pool, place, &bytes);
+                    pool.free(place);
+                }
+            }
+            places.into_iter().for_each(|(place, _)| pool.free(place));
+        }
+    };
+    let threads: Vec<_> = (0..4).map(|thread| sync::thread::spawn("pool", work(thread)).unwrap()).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    pool.release_idle();
+    assert_eq!((pool.content(), pool.held_bytes()), (Content::default(), CHUNK));
+    drop(pool);
+    assert_eq!(purse.0.load(Ordering::Relaxed), 100 * CHUNK);
+}

@@ -1,0 +1,184 @@
+//! What stands in a device's place in an area whose pages stay in memory, compressed.
+//!
+//! Everything about slots is as in other areas: a page has a slot, a seal over its bytes as they were, an owner. What a slot
+//! has besides is the *place* of the compressed bytes in a [`BlockPool`]: one word, the slot's owner's as the seal is, and
+//! published by the slot's word. It is set when the page is written, and taken away when the slot is freed.
+//!
+//! | what happens | |
+//! |---|---|
+//! | a page takes more than three quarters of its size, compressed | *refused*: it goes to the next area, or stays |
+//! | the limit is reached, or the budget has no room | the same |
+//! | compressed bytes have rotted | they are none any more, or the seal doesn't fit: `SwapCorrupt` |
+//! | the area is removed | pages are brought back; the pool uncharges what is left when it goes |
+//!
+//! An area has four slots for each page of its limit, as most pages that are worth compressing shrink to more than a quarter;
+//! where they shrink further, slots are what it runs out of first.
+
+use sync::atomic::{AtomicU64, Ordering};
+use sync::zeroed::zeroed;
+use sync::{Arc, PerCpu, SharedBytes};
+
+use crate::allowance::Memory;
+use crate::block_pool::{BlockPool, Place};
+use crate::codec::Codec;
+
+/// See the module's head.
+pub(crate) struct Compressed {
+    pool: BlockPool,
+    codec: Codec,
+    /// Of each slot; 0 without one.
+    places: Box<[AtomicU64]>,
+    refused: PerCpu<Refused>,
+    limit: u64,
+    page_size: usize,
+}
+
+/// Pages that it didn't take. `Relaxed`: statistics.
+#[derive(Default)]
+struct Refused {
+    incompressible: AtomicU64,
+    no_room: AtomicU64,
+}
+
+/// What a compressed area has and does. Sizes are in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompressedInfo {
+    /// The most memory that it may take.
+    pub limit_bytes: u64,
+    /// What it has taken, what it keeps in stock included.
+    pub memory_bytes: u64,
+    /// Pages in it, as they were.
+    pub original_bytes: u64,
+    /// The same, compressed.
+    pub compressed_bytes: u64,
+    /// Pages that it refused because they would have taken more than three quarters of their size.
+    pub incompressible: u64,
+    /// And those because it had no memory for them.
+    pub no_room: u64,
+}
+
+/// Slots for each page of the limit.
+const SLOTS_PER_PAGE: u64 = 4;
+
+impl Compressed {
+    /// Of at most `limit` bytes; `None` if there is no memory for its tables.
+    pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
+        Some(Self {
+            pool: BlockPool::new(limit, reserve, page_size, memory)?,
+            codec: Codec::new(page_size),
+            places: zeroed(usize::try_from(Self::slots(limit, page_size)).ok()?)?,
+            refused: PerCpu::new(Refused::default),
+            limit,
+            page_size,
+        })
+    }
+
+    /// Slots of an area of that limit, the header's included, which it has no use for.
+    pub(crate) fn slots(limit: u64, page_size: usize) -> u64 {
+        (limit / page_size as u64).saturating_mul(SLOTS_PER_PAGE)
+    }
+
+    /// The smallest limit.
+    pub(crate) fn limit_min(page_size: usize) -> u64 {
+        BlockPool::chunk_cost(page_size)
+    }
+
+    /// Memory that it takes when it is empty.
+    pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
+        let places = Self::slots(limit, page_size).saturating_mul(size_of::<u64>() as u64);
+        places + BlockPool::bytes(limit, page_size) + Codec::bytes(page_size)
+    }
+
+    /// The same of this one.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        Self::bytes(self.limit, self.page_size)
+    }
+
+    /// What tells it from others.
+    pub(crate) fn address(&self) -> u64 {
+        self.places.as_ptr().addr() as u64
+    }
+
+    /// Keeps a page for a slot that is the caller's, and has none. False if it is refused.
+    pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>) -> bool {
+        let stored = self.codec.compress(page, self.pool.len_max(), |bytes| self.pool.store(bytes));
+        let refused = self.refused.here();
+        match stored {
+            Some(Some(place)) => {
+                // Relaxed: published by the slot's word.
+                self.places[slot as usize].store(pack(place), Ordering::Relaxed);
+                return true;
+            }
+            Some(None) => refused.no_room.fetch_add(1, Ordering::Relaxed),
+            None => refused.incompressible.fetch_add(1, Ordering::Relaxed),
+        };
+        false
+    }
+
+    /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for the caller to check.
+    pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
+        // Relaxed: stored before the slot's word, which was looked at.
+        let place = unpack(self.places[slot as usize].load(Ordering::Relaxed));
+        place.is_some_and(|place| self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), into))
+    }
+
+    /// Forgets the page of a slot that is the caller's.
+    pub(crate) fn forget(&self, slot: u32) {
+        if let Some(place) = unpack(self.places[slot as usize].swap(0, Ordering::Relaxed)) {
+            self.pool.free(place);
+        }
+    }
+
+    /// Takes memory into stock, if it can be had. Says whether that is enough.
+    pub(crate) fn stock_up(&self) -> bool {
+        self.pool.stock_up()
+    }
+
+    /// Gives back what nobody uses.
+    pub(crate) fn release_idle(&self) {
+        self.pool.release_idle();
+    }
+
+    pub(crate) fn info(&self) -> CompressedInfo {
+        let sum = |count: fn(&Refused) -> &AtomicU64| {
+            self.refused.iter().map(|refused| count(refused).load(Ordering::Relaxed)).sum()
+        };
+        let content = self.pool.content();
+        CompressedInfo {
+            limit_bytes: self.limit,
+            memory_bytes: self.pool.held_bytes(),
+            original_bytes: content.pages * self.page_size as u64,
+            compressed_bytes: content.bytes,
+            incompressible: sum(|refused| &refused.incompressible),
+            no_room: sum(|refused| &refused.no_room),
+        }
+    }
+
+    /// Flips a bit of a slot's compressed bytes.
+    #[cfg(all(test, not(pagefold_loom)))]
+    fn rot(&self, slot: u32, bit: usize) {
+        let place = unpack(self.places[slot as usize].load(Ordering::Relaxed)).expect("a page");
+        let mut bytes = vec![0; place.len as usize];
+        self.pool.load(place, &mut bytes);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        self.pool.free(place);
+        self.places[slot as usize].store(pack(self.pool.store(&bytes).expect("room")), Ordering::Relaxed);
+    }
+}
+
+const LEN_BITS: u32 = 22;
+const BLOCK_BITS: u32 = 10;
+
+/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 32 of chunk.
+fn pack(place: Place) -> u64 {
+    u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
+}
+
+fn unpack(word: u64) -> Option<Place> {
+    let len = word as u32 & ((1 << LEN_BITS) - 1);
+    let block = (word >> LEN_BITS) as u16 & ((1 << BLOCK_BITS) - 1);
+    (word != 0).then_some(Place { chunk: (word >> (LEN_BITS + BLOCK_BITS)) as u32, block, len })
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests;
