@@ -1,18 +1,25 @@
 //! The memory manager's ground floor: frames, the words that name them, and the budget for both.
 
+mod drain;
+mod isolated;
+mod owned;
+
+pub use drain::FrameDrain;
+pub(crate) use isolated::vacate;
+pub use isolated::{IsolatedFrame, Refused};
+pub use owned::OwnedFrame;
+
 use smp_list::Links;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{ForkMark, SharedBytes};
 
 use crate::budget::Budget;
 use crate::config::{Config, Layout};
 use crate::error::ReserveError;
-use crate::extents::{Drain, Extents};
-use crate::frame_table::{FrameId, FrameRecord, FrameTable};
+use crate::extents::Extents;
+use crate::frame_table::{FrameId, FrameTable};
 use crate::free_frames::{Batch, FreeFrames};
 use crate::numa::Nodes;
-use crate::page_map::vacate;
-use crate::page_word::PageWord;
 use crate::page_words::PageWords;
 use crate::region::{Protection, Region};
 use crate::wait_table::WaitTable;
@@ -127,7 +134,7 @@ impl Frames {
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
         let frame = self.free.take(&self.table).or_else(|| self.take_or_populate())?;
-        Some(OwnedFrame { frames: self, id: frame, fresh: true })
+        Some(OwnedFrame::unused(self, frame))
     }
 
     #[cold]
@@ -253,15 +260,6 @@ impl Frames {
         self.layout.budget_max()
     }
 
-    /// Starts to give an extent of frames back to the system; `None` when no extent has memory. The caller then takes
-    /// every page out of it that [`FrameDrain::frames`] names, and calls [`FrameDrain::finish`].
-    #[must_use]
-    pub fn begin_drain(&self) -> Option<FrameDrain<'_>> {
-        let drain = self.extents.begin_drain()?;
-        self.free.sift(&self.table, |frame| self.extents.catch(&self.table, frame));
-        Some(FrameDrain { frames: self, drain })
-    }
-
     /// Extents that have memory: how often [`begin_drain`](Self::begin_drain) has something new to offer.
     #[must_use]
     pub fn extents(&self) -> usize {
@@ -291,141 +289,10 @@ impl Frames {
         self.words.sweep(wanted, &self.budget)
     }
 
-    // ---- isolated frames
-
-    /// Takes the right to unlink a listed frame. `None` if somebody else has it, or it isn't listed.
-    #[must_use]
-    pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
-        self.table.isolate(frame).then_some(IsolatedFrame(frame))
-    }
-
-    /// Ends isolation: the frame counts as listed from here on. Call it once its links are published.
-    ///
-    /// # Errors
-    /// The frame, if its page was removed meanwhile: unlink and drop it.
-    pub fn put_back(&self, frame: IsolatedFrame) -> Result<(), OwnedFrame<'_>> {
-        if self.table.put_back(frame.0) { Ok(()) } else { Err(self.adopt(frame)) }
-    }
-
-    fn adopt(&self, orphan: IsolatedFrame) -> OwnedFrame<'_> {
-        self.table.adopt(orphan.0);
-        OwnedFrame::used(self, orphan.0)
-    }
-
-    /// Whether the page was used since this was last asked. For whoever has the frame isolated: so it isn't freed.
-    ///
-    /// Pages are loaded for their first use, which doesn't show here. If one was read ahead, its first use comes later, and
-    /// doesn't either, nor do others that came with it.
-    #[must_use]
-    pub fn take_referenced(&self, frame: FrameId) -> bool {
-        let first = self.table.record(frame).write_state.take_first_use();
-        self.take_reference(frame) && !first
-    }
-
-    fn take_reference(&self, frame: FrameId) -> bool {
-        let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
-        let (_, word) = self.word_of(frame);
-        if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {
-            return self.table.record(frame).write_state.take_referenced();
-        }
-        // Relaxed: the bit publishes nothing.
-        word.load(Ordering::Relaxed) == stay.bits()
-            && word
-                .compare_exchange(stay.bits(), stay.with_referenced(false).bits(), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    /// Evicts an isolated page, leaving `shadow` in its word. The frame can be copied from; to hold another page it has
-    /// to be freed and allocated.
-    ///
-    /// # Errors
-    /// The isolated frame again, if the page is in use, was removed by somebody else, or its file doesn't have it.
-    pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, Refused> {
-        if !self.table.freeze(frame.0) {
-            return Err(Refused { frame, unclean: false });
-        }
-        // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's.
-        let (index, word) = self.word_of(frame.0);
-        // Relaxed: the Acquire of `freeze`.
-        let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
-        debug_assert_eq!(stay.frame(), Some(frame.0), "a frozen frame's word names another");
-        if stay.is_written() && !self.table.record(frame.0).write_state.is_clean() {
-            self.table.unfreeze(frame.0, 0);
-            return Err(Refused { frame, unclean: true });
-        }
-        let vacated = vacate(word, stay, shadow);
-        debug_assert!(vacated, "a frozen frame's word changed");
-        self.words.chunks.leave(index, stay.is_written());
-        Ok(OwnedFrame::used(self, frame.0))
-    }
-
-    /// Whether somebody has the page pinned now.
-    #[must_use]
-    pub fn is_pinned(&self, frame: &IsolatedFrame) -> bool {
-        self.table.is_pinned(frame.0)
-    }
-
-    /// The group that the frame's page is charged to.
-    #[must_use]
-    pub fn group(&self, frame: FrameId) -> u32 {
-        self.table.group(frame)
-    }
-
-    /// Changes the group of an isolated page that nobody uses or removes at this moment, and that is clean. False, and nothing
-    /// is done, otherwise.
-    #[must_use]
-    pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
-        if !self.table.freeze(frame.0) {
-            return false;
-        }
-        // Frozen: so no writer makes it unclean now.
-        let is_clean = self.table.record(frame.0).write_state.is_clean();
-        if is_clean {
-            self.table.set_group(frame.0, group);
-        }
-        self.table.unfreeze(frame.0, 0);
-        is_clean
-    }
-
-    /// Whether the page that the frame holds, or held last, was read ahead and nobody has used it.
-    #[must_use]
-    pub fn is_unused_ahead(&self, frame: FrameId) -> bool {
-        self.table.record(frame).write_state.is_ahead()
-    }
-
-    /// Whether reclaim should pass the page over because it was read ahead and its use is still to come. Says so once.
-    #[must_use]
-    pub fn spare_ahead(&self, frame: FrameId) -> bool {
-        self.table.record(frame).write_state.spare_ahead()
-    }
-
-    /// Whose page it is.
-    #[must_use]
-    pub fn owner(&self, frame: FrameId) -> u32 {
-        self.table.owner(frame)
-    }
-
-    /// The policy's rank of the page.
-    #[must_use]
-    pub fn rank(&self, frame: FrameId) -> u32 {
-        self.table.rank(frame)
-    }
-
-    /// Changes the rank. For whoever has the frame isolated.
-    pub fn set_rank(&self, frame: FrameId, rank: u32) {
-        self.table.set_rank(frame, rank);
-    }
-
-    /// Fetches the word of an isolated frame's page into the CPU's cache ahead of use.
-    #[inline]
-    pub fn prefetch_word(&self, frame: &IsolatedFrame) {
-        let (_, word) = self.word_of(frame.0);
-        crate::prefetch::prefetch(word);
-    }
-
-    /// Notes that a walk of a list from its cold end meets `ahead` a few steps after `frame`.
-    pub fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
-        self.table.set_ahead(frame, ahead);
+    /// The word of the page that an isolated frame holds.
+    pub(crate) fn word_of(&self, frame: FrameId) -> (usize, &AtomicU64) {
+        let index = self.table.word(frame) as usize;
+        (index, &self.words.words[index])
     }
 }
 
@@ -457,192 +324,6 @@ pub struct FrameStats {
     pub retired_frames: usize,
     /// Bytes that page maps take.
     pub map_bytes: u64,
-}
-
-/// A frame that nobody else can reach: free, until its owner publishes a page in it. Dropped, it is freed.
-#[derive(Debug)]
-pub struct OwnedFrame<'a> {
-    frames: &'a Frames,
-    id: FrameId,
-    /// Its generation hasn't been used for a stay yet (I4).
-    fresh: bool,
-}
-
-impl<'a> OwnedFrame<'a> {
-    /// A frame whose page was just taken out of memory.
-    pub(crate) fn used(frames: &'a Frames, id: FrameId) -> Self {
-        Self { frames, id, fresh: false }
-    }
-
-    /// A frame that a run of loads had, and no page yet.
-    pub(crate) fn unused(frames: &'a Frames, id: FrameId) -> Self {
-        Self { frames, id, fresh: true }
-    }
-
-    /// The frame.
-    #[must_use]
-    pub fn id(&self) -> FrameId {
-        self.id
-    }
-
-    /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has to write all of
-    /// them, or publish nothing.
-    pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
-        // Pairs with the fence in `PageMap::read`: whoever copies one of the bytes written now sees that the frame's
-        // last stay is over.
-        fence(Ordering::Release);
-        fill(self.frames.bytes(self.id))
-    }
-
-    /// Copies from the frame.
-    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
-        self.frames.bytes(self.id).copy_to(offset, into);
-    }
-
-    /// Has the frame hold another page with the bytes that it has, as if it had been freed and allocated. False, and nothing is
-    /// changed, if its generations are nearly used up.
-    #[must_use]
-    pub fn renew(&mut self) -> bool {
-        self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);
-        self.fresh
-    }
-
-    fn forget(self) -> FrameId {
-        let id = self.id;
-        std::mem::forget(self);
-        id
-    }
-
-    /// Hands the frame over to a page in `frames`.
-    pub(crate) fn give_up(self, frames: &Frames) -> FrameId {
-        assert!(self.fresh, "{:?} wasn't freed after its last page", self.id);
-        assert!(std::ptr::eq(self.frames, frames), "{:?} is another budget's", self.id);
-        self.forget()
-    }
-}
-
-impl Drop for OwnedFrame<'_> {
-    fn drop(&mut self) {
-        self.frames.free(self.id);
-    }
-}
-
-/// A page that can't be evicted now.
-#[derive(Debug)]
-pub struct Refused {
-    /// It is still isolated.
-    pub frame: IsolatedFrame,
-    /// Because its file doesn't have it; otherwise because it is in use.
-    pub unclean: bool,
-}
-
-/// A resident frame that is on no list, and that only its holder may list again or evict. It must not be forgotten:
-/// end it with [`Frames::put_back`] or [`Frames::evict`].
-#[derive(Debug)]
-#[must_use = "a forgotten frame is never reclaimed"]
-pub struct IsolatedFrame(FrameId);
-
-impl IsolatedFrame {
-    pub(crate) fn new(id: FrameId) -> Self {
-        Self(id)
-    }
-
-    /// The frame.
-    #[must_use]
-    pub fn id(&self) -> FrameId {
-        self.0
-    }
-}
-
-/// A resident frame whose page stays, unchanged, while this lives.
-#[derive(Debug)]
-pub struct PinnedFrame<'a> {
-    record: &'a FrameRecord,
-    bytes: SharedBytes<'a>,
-}
-
-impl<'a> PinnedFrame<'a> {
-    /// A frame that was just pinned, and its bytes.
-    #[inline]
-    pub(crate) fn new(record: &'a FrameRecord, bytes: SharedBytes<'a>) -> Self {
-        Self { record, bytes }
-    }
-
-    pub(crate) fn record(&self) -> &'a FrameRecord {
-        self.record
-    }
-
-    /// The page's bytes.
-    #[cfg(not(pagefold_loom))]
-    #[inline]
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of `frame_table`); the Acquire
-        // of the pin put the loader's writes before this.
-        unsafe { self.bytes.as_slice() }
-    }
-
-    /// Copies from the page.
-    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
-        self.bytes.copy_to(offset, into);
-    }
-}
-
-impl PinnedFrame<'_> {
-    /// Leaves the pin to somebody else.
-    pub(crate) fn give_up(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for PinnedFrame<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.record.unpin();
-    }
-}
-
-/// An extent of frames on its way back to the system. While one lives, another drain waits.
-#[derive(Debug)]
-#[must_use = "dropped unfinished, it gives nothing back"]
-pub struct FrameDrain<'a> {
-    frames: &'a Frames,
-    drain: Drain<'a>,
-}
-
-impl FrameDrain<'_> {
-    /// The extent's frames, in use or not. Isolate each that is listed, and evict it.
-    pub fn frames(&self) -> impl Iterator<Item = FrameId> + use<> {
-        self.frames.extents.frames_of(self.drain.extent()).map(|number| FrameId::new(number as u32))
-    }
-
-    /// Whether a page in the extent is pinned, so that draining it would only cost the others their pages.
-    #[must_use]
-    pub fn is_pinned(&self) -> bool {
-        self.frames().any(|frame| self.frames.table.is_pinned(frame))
-    }
-
-    /// Gives the extent's memory back and uncharges it. False, and all is as before, if a frame of it is still in use.
-    #[must_use]
-    pub fn finish(self) -> bool {
-        let Self { frames, ref drain } = self;
-        let extent = drain.extent();
-        frames.free.sift(&frames.table, |frame| frames.extents.catch(&frames.table, frame));
-        let numbers = frames.extents.frames_of(extent);
-        let retired = numbers.filter(|&number| frames.table.is_retired(FrameId::new(number as u32))).count();
-        let give_back = || {
-            frames.bytes.discard(frames.words_of_extent(extent));
-            frames.budget.uncharge(frames.layout.extent_cost(false));
-        };
-        drain.end(retired, give_back)
-    }
-}
-
-impl Drop for FrameDrain<'_> {
-    fn drop(&mut self) {
-        // Nothing, if `finish` has given the extent back.
-        self.frames.free.put_all(&self.frames.table, self.drain.stop());
-    }
 }
 
 #[cfg(all(test, not(pagefold_loom)))]

@@ -16,8 +16,8 @@ use sync::atomic::{Ordering, fence};
 use sync::{Arc, SharedBytes, StableBytes};
 
 use crate::frame_table::FrameId;
-use crate::frames::{Frames, OwnedFrame, PinnedFrame};
-use crate::page_map::{Loading, PageMap};
+use crate::frames::{Frames, OwnedFrame};
+use crate::page_map::{Loading, PageMap, PinnedFrame};
 use crate::page_word::PageWord;
 
 /// Neighbouring pages of one object that are being loaded, with the frames that they are loaded into.

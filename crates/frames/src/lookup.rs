@@ -14,7 +14,7 @@ use sync::atomic::AtomicU64;
 
 use crate::frame_table::FrameRecord;
 use crate::map_state::MapState;
-use crate::page_word::{PageWord, SMALLEST_PAGE_SHIFT};
+use crate::page_word::PageWord;
 
 #[cfg(not(pagefold_loom))]
 pub(crate) use real::Lookup;
@@ -24,7 +24,8 @@ pub(crate) use model::Lookup;
 
 #[cfg(not(pagefold_loom))]
 mod real {
-    use super::{AtomicU64, FrameRecord, MapState, PageWord, SMALLEST_PAGE_SHIFT, SharedBytes};
+    use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
+    use crate::page_word::SMALLEST_PAGE_SHIFT;
     use core::ptr::NonNull;
     use sync::atomic::Ordering;
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use sync::atomic::Ordering;
 
-use crate::frames::{Frames, PinnedFrame};
-use crate::page_map::PageMap;
+use crate::frames::Frames;
+use crate::page_map::{PageMap, PinnedFrame};
 use crate::page_word::{PageState, PageWord};
 use crate::writing::Writing;
 

@@ -1,5 +1,7 @@
 use super::*;
 use crate::config::Config;
+use crate::frames::IsolatedFrame;
+use crate::wait_table::LoadFailure;
 
 const PAGE: usize = 4096;
 

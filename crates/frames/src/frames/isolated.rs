@@ -1,0 +1,188 @@
+//! Frames off their lists: what may be done to a page while nobody else passes its frame on, eviction above all.
+
+use sync::atomic::{AtomicU64, Ordering};
+
+use super::{Frames, OwnedFrame};
+use crate::frame_table::FrameId;
+use crate::page_word::PageWord;
+
+/// A page that can't be evicted now.
+#[derive(Debug)]
+pub struct Refused {
+    /// It is still isolated.
+    pub frame: IsolatedFrame,
+    /// Because its file doesn't have it; otherwise because it is in use.
+    pub unclean: bool,
+}
+
+/// A resident frame that is on no list, and that only its holder may list again or evict. It must not be forgotten:
+/// end it with [`Frames::put_back`] or [`Frames::evict`].
+#[derive(Debug)]
+#[must_use = "a forgotten frame is never reclaimed"]
+pub struct IsolatedFrame(FrameId);
+
+impl IsolatedFrame {
+    pub(crate) fn new(id: FrameId) -> Self {
+        Self(id)
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn id(&self) -> FrameId {
+        self.0
+    }
+}
+
+impl Frames {
+    /// Takes the right to unlink a listed frame. `None` if somebody else has it, or it isn't listed.
+    #[must_use]
+    pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
+        self.table.isolate(frame).then_some(IsolatedFrame(frame))
+    }
+
+    /// Ends isolation: the frame counts as listed from here on. Call it once its links are published.
+    ///
+    /// # Errors
+    /// The frame, if its page was removed meanwhile: unlink and drop it.
+    pub fn put_back(&self, frame: IsolatedFrame) -> Result<(), OwnedFrame<'_>> {
+        if self.table.put_back(frame.0) { Ok(()) } else { Err(self.adopt(frame)) }
+    }
+
+    fn adopt(&self, orphan: IsolatedFrame) -> OwnedFrame<'_> {
+        self.table.adopt(orphan.0);
+        OwnedFrame::used(self, orphan.0)
+    }
+
+    /// Whether the page was used since this was last asked. For whoever has the frame isolated: so it isn't freed.
+    ///
+    /// Pages are loaded for their first use, which doesn't show here. If one was read ahead, its first use comes later, and
+    /// doesn't either, nor do others that came with it.
+    #[must_use]
+    pub fn take_referenced(&self, frame: FrameId) -> bool {
+        let first = self.table.record(frame).write_state.take_first_use();
+        self.take_reference(frame) && !first
+    }
+
+    fn take_reference(&self, frame: FrameId) -> bool {
+        let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
+        let (_, word) = self.word_of(frame);
+        if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {
+            return self.table.record(frame).write_state.take_referenced();
+        }
+        // Relaxed: the bit publishes nothing.
+        word.load(Ordering::Relaxed) == stay.bits()
+            && word
+                .compare_exchange(stay.bits(), stay.with_referenced(false).bits(), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Evicts an isolated page, leaving `shadow` in its word. The frame can be copied from; to hold another page it has
+    /// to be freed and allocated.
+    ///
+    /// # Errors
+    /// The isolated frame again, if the page is in use, was removed by somebody else, or its file doesn't have it.
+    pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, Refused> {
+        if !self.table.freeze(frame.0) {
+            return Err(Refused { frame, unclean: false });
+        }
+        // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's.
+        let (index, word) = self.word_of(frame.0);
+        // Relaxed: the Acquire of `freeze`.
+        let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
+        debug_assert_eq!(stay.frame(), Some(frame.0), "a frozen frame's word names another");
+        if stay.is_written() && !self.table.record(frame.0).write_state.is_clean() {
+            self.table.unfreeze(frame.0, 0);
+            return Err(Refused { frame, unclean: true });
+        }
+        let vacated = vacate(word, stay, shadow);
+        debug_assert!(vacated, "a frozen frame's word changed");
+        self.words.chunks.leave(index, stay.is_written());
+        Ok(OwnedFrame::used(self, frame.0))
+    }
+
+    /// Whether somebody has the page pinned now.
+    #[must_use]
+    pub fn is_pinned(&self, frame: &IsolatedFrame) -> bool {
+        self.table.is_pinned(frame.0)
+    }
+
+    /// The group that the frame's page is charged to.
+    #[must_use]
+    pub fn group(&self, frame: FrameId) -> u32 {
+        self.table.group(frame)
+    }
+
+    /// Changes the group of an isolated page that nobody uses or removes at this moment, and that is clean. False, and nothing
+    /// is done, otherwise.
+    #[must_use]
+    pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
+        if !self.table.freeze(frame.0) {
+            return false;
+        }
+        // Frozen: so no writer makes it unclean now.
+        let is_clean = self.table.record(frame.0).write_state.is_clean();
+        if is_clean {
+            self.table.set_group(frame.0, group);
+        }
+        self.table.unfreeze(frame.0, 0);
+        is_clean
+    }
+
+    /// Whether the page that the frame holds, or held last, was read ahead and nobody has used it.
+    #[must_use]
+    pub fn is_unused_ahead(&self, frame: FrameId) -> bool {
+        self.table.record(frame).write_state.is_ahead()
+    }
+
+    /// Whether reclaim should pass the page over because it was read ahead and its use is still to come. Says so once.
+    #[must_use]
+    pub fn spare_ahead(&self, frame: FrameId) -> bool {
+        self.table.record(frame).write_state.spare_ahead()
+    }
+
+    /// Whose page it is.
+    #[must_use]
+    pub fn owner(&self, frame: FrameId) -> u32 {
+        self.table.owner(frame)
+    }
+
+    /// The policy's rank of the page.
+    #[must_use]
+    pub fn rank(&self, frame: FrameId) -> u32 {
+        self.table.rank(frame)
+    }
+
+    /// Changes the rank. For whoever has the frame isolated.
+    pub fn set_rank(&self, frame: FrameId, rank: u32) {
+        self.table.set_rank(frame, rank);
+    }
+
+    /// Fetches the word of an isolated frame's page into the CPU's cache ahead of use.
+    #[inline]
+    pub fn prefetch_word(&self, frame: &IsolatedFrame) {
+        let (_, word) = self.word_of(frame.0);
+        crate::prefetch::prefetch(word);
+    }
+
+    /// Notes that a walk of a list from its cold end meets `ahead` a few steps after `frame`.
+    pub fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
+        self.table.set_ahead(frame, ahead);
+    }
+}
+
+/// Changes `word` from the stay `seen`, referenced or not, to vacant. The frame is frozen. False if the stay is over.
+pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
+    let mut now = seen;
+    loop {
+        let vacant = PageWord::vacant(shadow).bits();
+        // Release pairs with the Acquire of the next `begin_load`; with the freed frame's way through the locks of
+        // `free_frames` it puts the eviction before the next stay's bytes. Relaxed on failure: the loop looks again.
+        match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(other) => now = PageWord::from_bits(other),
+        }
+        if !now.same_stay(seen) {
+            return false;
+        }
+    }
+}

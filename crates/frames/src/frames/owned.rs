@@ -1,0 +1,75 @@
+//! Frames that hold no page, and belong to one thread.
+
+use sync::SharedBytes;
+use sync::atomic::{Ordering, fence};
+
+use super::Frames;
+use crate::frame_table::FrameId;
+
+/// A frame that nobody else can reach: free, until its owner publishes a page in it. Dropped, it is freed.
+#[derive(Debug)]
+pub struct OwnedFrame<'a> {
+    frames: &'a Frames,
+    id: FrameId,
+    /// Its generation hasn't been used for a stay yet (I4).
+    fresh: bool,
+}
+
+impl<'a> OwnedFrame<'a> {
+    /// A frame whose page was just taken out of memory.
+    pub(crate) fn used(frames: &'a Frames, id: FrameId) -> Self {
+        Self { frames, id, fresh: false }
+    }
+
+    /// A frame that a run of loads had, and no page yet.
+    pub(crate) fn unused(frames: &'a Frames, id: FrameId) -> Self {
+        Self { frames, id, fresh: true }
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn id(&self) -> FrameId {
+        self.id
+    }
+
+    /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has to write all of
+    /// them, or publish nothing.
+    pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
+        // Pairs with the fence in `PageMap::read`: whoever copies one of the bytes written now sees that the frame's
+        // last stay is over.
+        fence(Ordering::Release);
+        fill(self.frames.bytes(self.id))
+    }
+
+    /// Copies from the frame.
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
+        self.frames.bytes(self.id).copy_to(offset, into);
+    }
+
+    /// Has the frame hold another page with the bytes that it has, as if it had been freed and allocated. False, and nothing is
+    /// changed, if its generations are nearly used up.
+    #[must_use]
+    pub fn renew(&mut self) -> bool {
+        self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);
+        self.fresh
+    }
+
+    pub(super) fn forget(self) -> FrameId {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+
+    /// Hands the frame over to a page in `frames`.
+    pub(crate) fn give_up(self, frames: &Frames) -> FrameId {
+        assert!(self.fresh, "{:?} wasn't freed after its last page", self.id);
+        assert!(std::ptr::eq(self.frames, frames), "{:?} is another budget's", self.id);
+        self.forget()
+    }
+}
+
+impl Drop for OwnedFrame<'_> {
+    fn drop(&mut self) {
+        self.frames.free(self.id);
+    }
+}

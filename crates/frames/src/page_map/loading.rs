@@ -1,0 +1,204 @@
+//! Loading: how a page gets into memory. One thread wins the swap from *vacant* to *loading* and has to end the load;
+//! the others wait for it. The loader already has its frame: whoever has a word in *loading* never waits for memory.
+
+use sync::atomic::Ordering;
+
+use super::{PageMap, PinnedFrame};
+use crate::chunks::NoRoom;
+use crate::frames::{IsolatedFrame, OwnedFrame};
+use crate::loading_run::KeptPin;
+use crate::page_word::{PageState, PageWord};
+use crate::wait_table::{LoadFailure, Waiting};
+use crate::write_state::Ahead;
+
+/// Labels that a page carries from its load until it is evicted, in the policy's numbering.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Labels {
+    /// The memory group charged for the page.
+    pub group: u32,
+    /// Whose page it is.
+    pub owner: u32,
+    /// The policy's rank at the start.
+    pub rank: u32,
+    /// Whether nobody has wanted the page yet.
+    pub ahead: Ahead,
+    /// Where else the page is, for as long as nobody writes to it; 0 for nowhere.
+    pub slot: u64,
+}
+
+/// What [`PageMap::begin_load`] found.
+#[derive(Debug)]
+pub enum BeginLoad<'a> {
+    /// This thread loads the page.
+    Begun(Loading<'a>),
+    /// It is there already.
+    Resident,
+    /// Another thread loads it: [`PageMap::wait`].
+    Busy,
+    /// The budget has no room for the part of the map that the page's word is in.
+    NoRoom,
+}
+
+/// A load that this thread has begun. Dropped unended, it fails with [`Loading::ABANDONED`], so that nobody waits for
+/// ever.
+#[derive(Debug)]
+pub struct Loading<'a> {
+    pub(crate) map: &'a PageMap,
+    pub(crate) index: usize,
+    /// What the word was before, and is again if the load fails.
+    pub(crate) before: PageWord,
+    pub(crate) ended: bool,
+}
+
+impl<'a> Loading<'a> {
+    /// The failure that waiters get from a loader that unwound.
+    pub const ABANDONED: LoadFailure = LoadFailure(i32::MIN);
+
+    /// The shadow that the page's last eviction left; 0 if there was none.
+    #[must_use]
+    pub fn shadow(&self) -> u64 {
+        match self.before.state() {
+            PageState::Vacant { shadow } => shadow,
+            _ => 0,
+        }
+    }
+
+    /// The entry of a page that was swapped out.
+    #[must_use]
+    pub fn swapped(&self) -> Option<u64> {
+        match self.before.state() {
+            PageState::Swapped { entry } => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// The number of the page's word among all page words.
+    #[must_use]
+    pub fn word_number(&self) -> u64 {
+        self.index as u64
+    }
+
+    /// Makes the page resident in `frame`, which holds its bytes, and wakes who waits. The frame is returned
+    /// isolated: put it on its list. With `pin`, the loader has the page pinned as well.
+    ///
+    /// # Panics
+    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`]'.
+    pub fn publish(self, frame: OwnedFrame<'a>, labels: Labels, pin: bool) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
+        self.publish_as(frame, labels, pin, false)
+    }
+
+    /// As [`publish`](Self::publish), with a pin that outlives the borrow of the map.
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    pub fn publish_pinned(self, frame: OwnedFrame<'a>, labels: Labels) -> (IsolatedFrame, KeptPin) {
+        let (frames, id) = (&self.map.shared.frames, frame.id());
+        let (isolated, pin) = self.publish_as(frame, labels, true, false);
+        (isolated, KeptPin::new(frames, id, pin.expect("asked for")))
+    }
+
+    /// As [`publish`](Self::publish), of a page whose file doesn't have these bytes.
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    pub fn publish_dirty(self, frame: OwnedFrame<'a>, labels: Labels) -> IsolatedFrame {
+        self.publish_as(frame, labels, false, true).0
+    }
+
+    fn publish_as(
+        mut self,
+        frame: OwnedFrame<'a>,
+        labels: Labels,
+        pin: bool,
+        dirty: bool,
+    ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
+        let frames = &self.map.shared.frames;
+        let id = frame.give_up(frames);
+        self.ended = true;
+        frames.table.record(id).write_state.start(dirty, labels.ahead);
+        if dirty {
+            frames.words.chunks.add_written(self.index);
+        }
+        frames.table.set_word(id, self.index as u64);
+        frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
+        frames.table.set_slot(id, labels.slot);
+        frames.table.unfreeze(id, u32::from(pin));
+        let pin = pin.then(|| PinnedFrame::new(frames.table.record(id), frames.bytes(id)));
+        let resident = PageWord::resident(id, frames.table.generation(id));
+        let resident = if dirty { resident.with_written() } else { resident };
+        frames.waits.end_load(self.index, &frames.words.words[self.index], resident, Ok(()));
+        (IsolatedFrame::new(id), pin)
+    }
+
+    /// Leaves the load to somebody else.
+    pub(crate) fn give_up(mut self) {
+        self.ended = true;
+    }
+
+    /// Ends the load without a page. Everybody who waits gets `failure`.
+    pub fn fail(mut self, failure: LoadFailure) {
+        self.end(failure);
+    }
+
+    fn end(&mut self, failure: LoadFailure) {
+        self.ended = true;
+        let frames = &self.map.shared.frames;
+        frames.waits.end_load(self.index, &frames.words.words[self.index], self.before, Err(failure));
+        if self.swapped().is_none() {
+            frames.words.chunks.leave(self.index, false);
+        }
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Self::ABANDONED);
+        }
+    }
+}
+
+impl PageMap {
+    /// Starts to load a page that isn't in memory.
+    #[must_use]
+    pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
+        let Some((index, word)) = self.word(page) else { return BeginLoad::NoRoom };
+        let mut entered = false;
+        let found = loop {
+            let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+            let swapped = match now.state() {
+                PageState::Vacant { .. } => false,
+                PageState::Swapped { .. } => true, // Its chunk counts it already.
+                PageState::Loading => break BeginLoad::Busy,
+                PageState::Resident { .. } => break BeginLoad::Resident,
+            };
+            if !entered && !swapped {
+                if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
+                    return BeginLoad::NoRoom;
+                }
+                entered = true;
+                continue; // The shadow may have been given back with its chunk.
+            }
+            // Acquire: what the evictor of the last stay did comes first. Relaxed on failure: we look again.
+            let loading = PageWord::loading().bits();
+            if word.compare_exchange(now.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                if entered && swapped {
+                    self.shared.frames.words.chunks.leave(index, false);
+                }
+                return BeginLoad::Begun(Loading { map: self, index, before: now, ended: false });
+            }
+        };
+        if entered {
+            self.shared.frames.words.chunks.leave(index, false);
+        }
+        found
+    }
+
+    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the page is still there.
+    ///
+    /// # Errors
+    /// The failure of that load.
+    pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
+        self.begin_wait(page, None).map_or(Ok(()), Waiting::sleep)
+    }
+}
