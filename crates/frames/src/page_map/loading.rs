@@ -82,7 +82,7 @@ impl<'a> Loading<'a> {
     /// isolated: put it on its list. With `pin`, the loader has the page pinned as well.
     ///
     /// # Panics
-    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`]'.
+    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`](crate::Frames)'.
     pub fn publish(self, frame: OwnedFrame<'a>, labels: Labels, pin: bool) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
         self.publish_as(frame, labels, pin, false)
     }

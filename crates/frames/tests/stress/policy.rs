@@ -1,5 +1,6 @@
 //! The policy, of which these tests need no more: a list of frames in no order, and two maps.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PinError, PinnedFrame};
@@ -156,8 +157,14 @@ impl Policy {
 /// What a thread does, again and again.
 pub(crate) type Step<T> = fn(&T, &mut Random);
 
-/// Has a thread for each of `steps` take it again and again, for a few seconds.
-pub(crate) fn run<T: AsRef<Policy> + Send + Sync + 'static>(test: T, steps: &[Step<T>]) -> T {
+/// How long threads go on, at least and at most.
+const TIME: Range<Duration> = Duration::from_millis(2500)..Duration::from_secs(120);
+
+/// Has a thread for each of `steps` take it again and again, for a few seconds, and on a busy machine until it is `enough`.
+pub(crate) fn run<T>(test: T, steps: &[Step<T>], enough: impl Fn(&T) -> bool) -> T
+where
+    T: AsRef<Policy> + Send + Sync + 'static,
+{
     let test = Arc::new(test);
     let threads: Vec<_> = (1..)
         .zip(steps)
@@ -174,7 +181,7 @@ pub(crate) fn run<T: AsRef<Policy> + Send + Sync + 'static>(test: T, steps: &[St
         .collect();
     let policy: &Policy = (*test).as_ref();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(2500) {
+    while start.elapsed() < TIME.start || !enough(&test) && start.elapsed() < TIME.end {
         thread::sleep(Duration::from_millis(50));
         assert!(policy.frames.budget().used() <= policy.frames.budget().max());
     }

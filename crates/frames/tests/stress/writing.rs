@@ -59,6 +59,11 @@ fn is_cut(page: u64) -> bool {
 }
 
 impl Writing {
+    /// Whether something was tried: pages that were written back again and again, and read.
+    fn is_enough(&self) -> bool {
+        self.reads.load(Ordering::Relaxed) > 0 && self.settled.load(Ordering::Relaxed) > 4 * PAGES
+    }
+
     fn new() -> Self {
         let story = |map, page| Story {
             version: AtomicU64::new(0),
@@ -243,9 +248,8 @@ fn nothing_that_was_written_is_lost() {
     };
     let disturb = |test: &Writing, random: &mut Random| test.policy.disturb(random);
     let steps = [Writing::read, Writing::read, Writing::write, Writing::write, Writing::pin, flush, flush, disturb];
-    let test = run(Writing::new(), &steps);
-    let (reads, settled) = (test.reads.load(Ordering::Relaxed), test.settled.load(Ordering::Relaxed));
-    assert!(reads > 0 && settled > 4 * PAGES, "{reads} reads and {settled} pages settled try nothing");
+    let test = run(Writing::new(), &steps, Writing::is_enough);
+    assert!(test.is_enough(), "{:?} reads and {:?} pages settled try nothing", test.reads, test.settled);
     // All at rest: everything can be written back, and then the files have it.
     let mut random = Random::seeded(9);
     for map in 0..2 {
