@@ -6,10 +6,10 @@ use frames::PageState;
 use sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::file::Handle;
 use crate::file_state::FileState;
 use crate::group_state::ANONYMOUS;
-use crate::load::Call;
+use crate::handle::Handle;
+use crate::read::Call;
 use crate::stripe::Leftovers;
 
 /// What the user knows about the accesses to come.

@@ -11,9 +11,10 @@ use std::ops::Range;
 use frames::PageState;
 
 use crate::error::Error;
-use crate::file::{File, Handle};
+use crate::file::File;
 use crate::flight::{Launched, Purpose};
-use crate::load::Call;
+use crate::handle::Handle;
+use crate::read::Call;
 
 /// Reads between fetching a page's word and using it,
 const WORD_AHEAD: usize = 16;

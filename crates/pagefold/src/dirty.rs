@@ -15,9 +15,9 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::thread::sleep;
 
 use crate::error::Error;
-use crate::file::Handle;
 use crate::file_state::FileState;
 use crate::group_state::GroupState;
+use crate::handle::Handle;
 use crate::manager::Manager;
 
 /// UncleanCount pages, of a group, a file or all. It may be below zero for a moment: a page may be counted out before it was

@@ -9,12 +9,12 @@ use frames::{FrameId, IsolatedFrame, OwnedFrame};
 use sync::PerCpu;
 use sync::lock::Mutex;
 
+use crate::drop_pages::Gone;
 use crate::group_state::GroupState;
 use crate::lru_list::Recent;
 use crate::manager::Manager;
 use crate::rank::Rank;
 use crate::stripe::{self, Leftovers};
-use crate::write::Gone;
 
 /// Pages in a full batch.
 const BATCH_MAX: usize = 32;

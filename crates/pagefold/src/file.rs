@@ -11,14 +11,14 @@ use sync::{Arc, CounterPlace, ThreadCounter};
 use crate::advice::Advice;
 use crate::census::Hits;
 use crate::error::Error;
-use crate::error_latch::Heard;
 use crate::file_state::FileState;
 use crate::group::Group;
-use crate::io::{Access, IoError};
+use crate::handle::Handle;
+use crate::io::Access;
 use crate::page_future::PageFuture;
 use crate::page_mut::{Owner, PageMut};
 use crate::prefetch::ReadAhead;
-use crate::stats::{Counters, FileStats};
+use crate::stats::FileStats;
 
 /// An open file. Clones are the same handle; all methods may be called from many threads at once.
 ///
@@ -29,53 +29,6 @@ pub struct File {
     /// Where hits are counted.
     hits: CounterPlace,
     handle: Arc<Handle>,
-}
-
-/// One opening of a file by one group.
-pub(crate) struct Handle {
-    pub(crate) file: Arc<FileState>,
-    pub(crate) group: Group,
-    pub(crate) hits: Arc<Hits>,
-    pub(crate) advice: AtomicU8,
-    writable: bool,
-    /// Which of the file's write errors the handle was told of.
-    heard: Heard,
-    /// Where its readers are going.
-    pub(crate) read_ahead: ReadAhead,
-    /// Time that the handle's writers owe (`dirty`).
-    pub(crate) debt_ns: AtomicU64,
-}
-
-impl Handle {
-    /// # Errors
-    /// [`Error::ReadOnly`].
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        self.file.manager.refuse_child()?;
-        if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
-    }
-
-    /// What couldn't be written, now or before, if the handle wasn't told yet. Another thread with the same handle may have
-    /// been told of what failed now: this one has to know as well.
-    pub(crate) fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
-        let failure = self.file.latch.tell(&self.heard).or(now.err());
-        failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
-    }
-
-    /// Pages are loaded without credit from earlier stays.
-    pub(crate) fn is_sequential(&self) -> bool {
-        self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
-    }
-
-    /// Nothing is to be read ahead.
-    pub(crate) fn is_random(&self) -> bool {
-        self.advice.load(Ordering::Relaxed) == Advice::Random as u8
-    }
-
-    /// Counts a hit of a thread that is ending.
-    #[cold]
-    fn count_last_hit(&self) {
-        self.hits.counter.add(1);
-    }
 }
 
 impl File {
@@ -372,20 +325,6 @@ impl File {
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File").field("path", &self.path()).field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.file.manager.frames.forked() {
-            return;
-        }
-        let hits = self.hits.counter.sum();
-        Counters::add(&self.file.counters.hits, hits);
-        Counters::add(&self.group.state().counters.hits, hits);
-        if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.file.last_handle_closed();
-        }
     }
 }
 

@@ -8,13 +8,14 @@ use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::lock::{Mutex, MutexGuard, OnceCell};
 
 use crate::dirty::UncleanCount;
+use crate::drop_pages::Dropped;
 use crate::error::Error;
 use crate::error_latch::ErrorLatch;
 use crate::flight::InFlight;
 use crate::io::{Access, BackingFile, IoError};
 use crate::manager::Manager;
+use crate::patience::Patience;
 use crate::stats::Counters;
-use crate::write::{Dropped, Patience};
 use crate::writeback::Writeback;
 
 /// What an open file takes besides its page map, rounded up: its state, a handle, its path.

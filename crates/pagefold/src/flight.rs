@@ -18,8 +18,8 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex};
 
 use crate::charges::ChargedPages;
-use crate::file::Handle;
 use crate::file_state::FileState;
+use crate::handle::Handle;
 use crate::io::{IoError, Queue, Request};
 use crate::load::encode;
 use crate::manager::ChargedFrame;

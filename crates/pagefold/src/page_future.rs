@@ -17,7 +17,8 @@ use sync::lock::Mutex;
 use sync::time::Instant;
 
 use crate::error::Error;
-use crate::file::{Handle, PinnedPage};
+use crate::file::PinnedPage;
+use crate::handle::Handle;
 use crate::io::IoError;
 use crate::load::decode;
 

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use frames::Writing;
 use sync::Arc;
 
-use crate::file::Handle;
+use crate::handle::Handle;
 use crate::space::Mapped;
 
 /// Whose page it is.

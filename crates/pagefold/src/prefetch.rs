@@ -7,8 +7,8 @@ use sync::CachePadded;
 use sync::atomic::Backoff;
 use sync::lock::Mutex;
 
-use crate::file::Handle;
 use crate::flight::Purpose;
+use crate::handle::Handle;
 use crate::io::Queue;
 use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
 

@@ -22,7 +22,7 @@ use std::ops::Range;
 use crate::batch::ReadRequest;
 use crate::file::File;
 use crate::flight::{Launched, Purpose};
-use crate::load::Call;
+use crate::read::Call;
 
 /// Reads that are put off until there are so many, or there is nothing else to do: they have their way to the device in
 /// common.

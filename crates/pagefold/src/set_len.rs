@@ -15,7 +15,7 @@ use sync::atomic::Backoff;
 use crate::error::Error;
 use crate::file_state::FileState;
 use crate::io::BackingFile;
-use crate::write::{Patience, SPINS};
+use crate::patience::{Patience, SPINS};
 
 /// The page that a file is cut off in (Z2).
 enum CutPage<'a> {

@@ -13,7 +13,7 @@ use super::swap_in::Fault;
 use super::{Mapped, Space, SpaceState};
 use crate::advice::Advice;
 use crate::error::Error;
-use crate::load::Call;
+use crate::read::Call;
 
 impl Space {
     /// Tells what accesses to `range`, all of which is mapped, are to come. [`Normal`](Advice::Normal),

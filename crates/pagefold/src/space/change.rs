@@ -10,7 +10,7 @@ use super::address::Pages;
 use super::entry::Entry;
 use super::mapped::Mapped;
 use crate::error::Error;
-use crate::write::{Patience, SPINS};
+use crate::patience::{Patience, SPINS};
 
 /// Runs of pages with the same entry.
 pub(super) type Runs = Vec<(Pages, Entry)>;

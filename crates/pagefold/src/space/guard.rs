@@ -15,7 +15,7 @@ use super::{Mapped, Space, SpaceState};
 use crate::error::Error;
 use crate::file::PinnedPage;
 use crate::page_mut::{Owner, PageMut};
-use crate::write::Patience;
+use crate::patience::Patience;
 
 /// A page of a space whose bytes neither move nor change while this lives.
 pub struct MappedPage<'a> {
