@@ -13,8 +13,25 @@ use crate::node::Node;
 use crate::range::LockRange;
 use crate::word::Packed;
 
-/// Level of the root. Below it, levels have tables.
-pub(crate) const ROOT: u8 = 2;
+/// How large the ranges are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Low,
+    Middle,
+    /// One node for all others.
+    Root,
+}
+
+impl Level {
+    /// Those below, in the order in which they are waited for.
+    pub(crate) fn below(self) -> &'static [Self] {
+        match self {
+            Self::Low => &[],
+            Self::Middle => &[Self::Low],
+            Self::Root => &[Self::Middle, Self::Low],
+        }
+    }
+}
 
 /// Units in a granule of level 0, and granules of a level in one of the next, as a power of two. A model makes do with
 /// few.
@@ -24,13 +41,17 @@ const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
 const NODES_PER_CPU: usize = if cfg!(pagefold_loom) { 1 } else { 32 };
 const NODES_MAX: usize = 1 << 14;
 
+/// See [`Tables::uses_max`].
+const USES_PER_NODE: u32 = 8;
+
 /// The largest unit: above, granules of level 1 wouldn't fit into 64 bits.
 pub(crate) const UNIT_BITS_MAX: u32 = 40;
 
-/// The nodes of the levels below the root.
+/// The nodes of the levels below the root, which have tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    levels: [Box<[CachePadded<Node>]>; ROOT as usize],
+    levels: [Box<[CachePadded<Node>]>; 2],
+    uses_max: u32,
 }
 
 /// A part of a claim that one node is asked for.
@@ -39,21 +60,19 @@ pub(crate) struct Piece<'a> {
     pub(crate) node: &'a Node,
     pub(crate) claim: Claim,
     pub(crate) packed: Packed,
-    /// In which units the node's word counts, as a power of two.
-    pub(crate) unit: u32,
 }
 
 /// Size of a level's granules, as a power of two.
 #[inline]
-const fn granule_bits(level: u8, unit: u32) -> u32 {
+const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// In what units words of a level count, as a power of two: at level 0 and in the root the lock's own, in between the
+/// In what units words of a level count, as a power of two: at the lowest level and in the root the lock's own, in between the
 /// granules of the level below.
 #[inline]
-pub(crate) const fn word_unit(level: u8, unit: u32) -> u32 {
-    if level == 0 || level == ROOT { unit } else { granule_bits(level - 1, unit) }
+const fn word_unit(level: Level, unit: u32) -> u32 {
+    if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }
 }
 
 fn granules(range: LockRange, bits: u32) -> RangeInclusive<u64> {
@@ -62,20 +81,24 @@ fn granules(range: LockRange, bits: u32) -> RangeInclusive<u64> {
 
 /// The lowest level at which `range` touches at most two granules.
 #[inline]
-pub(crate) fn level_of(range: LockRange, unit: u32) -> u8 {
-    let touches_two = |level: &u8| {
+pub(crate) fn level_of(range: LockRange, unit: u32) -> Level {
+    let touches_two = |level: &Level| {
         let granules = granules(range, granule_bits(*level, unit));
         granules.end() - granules.start() <= 1
     };
-    (0..ROOT).find(touches_two).unwrap_or(ROOT)
+    [Level::Low, Level::Middle].into_iter().find(touches_two).unwrap_or(Level::Root)
 }
 
 impl Tables {
-    /// Tables for as many CPUs as there are.
-    pub(crate) fn new() -> Self {
+    /// Tables for as many CPUs as there are, of a lock with units of 2^`unit`.
+    pub(crate) fn new(unit: u32) -> Self {
         let nodes = (NODES_PER_CPU * sync::cpu::count()).min(NODES_MAX);
-        let table = |nodes: usize| (0..nodes).map(|_| CachePadded::new(Node::new())).collect();
-        Self { levels: [table(nodes), table((nodes / 8).max(1))] }
+        let table =
+            |level, nodes: usize| (0..nodes).map(|_| CachePadded::new(Node::new(word_unit(level, unit)))).collect();
+        Self {
+            levels: [table(Level::Low, nodes), table(Level::Middle, (nodes / 8).max(1))],
+            uses_max: USES_PER_NODE * nodes as u32,
+        }
     }
 
     /// What they take.
@@ -85,8 +108,8 @@ impl Tables {
 
     /// The node of a granule.
     #[inline]
-    pub(crate) fn node(&self, level: u8, granule: u64) -> &Node {
-        let table = &self.levels[usize::from(level)];
+    pub(crate) fn node(&self, level: Level, granule: u64) -> &Node {
+        let table = &self.levels[level as usize];
         // Fibonacci hashing (Knuth, "The art of computer programming", 6.4): a run of granules is spread evenly.
         let hash = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &table[((u128::from(hash) * table.len() as u128) >> 64) as usize]
@@ -94,15 +117,22 @@ impl Tables {
 
     /// The node of a range's granule, if it touches only one.
     #[inline]
-    pub(crate) fn only_node(&self, level: u8, range: LockRange, unit: u32) -> Option<&Node> {
+    pub(crate) fn only_node(&self, level: Level, range: LockRange, unit: u32) -> Option<&Node> {
         let bits = granule_bits(level, unit);
         let granule = range.start() >> bits;
         (granule == (range.end() - 1) >> bits).then(|| self.node(level, granule))
     }
 
-    /// The node of the granule that a range begins in, at level 0.
-    pub(crate) fn first_node(&self, range: LockRange, unit: u32) -> &Node {
-        self.node(0, range.start() >> granule_bits(0, unit))
+    /// The node of the granule that a range begins in.
+    pub(crate) fn first_node(&self, level: Level, range: LockRange, unit: u32) -> &Node {
+        self.node(level, range.start() >> granule_bits(level, unit))
+    }
+
+    /// Claims in a node after which it is asked whether the lock could be compact again: so many that a look at each node is
+    /// little beside them.
+    #[inline]
+    pub(crate) fn uses_max(&self) -> u32 {
+        self.uses_max
     }
 
     /// The nodes of all levels.
@@ -113,17 +143,16 @@ impl Tables {
     /// Calls `visit` for each piece of a claim of this level; in order of address, at most two.
     pub(crate) fn pieces<'a>(
         &'a self,
-        level: u8,
+        level: Level,
         claim: Claim,
         unit: u32,
     ) -> impl DoubleEndedIterator<Item = Piece<'a>> + Clone {
         let bits = granule_bits(level, unit);
         let granules = granules(claim.range, bits);
         let (first, last) = (*granules.start(), *granules.end());
-        let unit = word_unit(level, unit);
         let piece = move |granule, range| {
-            let claim = claim.over(range);
-            Piece { node: self.node(level, granule), claim, packed: Packed::of(claim, unit), unit }
+            let (node, claim) = (self.node(level, granule), claim.over(range));
+            Piece { node, claim, packed: node.pack(claim) }
         };
         if first == last {
             [Some(piece(first, claim.range)), None].into_iter().flatten()
@@ -134,8 +163,8 @@ impl Tables {
     }
 
     /// The nodes of a level in which parts of `range` may be held. Some may come twice.
-    pub(crate) fn nodes_under(&self, level: u8, range: LockRange, unit: u32) -> impl Iterator<Item = &Node> {
-        let table = &self.levels[usize::from(level)];
+    pub(crate) fn nodes_under(&self, level: Level, range: LockRange, unit: u32) -> impl Iterator<Item = &Node> {
+        let table = &self.levels[level as usize];
         let granules = granules(range, granule_bits(level, unit));
         let few = granules.end() - granules.start() < table.len() as u64;
         let (some, all) = if few { (Some(granules), None) } else { (None, Some(table.iter())) };
@@ -156,31 +185,31 @@ mod tests {
     #[test]
     fn a_range_belongs_to_the_lowest_level_where_it_has_two_granules() {
         const MIB: u64 = 1 << 20;
-        assert_eq!(level_of(range(0, 1), 12), 0);
-        assert_eq!(level_of(range(MIB, 2 * MIB), 12), 0);
-        assert_eq!(level_of(range(MIB, 4 * MIB), 12), 1);
-        assert_eq!(level_of(range(MIB, 1024 * MIB), 12), 1);
-        assert_eq!(level_of(range(MIB, 2048 * MIB), 12), ROOT);
-        assert_eq!(level_of(LockRange::FULL, 12), ROOT);
-        assert_eq!(level_of(range(u64::MAX - 5, 5), UNIT_BITS_MAX), 0);
+        assert_eq!(level_of(range(0, 1), 12), Level::Low);
+        assert_eq!(level_of(range(MIB, 2 * MIB), 12), Level::Low);
+        assert_eq!(level_of(range(MIB, 4 * MIB), 12), Level::Middle);
+        assert_eq!(level_of(range(MIB, 1024 * MIB), 12), Level::Middle);
+        assert_eq!(level_of(range(MIB, 2048 * MIB), 12), Level::Root);
+        assert_eq!(level_of(LockRange::FULL, 12), Level::Root);
+        assert_eq!(level_of(range(u64::MAX - 5, 5), UNIT_BITS_MAX), Level::Low);
     }
 
     #[test]
     fn pieces_make_up_the_range() {
-        let tables = Tables::new();
+        let tables = Tables::new(12);
         let whole = Claim { range: range((1 << 21) - 5, 10), mode: Mode::Read };
-        let pieces: Vec<_> = tables.pieces(0, whole, 12).map(|piece| piece.claim.range).collect();
+        let pieces: Vec<_> = tables.pieces(Level::Low, whole, 12).map(|piece| piece.claim.range).collect();
         assert_eq!(pieces, [range((1 << 21) - 5, 5), range(1 << 21, 5)]);
-        assert_eq!(tables.pieces(1, whole, 12).count(), 1);
+        assert_eq!(tables.pieces(Level::Middle, whole, 12).count(), 1);
     }
 
     #[test]
     fn neighbours_have_nodes_of_their_own() {
-        let tables = Tables::new();
+        let tables = Tables::new(12);
         let count = tables.levels[0].len();
         let mut seen = vec![0; count];
         for granule in 0..count as u64 {
-            let node: *const Node = tables.node(0, granule);
+            let node: *const Node = tables.node(Level::Low, granule);
             let at = tables.levels[0].iter().position(|other| std::ptr::eq(&**other, node)).unwrap();
             seen[at] += 1;
         }

@@ -3,17 +3,18 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use crate::claim::Mode;
-use crate::lock::{Held, RangeLock};
+use crate::claim::{Claim, Mode};
+use crate::levels::Held;
+use crate::order::LockName;
 use crate::range::LockRange;
 
 /// A range that its owner reads with others, until dropped.
 #[derive(Debug)]
 #[must_use = "the range is given back when the guard is dropped"]
 pub struct RangeReadGuard<'a> {
-    lock: &'a RangeLock,
-    range: LockRange,
     held: Held<'a>,
+    /// Nothing, where it isn't checked.
+    lock: LockName,
     /// Not `Send`: the order of locking is checked thread by thread.
     _here: PhantomData<*const ()>,
 }
@@ -22,54 +23,57 @@ pub struct RangeReadGuard<'a> {
 #[derive(Debug)]
 #[must_use = "the range is given back when the guard is dropped"]
 pub struct RangeWriteGuard<'a> {
-    lock: &'a RangeLock,
-    range: LockRange,
     held: Held<'a>,
+    /// Nothing, where it isn't checked.
+    lock: LockName,
     _here: PhantomData<*const ()>,
 }
 
 impl<'a> RangeReadGuard<'a> {
     #[inline]
-    pub(crate) fn new(lock: &'a RangeLock, range: LockRange, held: Held<'a>) -> Self {
-        Self { lock, range, held, _here: PhantomData }
+    pub(crate) fn new(held: Held<'a>, lock: LockName) -> Self {
+        Self { held, lock, _here: PhantomData }
     }
 
     /// What is held.
     #[must_use]
     pub fn range(&self) -> LockRange {
-        self.range
+        self.held.range()
     }
 }
 
 impl<'a> RangeWriteGuard<'a> {
     #[inline]
-    pub(crate) fn new(lock: &'a RangeLock, range: LockRange, held: Held<'a>) -> Self {
-        Self { lock, range, held, _here: PhantomData }
+    pub(crate) fn new(held: Held<'a>, lock: LockName) -> Self {
+        Self { held, lock, _here: PhantomData }
     }
 
     /// What is held.
     #[must_use]
     pub fn range(&self) -> LockRange {
-        self.range
+        self.held.range()
     }
 
     /// Lets other readers in. No writer comes between.
     pub fn downgrade(self) -> RangeReadGuard<'a> {
         let this = ManuallyDrop::new(self);
-        RangeReadGuard::new(this.lock, this.range, this.lock.downgrade(this.range, this.held))
+        this.lock.downgraded(Claim { range: this.range(), mode: Mode::Write });
+        RangeReadGuard::new(this.held.downgrade(), this.lock)
     }
 }
 
 impl Drop for RangeReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock(self.range, Mode::Read, self.held);
+        self.lock.released(|| Claim { range: self.range(), mode: Mode::Read });
+        self.held.release(Mode::Read);
     }
 }
 
 impl Drop for RangeWriteGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock(self.range, Mode::Write, self.held);
+        self.lock.released(|| Claim { range: self.range(), mode: Mode::Write });
+        self.held.release(Mode::Write);
     }
 }

@@ -4,6 +4,7 @@
 mod claim;
 mod geometry;
 mod guard;
+mod levels;
 mod lock;
 mod node;
 mod order;

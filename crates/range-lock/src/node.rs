@@ -56,18 +56,33 @@ pub(crate) enum Made {
     Beside,
 }
 
-/// A word, its queue, and in which units ranges are in the word.
+/// A word and its queue.
 #[derive(Debug)]
 pub(crate) struct Node {
     word: AtomicU64,
     /// Claims since somebody asked; about, as nobody counts atomically.
     uses: AtomicU32,
+    /// In which units the word counts, as a power of two.
+    unit: u32,
     queue: Mutex<Queue>,
 }
 
 impl Node {
-    pub(crate) fn new() -> Self {
-        Self { word: AtomicU64::new(NodeWord::FREE.0), uses: AtomicU32::new(0), queue: Mutex::new(Queue::default()) }
+    pub(crate) fn new(unit: u32) -> Self {
+        let (word, uses) = (AtomicU64::new(NodeWord::FREE.0), AtomicU32::new(0));
+        Self { word, uses, unit, queue: Mutex::new(Queue::default()) }
+    }
+
+    /// A claim as the word has it.
+    #[inline(always)]
+    pub(crate) fn pack(&self, claim: Claim) -> Packed {
+        Packed::new(claim.range, claim.mode, self.unit)
+    }
+
+    /// The claim that [`pack`](Self::pack) made this of.
+    #[inline]
+    pub(crate) fn unpack(&self, packed: Packed) -> Claim {
+        packed.claim(self.unit)
     }
 
     /// The word, in the one order of all `SeqCst` accesses.
@@ -117,7 +132,7 @@ impl Node {
     }
 
     /// Makes the claim, unless it would have to wait.
-    pub(crate) fn try_claim(&self, claim: Claim, packed: Packed, unit: u32) -> Option<Made> {
+    pub(crate) fn try_claim(&self, claim: Claim, packed: Packed) -> Option<Made> {
         loop {
             let word = self.glance();
             let to = if word.has(NodeWord::LISTED) {
@@ -126,13 +141,13 @@ impl Node {
                 Some(word.with(packed))
             } else if word.counts(packed) && !word.has(NodeWord::WAITED) {
                 Some(word.plus_reader())
-            } else if word.excludes(claim, unit) {
+            } else if word.excludes(claim, self.unit) {
                 return None;
             } else {
                 None
             };
             match to {
-                None => return self.claim_listed(&mut self.queue.lock(), claim, packed, unit, u64::MAX),
+                None => return self.claim_listed(&mut self.queue.lock(), claim, packed, u64::MAX),
                 Some(to) if self.swap(word, to) => return Some(Made::Alone),
                 Some(_) => {}
             }
@@ -141,13 +156,13 @@ impl Node {
 
     /// Makes the claim under the mutex, unless a holder excludes it, or a waiter that has been overtaken enough and came
     /// before `ticket`.
-    fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, unit: u32, ticket: u64) -> Option<Made> {
+    fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, ticket: u64) -> Option<Made> {
         if queue.is_held_against(claim) || queue.is_owed_to_another(claim, ticket) {
             return None;
         }
         loop {
             let word = self.glance();
-            if word.excludes(claim, unit) {
+            if word.excludes(claim, self.unit) {
                 return None;
             }
             let (to, listed) = if word.is_empty() && !word.has(NodeWord::LISTED) && packed.fits() {
@@ -170,16 +185,16 @@ impl Node {
     }
 
     /// Makes the claim, waiting as long as `patience` says. None if that is over.
-    pub(crate) fn claim(&self, claim: Claim, packed: Packed, unit: u32, patience: &Patience) -> Option<Made> {
-        self.try_claim(claim, packed, unit).or_else(|| match patience {
+    pub(crate) fn claim(&self, claim: Claim, packed: Packed, patience: &Patience) -> Option<Made> {
+        self.try_claim(claim, packed).or_else(|| match patience {
             Patience::None => None,
-            _ => self.spin(claim, packed, unit).or_else(|| self.wait(claim, packed, unit, patience)),
+            _ => self.spin(claim, packed).or_else(|| self.wait(claim, packed, patience)),
         })
     }
 
     /// Looks for a while whether the claim can be made; not if others sleep already.
     #[cold]
-    fn spin(&self, claim: Claim, packed: Packed, unit: u32) -> Option<Made> {
+    fn spin(&self, claim: Claim, packed: Packed) -> Option<Made> {
         if cfg!(pagefold_loom) {
             return None; // What it could see, the model sees without.
         }
@@ -187,8 +202,8 @@ impl Node {
         while !self.glance().has(NodeWord::WAITED) && start.elapsed() < SPIN {
             let word = self.glance();
             if !word.has(NodeWord::LISTED)
-                && !word.excludes(claim, unit)
-                && let Some(made) = self.try_claim(claim, packed, unit)
+                && !word.excludes(claim, self.unit)
+                && let Some(made) = self.try_claim(claim, packed)
             {
                 return Some(made);
             }
@@ -198,7 +213,7 @@ impl Node {
     }
 
     #[cold]
-    fn wait(&self, claim: Claim, packed: Packed, unit: u32, patience: &Patience) -> Option<Made> {
+    fn wait(&self, claim: Claim, packed: Packed, patience: &Patience) -> Option<Made> {
         let mut queue = self.queue.lock();
         self.set(NodeWord::WAITED); // N3
         let seat = queue.sit(claim);
@@ -206,7 +221,7 @@ impl Node {
             if seat.is_served() {
                 return Some(Made::Alone);
             }
-            if let Some(made) = self.claim_listed(&mut queue, claim, packed, unit, seat.ticket()) {
+            if let Some(made) = self.claim_listed(&mut queue, claim, packed, seat.ticket()) {
                 queue.leave(&seat);
                 self.settle(&queue);
                 return Some(made);
@@ -217,7 +232,7 @@ impl Node {
                 }
                 queue.leave(&seat);
                 // Who came later may have waited for this one alone.
-                self.serve(queue, unit);
+                self.serve(queue);
                 return None;
             }
         }
@@ -225,17 +240,17 @@ impl Node {
 
     /// Waits until nobody here holds what excludes `claim`, which its owner has claimed elsewhere. False if `patience` is
     /// over.
-    pub(crate) fn wait_until_clear(&self, claim: Claim, unit: u32, patience: &Patience) -> bool {
+    pub(crate) fn wait_until_clear(&self, claim: Claim, patience: &Patience) -> bool {
         let word = self.look();
-        if !word.has(NodeWord::LISTED) && !word.excludes(claim, unit) {
+        if !word.has(NodeWord::LISTED) && !word.excludes(claim, self.unit) {
             return true;
         }
         if matches!(patience, Patience::None) {
-            return !self.is_held_against(claim, unit);
+            return !self.is_held_against(claim);
         }
         let mut queue = self.queue.lock();
         self.set(NodeWord::WAITED); // N3
-        if !queue.is_held_against(claim) && !self.look().excludes(claim, unit) {
+        if !queue.is_held_against(claim) && !self.look().excludes(claim, self.unit) {
             self.settle(&queue);
             return true;
         }
@@ -252,14 +267,14 @@ impl Node {
 
     /// Whether somebody here holds what excludes `claim`.
     #[inline]
-    pub(crate) fn is_held_against(&self, claim: Claim, unit: u32) -> bool {
+    pub(crate) fn is_held_against(&self, claim: Claim) -> bool {
         let word = self.look();
-        word.excludes(claim, unit) || (word.has(NodeWord::LISTED) && self.is_listed_against(claim, unit))
+        word.excludes(claim, self.unit) || (word.has(NodeWord::LISTED) && self.is_listed_against(claim))
     }
 
     /// Whether nobody here excluded `claim` at a moment when all of `flags` were set.
-    pub(crate) fn is_clear_with(&self, flags: u64, claim: Claim, unit: u32) -> bool {
-        let is_clear = |word: NodeWord| word.0 & flags == flags && !word.excludes(claim, unit);
+    pub(crate) fn is_clear_with(&self, flags: u64, claim: Claim) -> bool {
+        let is_clear = |word: NodeWord| word.0 & flags == flags && !word.excludes(claim, self.unit);
         let word = self.look();
         if !word.has(NodeWord::LISTED) {
             return is_clear(word);
@@ -269,9 +284,9 @@ impl Node {
     }
 
     #[cold]
-    fn is_listed_against(&self, claim: Claim, unit: u32) -> bool {
+    fn is_listed_against(&self, claim: Claim) -> bool {
         let queue = self.queue.lock();
-        queue.is_held_against(claim) || self.look().excludes(claim, unit)
+        queue.is_held_against(claim) || self.look().excludes(claim, self.unit)
     }
 
     /// Gives a claim back that is alone in the word, with no flag set. False if it isn't, or no longer.
@@ -283,7 +298,7 @@ impl Node {
     }
 
     /// Gives a claim back, and wakes those that it was in the way of.
-    pub(crate) fn release(&self, claim: Claim, packed: Packed, unit: u32) {
+    pub(crate) fn release(&self, claim: Claim, packed: Packed) {
         loop {
             let word = self.glance();
             if !word.holds(packed) {
@@ -298,14 +313,14 @@ impl Node {
                 return;
             }
         }
-        self.release_queued(claim, packed, unit);
+        self.release_queued(claim, packed);
     }
 
     #[cold]
-    fn release_queued(&self, claim: Claim, packed: Packed, unit: u32) {
+    fn release_queued(&self, claim: Claim, packed: Packed) {
         let mut queue = self.queue.lock();
         self.replace(&mut queue, claim, packed, None);
-        self.serve(queue, unit);
+        self.serve(queue);
     }
 
     /// Takes a claim out of the word, or out of the list; puts `instead` into its place.
@@ -329,9 +344,9 @@ impl Node {
     }
 
     /// Makes a claim to write one to read.
-    pub(crate) fn downgrade(&self, claim: Claim, packed: Packed, unit: u32) {
+    pub(crate) fn downgrade(&self, claim: Claim, packed: Packed) {
         let reader = Claim { mode: Mode::Read, ..claim };
-        let instead = (reader, Packed::of(reader, unit));
+        let instead = (reader, self.pack(reader));
         loop {
             let word = self.glance();
             if word.has(NodeWord::WAITED) || !word.holds(packed) {
@@ -345,13 +360,13 @@ impl Node {
         }
         let mut queue = self.queue.lock();
         self.replace(&mut queue, claim, packed, Some(instead));
-        self.serve(queue, unit);
+        self.serve(queue);
     }
 
     /// Serves those waiters that nobody excludes any more (N4, N5).
-    fn serve(&self, mut queue: MutexGuard<'_, Queue>, unit: u32) {
+    fn serve(&self, mut queue: MutexGuard<'_, Queue>) {
         self.set(NodeWord::LISTED); // N2
-        queue.serve(self.glance().claim(unit));
+        queue.serve(self.glance().claim(self.unit));
         self.settle(&queue);
     }
 

@@ -7,10 +7,10 @@
 //! reported that wasn't seen.
 
 #[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
-pub(crate) use unchecked::LockOrder;
+pub(crate) use unchecked::{LockName, LockOrder};
 
 #[cfg(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore))))]
-pub(crate) use checked::LockOrder;
+pub(crate) use checked::{LockName, LockOrder};
 
 /// Nothing is known, and nothing costs anything.
 #[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
@@ -21,6 +21,9 @@ mod unchecked {
 
     #[derive(Debug)]
     pub(crate) struct LockOrder;
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct LockName;
 
     impl LockOrder {
         pub(crate) fn new() -> Self {
@@ -34,10 +37,17 @@ mod unchecked {
         pub(crate) fn taken(&self, _: Claim, _: &'static Location<'static>) {}
 
         #[inline]
-        pub(crate) fn released(&self, _: Claim) {}
+        pub(crate) fn name(&self) -> LockName {
+            LockName
+        }
+    }
+
+    impl LockName {
+        #[inline]
+        pub(crate) fn released(self, _: impl FnOnce() -> Claim) {}
 
         #[inline]
-        pub(crate) fn downgraded(&self, _: Claim) {}
+        pub(crate) fn downgraded(self, _: Claim) {}
     }
 }
 
@@ -59,11 +69,15 @@ mod checked {
     /// Ranges held by one thread that leave edges.
     const HELD_MAX: usize = 8;
 
-    /// A lock's name in the graph.
+    /// A lock in the graph.
     #[derive(Debug)]
     pub(crate) struct LockOrder {
         id: u64,
     }
+
+    /// Its name.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct LockName(u64);
 
     /// A range of a lock, and where it was taken.
     #[derive(Clone, Copy, Debug)]
@@ -140,7 +154,15 @@ mod checked {
             let _ = HELD.try_with(|held| held.borrow_mut().push((point, claim.mode)));
         }
 
-        pub(crate) fn released(&self, claim: Claim) {
+        pub(crate) fn name(&self) -> LockName {
+            LockName(self.id)
+        }
+    }
+
+    impl LockName {
+        /// The thread has given the claim back.
+        pub(crate) fn released(self, claim: impl FnOnce() -> Claim) {
+            let claim = claim();
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 let at = held.iter().rposition(|(point, mode)| self.is(point, *mode, claim));
@@ -148,7 +170,7 @@ mod checked {
             });
         }
 
-        pub(crate) fn downgraded(&self, claim: Claim) {
+        pub(crate) fn downgraded(self, claim: Claim) {
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 let at = held.iter().rposition(|(point, mode)| self.is(point, *mode, claim));
@@ -156,8 +178,8 @@ mod checked {
             });
         }
 
-        fn is(&self, point: &Point, mode: Mode, claim: Claim) -> bool {
-            point.lock == self.id && point.range == claim.range && mode == claim.mode
+        fn is(self, point: &Point, mode: Mode, claim: Claim) -> bool {
+            point.lock == self.0 && point.range == claim.range && mode == claim.mode
         }
     }
 

@@ -20,6 +20,12 @@ pub(crate) enum Patience {
     Until(Instant, Duration),
 }
 
+impl Patience {
+    pub(crate) fn is_endless(&self) -> bool {
+        matches!(self, Self::Endless)
+    }
+}
+
 /// Where a waiter sleeps.
 #[derive(Debug)]
 pub(crate) struct Seat {

@@ -75,6 +75,11 @@ impl LockRange {
         self.start < other.end && other.start < self.end
     }
 
+    /// `len` units of 2^`unit` numbers, of a range that was valid.
+    pub(crate) const fn of_units(start: u64, len: u64, unit: u32) -> Self {
+        Self { start: start << unit, end: (start + len) << unit }
+    }
+
     /// The part before `at`, and the part from there on; `at` is within.
     pub(crate) const fn cut(self, at: u64) -> (Self, Self) {
         (Self { start: self.start, end: at }, Self { start: at, end: self.end })

@@ -54,14 +54,13 @@ impl Packed {
         }
     }
 
-    /// As [`new`](Self::new).
-    pub(crate) fn of(claim: Claim, unit: u32) -> Self {
-        Self::new(claim.range, claim.mode, unit)
-    }
-
-    /// To read or to write.
-    pub(crate) fn mode(self) -> Mode {
-        if self.0 & MODE == WRITER { Mode::Write } else { Mode::Read }
+    /// What was packed.
+    #[inline]
+    pub(crate) fn claim(self, unit: u32) -> Claim {
+        let mode = if self.0 & MODE == WRITER { Mode::Write } else { Mode::Read };
+        let (start, len) = (self.0 >> START_SHIFT, self.0 >> LEN_SHIFT & ((1 << LEN_BITS) - 1));
+        let range = if len == 0 { LockRange::FULL } else { LockRange::of_units(start, len, unit) };
+        Claim { range, mode }
     }
 
     #[inline]
@@ -120,17 +119,9 @@ impl NodeWord {
     }
 
     /// The claim in the word's place. Readers of the full range are one, here.
+    #[inline]
     pub(crate) fn claim(self, unit: u32) -> Option<Claim> {
-        let mode = match self.0 & MODE {
-            0 => return None,
-            READERS => return Some(Claim { range: LockRange::FULL, mode: Mode::Read }),
-            WRITER => Mode::Write,
-            _ => Mode::Read,
-        };
-        let len = self.0 >> LEN_SHIFT & ((1 << LEN_BITS) - 1);
-        let start = self.0 >> START_SHIFT;
-        let range = if len == 0 { LockRange::FULL } else { LockRange::at(start << unit, len << unit).ok()? };
-        Some(Claim { range, mode })
+        (!self.is_empty()).then(|| Packed(self.0).claim(unit))
     }
 
     /// Whether the claim in the word's place excludes `claim`.
@@ -146,6 +137,10 @@ const _: () = assert!(MODE & NodeWord::FLAGS == 0 && NodeWord::FLAGS < 1 << LEN_
 mod tests {
     use super::*;
 
+    fn pack(claim: Claim, unit: u32) -> Packed {
+        Packed::new(claim.range, claim.mode, unit)
+    }
+
     fn claim(start: u64, end: u64, mode: Mode) -> Claim {
         Claim { range: LockRange::new(start, end).unwrap(), mode }
     }
@@ -154,14 +149,14 @@ mod tests {
     fn what_fits_comes_out_again_and_nothing_else_fits() {
         for mode in [Mode::Read, Mode::Write] {
             for (start, end) in [(0, 4096), (4096, 1 << 21), ((1 << 60) - 4096, 1 << 60), (0, u64::MAX)] {
-                let packed = Packed::of(claim(start, end, mode), 12);
+                let packed = pack(claim(start, end, mode), 12);
                 assert!(packed.fits());
                 let word = NodeWord(NodeWord::WAITED).with(packed);
                 assert_eq!(word.claim(12), Some(claim(start, end, mode)));
                 assert!(word.holds(packed) && word.minus(packed) == NodeWord(NodeWord::WAITED));
             }
             for (start, end) in [(1, 4096), (0, 4095), (0, 1 << 22), (1 << 60, (1 << 60) + 4096), (4096, u64::MAX)] {
-                assert!(!Packed::of(claim(start, end, mode), 12).fits(), "{start:#x}..{end:#x}");
+                assert!(!pack(claim(start, end, mode), 12).fits(), "{start:#x}..{end:#x}");
             }
         }
     }
@@ -171,27 +166,27 @@ mod tests {
         for unit in [21, 40, 49] {
             let one = 1 << unit;
             for (start, end) in [(0, one), (one, 3 * one)] {
-                let packed = Packed::of(claim(start, end, Mode::Write), unit);
+                let packed = pack(claim(start, end, Mode::Write), unit);
                 assert_eq!(NodeWord::FREE.with(packed).claim(unit), Some(claim(start, end, Mode::Write)));
             }
             for (start, end) in [(1, one + 1), (4096, one + 4096), (one / 2, one), (0, one + 1), (1, one)] {
-                assert!(!Packed::of(claim(start, end, Mode::Write), unit).fits(), "{start:#x}..{end:#x}, unit {unit}");
+                assert!(!pack(claim(start, end, Mode::Write), unit).fits(), "{start:#x}..{end:#x}, unit {unit}");
             }
         }
     }
 
     #[test]
     fn readers_of_the_full_range_are_counted() {
-        let reader = Packed::of(claim(0, u64::MAX, Mode::Read), 12);
+        let reader = pack(claim(0, u64::MAX, Mode::Read), 12);
         let one = NodeWord::FREE.with(reader);
         let two = one.plus_reader();
         assert!(two.holds(reader) && two.minus(reader) == one && one.minus(reader) == NodeWord::FREE);
-        assert!(!one.holds(Packed::of(claim(0, u64::MAX, Mode::Write), 12)));
+        assert!(!one.holds(pack(claim(0, u64::MAX, Mode::Write), 12)));
     }
 
     #[test]
     fn a_word_knows_what_it_excludes() {
-        let word = NodeWord::FREE.with(Packed::of(claim(4096, 8192, Mode::Read), 12));
+        let word = NodeWord::FREE.with(pack(claim(4096, 8192, Mode::Read), 12));
         assert!(word.excludes(claim(8191, 9000, Mode::Write), 12));
         assert!(!word.excludes(claim(8191, 9000, Mode::Read), 12));
         assert!(!word.excludes(claim(8192, 9000, Mode::Write), 12));

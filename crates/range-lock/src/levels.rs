@@ -1,0 +1,370 @@
+//! Which nodes a claim is made in, and how claims at different levels exclude each other.
+//!
+//! At first there is one node, the *root*, and the lock costs what a plain one does. When two claims that don't exclude
+//! each other meet there, the lock *spreads*: from then on a range is claimed in the nodes of its granules (`geometry`),
+//! and only ranges that are too large for any level still are in the root. Once nobody seems to hold anything when a claim
+//! begins whose node was used often, the lock is made *compact* again; two that meet make it spread at once.
+//!
+//! | step | what a claim of a level does |
+//! |---|---|
+//! | 1 claim | in its one or two nodes, in order of address; waits there for claims of its level, as `node` says |
+//! | 2 look up | at its nodes of the levels above. If somebody there excludes it, or the root lacks a flag that leads others to the claim, it gives its own nodes back, and begins again with step 1 up there |
+//! | 3 wait below | until nobody in the nodes below excludes it. Its claim stays, so nobody new gets past his step 2 |
+//!
+//! - L1. Of two claims at different levels that exclude each other, at least one sees the other: each makes its claim
+//!   first and looks then, and all of these accesses are `SeqCst`. The lower one gives way; the upper one waits:
+//!   ```text
+//!     lower: node's word = claim            upper: root's word = claim
+//!            look at root: nobody                  look at node: nobody        can't both be
+//!   ```
+//! - L2. Who waits holds nothing that is waited for in a circle: in step 1 a claim waits for claims of its level while it
+//!   holds a node of lower addresses; in step 3, for claims of lower levels; in step 2 it holds nothing any more. What a
+//!   claim waits for so is either held, or further on in the order (level downwards, then address upwards).
+//! - L3. Nobody starves: a node's queue is fair (N4), a claim goes up at most once for each level, and what step 3 waits
+//!   for was there before its claim, or gives way in step 2 and comes back up there. A claim that may give up, and so be back
+//!   at once, looks up before step 1 too: each thread is in the way of step 3 once at most.
+//! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that was made before that is
+//!   seen in step 2; one made after it sees `SPREAD`, and takes step 3.
+//! - L5. It is cleared by whoever has a claim to write the full range and, after making that, saw no claim in any node. So
+//!   step 2 must find `SPREAD` and nobody who excludes the claim by *one* look at the root, also if `SPREAD` was there
+//!   before step 1. At that moment nobody has the full range, and whoever gets it later sees the claim in its node, and
+//!   clears nothing: `SPREAD` stays until the claim is given back. By two looks it could go wrong:
+//!   ```text
+//!     lower: looks at root: SPREAD           others: make it compact
+//!            node's word = claim
+//!            looks at root: nobody                   a claim in the root, which sees no SPREAD: inside
+//!            looks at root: SPREAD: inside           another one beside it: SPREAD
+//!   ```
+//! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of level 0 save that look. A
+//!   claim of level 1 sets it between its steps 1 and 2, and must find it by the look of step 2, as it is cleared with
+//!   `SPREAD`, and may be so just after it was set. From that look on it stays, as `SPREAD` does. So a claim of level 0 that
+//!   found it missing had its own step 1 before that look, and step 3 sees it.
+//! - L7. Everything is exact: claims of disjoint ranges never wait for each other, whatever their nodes; a mutex of a
+//!   queue aside, which nobody holds while waiting; and making the lock compact, which is tried when all nodes look free,
+//!   and over after a look at each of them.
+
+use sync::CachePadded;
+use sync::lock::OnceCell;
+
+use crate::claim::{Claim, Mode};
+use crate::geometry::{Level, Piece, Tables, level_of};
+use crate::node::{Made, Node};
+use crate::queue::Patience;
+use crate::range::LockRange;
+use crate::word::{NodeWord, Packed};
+
+/// The nodes of a lock.
+#[derive(Debug)]
+pub(crate) struct Levels {
+    root: CachePadded<Node>,
+    tables: OnceCell<Tables>,
+    unit: u32,
+}
+
+/// A claim that was made. A guard has nothing else, and is stored where an unwinding would find it; most are alone, so that is
+/// what is kept small.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held<'a> {
+    /// It was put into this one node's word with nobody about: given back by one swap, if that is still so.
+    Alone(&'a Node, Packed),
+    /// It is in the nodes of a level.
+    At(&'a Levels, LockRange, Level),
+}
+
+impl<'a> Held<'a> {
+    /// What is held.
+    pub(crate) fn range(self) -> LockRange {
+        match self {
+            Self::Alone(node, packed) => node.unpack(packed).range,
+            Self::At(_, range, _) => range,
+        }
+    }
+
+    /// Gives the claim, made `mode`, back.
+    #[inline(always)]
+    pub(crate) fn release(self, mode: Mode) {
+        match self {
+            Self::Alone(node, packed) if node.release_alone(packed) => {}
+            Self::Alone(node, packed) => release_in(node, packed),
+            Self::At(levels, range, level) => levels.release_at(range, mode, level),
+        }
+    }
+
+    /// Makes a claim to write one to read, without a moment between.
+    pub(crate) fn downgrade(self) -> Self {
+        let writer = Claim { range: self.range(), mode: Mode::Write };
+        match self {
+            Self::Alone(node, packed) => {
+                node.downgrade(writer, packed);
+                Self::Alone(node, node.pack(Claim { mode: Mode::Read, ..writer }))
+            }
+            Self::At(levels, _, level) => {
+                match levels.tables.get().filter(|_| level != Level::Root) {
+                    None => levels.root.downgrade(writer, levels.root.pack(writer)),
+                    Some(tables) => tables
+                        .pieces(level, writer, levels.unit)
+                        .for_each(|piece| piece.node.downgrade(piece.claim, piece.packed)),
+                }
+                self
+            }
+        }
+    }
+}
+
+/// Gives back a claim that is, or was first, in the word of one node, whoever came since.
+#[cold]
+fn release_in(node: &Node, packed: Packed) {
+    node.release(node.unpack(packed), packed);
+}
+
+impl Levels {
+    /// One node, for ranges in units of 2^`unit`.
+    pub(crate) fn new(unit: u32) -> Self {
+        Self { root: CachePadded::new(Node::new(unit)), tables: OnceCell::new(), unit }
+    }
+
+    /// Bytes of all nodes but the root.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.tables.get().map_or(0, Tables::bytes)
+    }
+
+    /// Makes the claim, however long that takes.
+    #[inline(always)]
+    pub(crate) fn hold(&self, claim: Claim) -> Held<'_> {
+        let packed = self.root.pack(claim);
+        match self.claim_fast(claim.range, packed) {
+            Some(node) => Held::Alone(node, packed),
+            None => Held::At(self, claim.range, self.claim_endlessly(claim.range, claim.mode)),
+        }
+    }
+
+    /// The same within limits.
+    pub(crate) fn hold_within(&self, claim: Claim, patience: &Patience) -> Option<Held<'_>> {
+        let packed = self.root.pack(claim);
+        match self.claim_fast(claim.range, packed) {
+            Some(node) => Some(Held::Alone(node, packed)),
+            None => self.claim(claim, patience).map(|level| Held::At(self, claim.range, level)),
+        }
+    }
+
+    /// Makes the claim if nobody else is about, in the node returned: two compare-and-swaps from lock to unlock.
+    #[inline(always)]
+    fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
+        let root = self.root.glance();
+        if root != NodeWord::FREE {
+            return self.claim_in_tables(root, range, packed);
+        }
+        (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed))).then_some(&*self.root)
+    }
+
+    /// The same in a lock that has spread. Not in each caller's code: that would be long.
+    #[inline(never)]
+    fn claim_in_tables(&self, root: NodeWord, range: LockRange, packed: Packed) -> Option<&Node> {
+        if !root.is_only_spread() {
+            return None;
+        }
+        let tables = self.tables.get()?;
+        let node = tables.only_node(Level::Low, range, self.unit)?;
+        let uses = node.uses();
+        let is_middle_free = || !root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range);
+        // Whoever is up there, `claim` finds out; he isn't kept waiting for this (L3).
+        if !packed.fits() || uses >= tables.uses_max() || !is_middle_free() {
+            return None;
+        }
+        if !node.swap(NodeWord::FREE, NodeWord::FREE.with(packed)) {
+            return None;
+        }
+        node.set_uses(uses + 1);
+        // Step 2.
+        if self.root.look() == root && is_middle_free() {
+            return Some(node);
+        }
+        release_in(node, packed);
+        None
+    }
+
+    /// Whether nobody is in the one node of the range at level 1.
+    fn is_middle_free(&self, tables: &Tables, range: LockRange) -> bool {
+        tables.only_node(Level::Middle, range, self.unit).is_some_and(|above| above.look() == NodeWord::FREE)
+    }
+
+    #[cold]
+    fn claim_endlessly(&self, range: LockRange, mode: Mode) -> Level {
+        loop {
+            // Endless patience doesn't end.
+            if let Some(level) = self.claim(Claim { range, mode }, &Patience::Endless) {
+                return level;
+            }
+        }
+    }
+
+    #[cold]
+    fn claim(&self, claim: Claim, patience: &Patience) -> Option<Level> {
+        let mut level = level_of(claim.range, self.unit);
+        if let Some(tables) = self.tables.get().filter(|_| self.root.glance().has(NodeWord::SPREAD))
+            && self.level_instead(tables, level, claim, patience).is_none()
+        {
+            self.count_use(tables, level, claim.range);
+        }
+        if !self.root.look().has(NodeWord::SPREAD) {
+            return self.claim_in_root(claim, patience).then_some(Level::Root);
+        }
+        let tables = self.tables.get()?;
+        while level != Level::Root {
+            if let Some(above) = self.level_instead(tables, level, claim, patience) {
+                level = above;
+                continue;
+            }
+            if !self.claim_pieces(tables, level, claim, patience) {
+                return None;
+            }
+            let flags = if level == Level::Low { NodeWord::SPREAD } else { NodeWord::SPREAD | NodeWord::MIDDLE }; // L5, L6
+            let Some(above) = self.find_above(tables, level, claim, flags) else {
+                if self.wait_below(tables, level, claim, patience) {
+                    return Some(level);
+                }
+                self.release(claim, level);
+                return None;
+            };
+            self.release(claim, level);
+            level = above;
+        }
+        self.claim_in_root(claim, patience).then_some(Level::Root)
+    }
+
+    fn claim_in_root(&self, claim: Claim, patience: &Patience) -> bool {
+        let Some(made) = self.root.claim(claim, self.root.pack(claim), patience) else {
+            return false;
+        };
+        let spread = self.root.look().has(NodeWord::SPREAD);
+        if !spread && made == Made::Beside && claim.range != LockRange::FULL {
+            self.spread();
+        }
+        // L4. Who spreads the lock now is seen by all whom it leads to the tables.
+        let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
+        if self.wait_below(tables, Level::Root, claim, patience) {
+            return true;
+        }
+        self.release(claim, Level::Root);
+        false
+    }
+
+    #[cold]
+    fn spread(&self) {
+        self.tables.get_or_init(|| Tables::new(self.unit));
+        self.root.set(NodeWord::SPREAD);
+    }
+
+    /// Goes back to one node for all ranges, if nobody holds any. False if somebody is about.
+    pub(crate) fn compact(&self) -> bool {
+        let Some(tables) = self.tables.get() else { return true };
+        // First a mere look, which is in nobody's way.
+        if tables.all_nodes().any(|node| node.glance() != NodeWord::FREE) {
+            return false;
+        }
+        let full = Claim { range: LockRange::FULL, mode: Mode::Write };
+        if !self.claim_in_root(full, &Patience::None) {
+            return false;
+        }
+        self.root.clear(NodeWord::SPREAD | NodeWord::MIDDLE); // L5
+        self.release(full, Level::Root);
+        true
+    }
+
+    /// Counts a claim that is about to be made. After many, the lock may be more than what is needed by now.
+    fn count_use(&self, tables: &Tables, level: Level, range: LockRange) {
+        let node = if level == Level::Root { &*self.root } else { tables.first_node(level, range, self.unit) };
+        let uses = node.uses() + 1;
+        let is_asked = uses > tables.uses_max();
+        node.set_uses(if is_asked { 0 } else { uses });
+        if is_asked {
+            self.compact();
+        }
+    }
+
+    /// Step 1.
+    fn claim_pieces(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> bool {
+        let pieces = tables.pieces(level, claim, self.unit);
+        for (at, piece) in pieces.clone().enumerate() {
+            if piece.node.claim(piece.claim, piece.packed, patience).is_none() {
+                pieces.take(at).for_each(|piece| piece.release());
+                return false;
+            }
+        }
+        if level != Level::Low {
+            self.announce_middle(); // L6
+        }
+        true
+    }
+
+    /// Sets `MIDDLE`, unless the lock isn't spread any more.
+    fn announce_middle(&self) {
+        loop {
+            let root = self.root.look();
+            let announced = NodeWord(root.0 | NodeWord::MIDDLE);
+            if root == announced || !root.has(NodeWord::SPREAD) || self.root.swap(root, announced) {
+                return;
+            }
+        }
+    }
+
+    /// The lowest level above `level` at which somebody excludes the claim; or the root, if it lacks one of `flags`.
+    #[inline]
+    fn find_above(&self, tables: &Tables, level: Level, claim: Claim, flags: u64) -> Option<Level> {
+        let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim);
+        if level == Level::Low && tables.pieces(Level::Middle, claim, self.unit).any(excluded) {
+            return Some(Level::Middle);
+        }
+        (!self.root.is_clear_with(flags, claim)).then_some(Level::Root)
+    }
+
+    /// Where a claim that may give up has to go instead of its level: it doesn't write to what others wait for (L3).
+    fn level_instead(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> Option<Level> {
+        if patience.is_endless() { None } else { self.find_above(tables, level, claim, 0) }
+    }
+
+    /// Step 3.
+    fn wait_below(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> bool {
+        level.below().iter().all(|&below| {
+            let mut nodes = tables.nodes_under(below, claim.range, self.unit);
+            nodes.all(|node| node.wait_until_clear(claim, patience))
+        })
+    }
+
+    #[cold]
+    fn release_at(&self, range: LockRange, mode: Mode, level: Level) {
+        self.release(Claim { range, mode }, level);
+    }
+
+    fn release(&self, claim: Claim, level: Level) {
+        match self.tables.get().filter(|_| level != Level::Root) {
+            None => self.root.release(claim, self.root.pack(claim)),
+            Some(tables) => tables.pieces(level, claim, self.unit).rev().for_each(|piece| piece.release()),
+        }
+    }
+}
+
+impl Piece<'_> {
+    fn release(&self) {
+        self.node.release(self.claim, self.packed);
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_of_every_level_make_a_lock_that_nobody_shares_compact() {
+        const GRANULE: u64 = 1 << 21;
+        let ranges = [(0, 4096), (GRANULE - 4096, 8192), (0, 4 * GRANULE), (0, 1024 * GRANULE), (0, u64::MAX)];
+        for (start, len) in ranges {
+            let claim = Claim { range: LockRange::at(start, len).unwrap(), mode: Mode::Write };
+            let levels = Levels::new(12);
+            levels.spread();
+            let uses = levels.tables.get().unwrap().uses_max() + 1;
+            (0..uses).for_each(|_| levels.hold(claim).release(claim.mode));
+            assert!(!levels.root.glance().has(NodeWord::SPREAD), "after {uses} uses of {:?}", claim.range);
+        }
+    }
+}
