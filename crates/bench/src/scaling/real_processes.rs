@@ -12,7 +12,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use sync::atomic::{AtomicU64, Ordering};
 
 use super::job::Sample;
-use super::stage::{Share, pin_task, repeat, sample};
+use super::stage::{Share, pin_task, process_cpu, repeat, sample};
 
 /// How long a process waits for the others to be there.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +32,9 @@ pub(super) fn measure<S, T>(
         let subject = set_up();
         let mut state = begin(&subject, task);
         if board.meet() {
-            board.tell(task, &repeat(time, || operation(&subject, &mut state)));
+            let before = process_cpu();
+            let share = repeat(time, || operation(&subject, &mut state));
+            board.tell(task, &share, process_cpu().saturating_sub(before));
         }
     };
     let children = (0..tasks).map(|task| fork(|| run(task))).collect::<Vec<_>>();
@@ -40,7 +42,9 @@ pub(super) fn measure<S, T>(
         let status = waitpid(Some(child?), WaitOptions::empty())?.context("a task's process is gone")?.1;
         ensure!(status.exit_status() == Some(0), "a task's process failed");
     }
-    (0..tasks).map(|task| board.told(task)).collect::<Result<Vec<_>>>().map(|shares| sample(&shares))
+    let told = (0..tasks).map(|task| board.told(task)).collect::<Result<Vec<_>>>()?;
+    let (shares, cpu): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+    Ok(sample(&shares, cpu.into_iter().sum()))
 }
 
 /// Runs `child` in a process of its own.
@@ -87,15 +91,15 @@ impl Board {
     }
 
     // Relaxed, in both: the parent looks once the child is gone.
-    fn tell(&self, task: usize, share: &Share) {
-        let told = [share.operations, share.wall.as_nanos() as u64, share.cpu.as_nanos() as u64];
+    fn tell(&self, task: usize, share: &Share, cpu: Duration) {
+        let told = [share.operations, share.wall.as_nanos() as u64, cpu.as_nanos() as u64];
         self.words[1 + 3 * task..].iter().zip(told).for_each(|(word, told)| word.store(told, Ordering::Relaxed));
     }
 
-    fn told(&self, task: usize) -> Result<Share> {
+    fn told(&self, task: usize) -> Result<(Share, Duration)> {
         let [operations, wall, cpu] = [1, 2, 3].map(|at| self.words[3 * task + at].load(Ordering::Relaxed));
         ensure!(operations > 0, "a task's process waited in vain for the others");
-        Ok(Share { operations, wall: Duration::from_nanos(wall), cpu: Duration::from_nanos(cpu) })
+        Ok((Share { operations, wall: Duration::from_nanos(wall) }, Duration::from_nanos(cpu)))
     }
 }
 

@@ -26,7 +26,6 @@ const CHUNK: u64 = 64;
 pub(super) struct Share {
     pub(super) operations: u64,
     pub(super) wall: Duration,
-    pub(super) cpu: Duration,
 }
 
 /// Work of a task's own, about `ns` nanoseconds of it: a chain of multiplications, timed once.
@@ -109,28 +108,27 @@ fn once<S: Sync, T: Send>(
                     pin_task(task);
                     let mut state = begin(subject, task);
                     gate.wait();
+                    gate.wait();
                     repeat(time, || operation(subject, &mut state))
                 })
             })
             .collect();
         gate.wait();
-        let before = (count(&subject), clock(ClockId::ProcessCPUTime));
+        let before = (count(&subject), process_cpu());
+        gate.wait();
         let shares = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a task panicked")));
         Ok((before, shares.collect::<Result<Vec<Share>>>()?))
     })?;
-    let all_cpu = clock(ClockId::ProcessCPUTime).saturating_sub(before.1);
-    let sample = sample(&shares);
+    let cpu = process_cpu().saturating_sub(before.1);
     let operations = shares.iter().map(|share| share.operations).sum();
     let counts = before.0.zip(count(&subject));
-    let traffic =
-        counts.map(|(before, after)| Traffic::between(before, after, operations, all_cpu.as_secs_f64() * 1e9));
-    Ok(Sample { traffic, ..sample })
+    let traffic = counts.map(|(before, after)| Traffic::between(before, after, operations, cpu.as_secs_f64() * 1e9));
+    Ok(Sample { traffic, ..sample(&shares, cpu) })
 }
 
-/// What the tasks did together.
-pub(super) fn sample(shares: &[Share]) -> Sample {
+/// What the tasks did together, in so much CPU time of all threads.
+pub(super) fn sample(shares: &[Share], cpu: Duration) -> Sample {
     let operations: u64 = shares.iter().map(|share| share.operations).sum();
-    let cpu: Duration = shares.iter().map(|share| share.cpu).sum();
     Sample {
         operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
         cpu_ns_per_operation: cpu.as_secs_f64() * 1e9 / operations as f64,
@@ -142,7 +140,7 @@ pub(super) fn sample(shares: &[Share]) -> Sample {
 
 /// Repeats the operation for so long.
 pub(super) fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
-    let (start, cpu) = (Instant::now(), clock(ClockId::ThreadCPUTime));
+    let start = Instant::now();
     let mut operations = 0;
     loop {
         for _ in 0..CHUNK {
@@ -151,7 +149,7 @@ pub(super) fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
         operations += CHUNK;
         let wall = start.elapsed();
         if wall >= time {
-            return Share { operations, wall, cpu: clock(ClockId::ThreadCPUTime).saturating_sub(cpu) };
+            return Share { operations, wall };
         }
     }
 }
@@ -172,7 +170,8 @@ pub(super) fn pin_task(task: usize) {
     }
 }
 
-fn clock(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
+/// CPU time of all threads of this process so far.
+pub(super) fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -55,6 +55,7 @@ impl<R: Ranges> FileLock for Counting<R> {
         }
     }
 
+    #[inline(always)]
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce()) {
         let mine = &self.requests[task];
         let writes = u32::from(what == Use::Write);

@@ -42,6 +42,7 @@ impl FileLock for Fair {
         Self { word: AtomicU64::new(0), queue: Mutex::new(VecDeque::with_capacity(tasks)), seats }
     }
 
+    #[inline(always)]
     fn with(&self, task: usize, _: LockRange, what: Use, inside: impl FnOnce()) {
         if !self.enter(what) {
             self.wait(task, what);

@@ -16,6 +16,8 @@ mod striped;
 pub(super) use fair::Fair;
 pub(super) use queued_spinlock::QueuedSpinlock;
 
+use std::hint::black_box;
+
 use anyhow::Result;
 use range_lock::LockRange;
 use sync::random::Random;
@@ -115,7 +117,8 @@ pub(super) trait FileLock: Sync {
     /// A free lock for so many tasks.
     fn new(tasks: usize) -> Self;
 
-    /// Has `inside` run while `task` holds the range. Tasks hold one at a time.
+    /// Has `inside` run while `task` holds the range. Tasks hold one at a time. Inlined, all alike: what a compiler thinks of a
+    /// lock's length isn't to be in the figures.
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
 
     /// Lets disjoint ranges meet, for who remembers that.
@@ -140,6 +143,7 @@ struct User {
 
 impl User {
     /// Where and how the next use is.
+    #[inline(always)]
     fn next(&mut self) -> (LockRange, Use) {
         let (full, what) = match self.workload {
             name if name == FULL_READERS.name => (true, Use::Read),
@@ -156,8 +160,10 @@ impl User {
         let (start, room) = if shared { (0, MIB) } else { ((1 + self.task as u64) * PART, PART) };
         let len = ((4 * KIB) << shift).min(MIB);
         let pages = (room - len) / (4 * KIB) + 1;
-        let start = start + self.random.below(pages) * 4 * KIB;
-        (LockRange::at(start, len).unwrap_or(LockRange::FULL), what)
+        // Black boxes also for those that don't look at the range; of numbers, as what is loaded as two words right after it was
+        // stored as one, or the other way round, waits for the store.
+        let start = black_box(start + self.random.below(pages) * 4 * KIB);
+        (LockRange::at(start, black_box(len)).unwrap_or(LockRange::FULL), what)
     }
 }
 
@@ -181,8 +187,6 @@ fn measure<L: FileLock + Send>(job: &Job<'_>) -> Result<Sample> {
     let operation = |locks: &Vec<File<L>>, user: &mut User| {
         let (range, what) = user.next();
         let lock = &locks[user.task % locks.len()].0;
-        // Also for those that don't look at the range.
-        let range = std::hint::black_box(range);
         lock.with(user.task, range, what, || {
             if inside_ns != 0 {
                 own_work(inside_ns);

@@ -21,6 +21,7 @@ impl FileLock for Plain {
         Self(RwLock::new(()))
     }
 
+    #[inline(always)]
     fn with(&self, _: usize, _: LockRange, what: Use, inside: impl FnOnce()) {
         match what {
             Use::Read => {
@@ -53,6 +54,7 @@ impl FileLock for Fair {
         Self(RwLock::new(()))
     }
 
+    #[inline(always)]
     fn with(&self, _: usize, _: LockRange, what: Use, inside: impl FnOnce()) {
         match what {
             Use::Read => {

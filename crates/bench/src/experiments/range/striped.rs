@@ -19,6 +19,7 @@ impl FileLock for RangeLock {
         Self::new()
     }
 
+    #[inline(always)]
     fn with(&self, _: usize, range: LockRange, what: Use, inside: impl FnOnce()) {
         match what {
             Use::Read => {

@@ -11,6 +11,7 @@ mod mutex_lru;
 mod pagefold;
 mod pread;
 mod quick_cache;
+mod space;
 mod vmcache;
 
 use anyhow::{Result, bail};
@@ -81,6 +82,10 @@ pub(crate) enum Kind {
     PagefoldNoUring,
     /// Pagefold's read_batch, 64 reads at a time
     PagefoldBatch,
+    /// Pagefold's Space::read_at of a mapped file
+    PagefoldMapped,
+    /// Pagefold's Space::read_at of anonymous memory
+    PagefoldAnonymous,
 }
 
 /// What a subject is built for.
@@ -134,7 +139,7 @@ impl Kind {
         self.to_possible_value().expect("no kind is skipped").get_name().to_owned()
     }
 
-    /// Whose row it is: three ways to use Pagefold are one subject.
+    /// Whose row it is: all ways to use Pagefold are one subject.
     pub(crate) fn subject(self) -> String {
         if self.way().is_empty() { self.name() } else { "pagefold".to_owned() }
     }
@@ -144,6 +149,8 @@ impl Kind {
         match self {
             Self::PagefoldPage => "page(n), ",
             Self::PagefoldBatch => "read_batch, ",
+            Self::PagefoldMapped => "a mapped file, ",
+            Self::PagefoldAnonymous => "anonymous memory, ",
             _ => "",
         }
     }
@@ -175,6 +182,8 @@ impl Kind {
             Self::Pagefold => Box::new(pagefold::Pagefold::<false>::new(plan)?),
             Self::PagefoldPage => Box::new(pagefold::PinnedPages::new(plan)?),
             Self::PagefoldBatch => Box::new(pagefold::Batches::new(plan)?),
+            Self::PagefoldMapped => Box::new(space::SpaceArea::mapped(plan)?),
+            Self::PagefoldAnonymous => Box::new(space::SpaceArea::anonymous(plan)?),
             // The others of `APART`.
             other => bail!("{} needs a disk", other.name()),
         })
