@@ -150,7 +150,7 @@ pub(crate) struct ReplayArgs {
     /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for FILE; a list
     ///
     /// `compressed:SIZE` is filled before the others: up to SIZE of the budget, in which pages are kept compressed. What doesn't
-    /// shrink to less than three quarters, or doesn't fit, goes to the others. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
+    /// shrink to less than three quarters goes to the others, and so do those that were there longest when it is full. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
     #[arg(long, value_name = "FILE:SIZE", value_delimiter = ',', requires = "anonymous", help_heading = "Memory")]
     pub(crate) swap: Vec<SwapChoice>,
 

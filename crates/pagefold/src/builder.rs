@@ -110,7 +110,7 @@ impl Builder {
     }
 
     /// Adds a swap area before all others: memory, of the budget, up to `limit`, in which pages are kept compressed. Those that
-    /// don't shrink to less than three quarters, and those that there is no room for, go to the other areas.
+    /// don't shrink to less than three quarters, and when it is full those that have been there longest, go to the other areas.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

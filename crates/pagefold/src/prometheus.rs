@@ -133,7 +133,8 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
-        let counters: [(&str, &str, CompressedGet); 2] = [
+        let counters: [(&str, &str, CompressedGet); 3] = [
+            ("swap_spilled", "Compressed pages that went on to other areas", |area| area.spilled_pages),
             ("swap_incompressible", "Pages refused as they don't shrink enough", |area| area.incompressible_pages),
             ("swap_no_room", "Pages refused for want of memory for compressed ones", |area| area.no_room_pages),
         ];

@@ -56,7 +56,8 @@ impl SwapArea {
 
     /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
     /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets. Pages
-    /// that don't shrink to less than three quarters, and those that there is no room for, go to the other areas, or stay. Its
+    /// that don't shrink to less than three quarters go to the other areas, or stay; and so do those that have been there longest
+    /// when there is no room for others. Its
     /// priority is 100 unless said otherwise, so that it is filled first.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
@@ -132,6 +133,8 @@ pub struct CompressedSwapStats {
     pub incompressible_pages: u64,
     /// And those because there was no memory for them.
     pub no_room_pages: u64,
+    /// Pages that went on to other areas, as they had been in it longest when it was full.
+    pub spilled_pages: u64,
 }
 
 impl From<swap::CompressedInfo> for CompressedSwapStats {
@@ -143,6 +146,7 @@ impl From<swap::CompressedInfo> for CompressedSwapStats {
             compressed_bytes: info.compressed_bytes,
             incompressible_pages: info.incompressible,
             no_room_pages: info.no_room,
+            spilled_pages: info.spilled,
         }
     }
 }
@@ -219,6 +223,10 @@ impl Owners for Manager {
             SwapIn::Failed(Error::LimitReached { .. }) => Err(NotBack::NoMemory),
             SwapIn::Failed(_) => Err(NotBack::Failed),
         }
+    }
+
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        self.spaces.move_slot(owner.number(), slot, moved);
     }
 
     fn give_up_slot(&self, frame: u32, slot: SlotId) {

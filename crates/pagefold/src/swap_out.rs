@@ -95,6 +95,7 @@ impl Manager {
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
         result: &mut SwappedOut<'a, N>,
     ) {
+        self.swap.spill(self);
         let charged = self.charge_swapped(group, writes.len() as u64) as usize;
         result.stay.extend(writes.drain(charged..).map(|(frame, _)| Refused { frame, unclean: true }));
         let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| Self::page_out(group, page)).collect();

@@ -16,7 +16,7 @@ use crate::rotation::is_rotating;
 use crate::seal::seal;
 use crate::slot_table::StaleSlot;
 use crate::slot_word::{NUMBER_BITS, SlotState};
-use crate::slots::{BATCH_MAX, Placement, Slots};
+use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
 use crate::swap::PageOut;
 use crate::{Owner, SlotId};
 
@@ -166,6 +166,15 @@ impl Area {
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         let (slots, store) = (table, Store::File(file));
         Ok(Self { number, name, priority: options.priority, placement, slots, identity, page_size, store })
+    }
+
+    /// Allocates up to `want` slots, and says how many.
+    pub(crate) fn allocate(&self, want: usize, into: &mut SlotBatch) -> usize {
+        let taken = self.slots.allocate(want, into);
+        if taken == 0 {
+            self.compressed().inspect(|compressed| compressed.becomes_crowded());
+        }
+        taken
     }
 
     /// Whether pages in these slots are written together.

@@ -78,7 +78,7 @@ impl AreaList {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         [false, true].into_iter().filter(|&avoided| !avoided || avoid != 0).find_map(|avoided| {
             let mut all = self.order.iter().flat_map(Level::in_turn).filter(|area| !is_in(never, area));
-            all.find(|area| is_in(avoid, area) == avoided && area.slots.allocate(want, into) > 0)
+            all.find(|area| is_in(avoid, area) == avoided && area.allocate(want, into) > 0)
         })
     }
 }

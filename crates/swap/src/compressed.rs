@@ -7,16 +7,19 @@
 //! | what happens | |
 //! |---|---|
 //! | a page takes more than three quarters of its size, compressed | *refused*: it goes to the next area, or stays |
-//! | the limit is reached, or the budget has no room | the same |
+//! | the limit is reached, or the budget has no room | the same; then pages that have been there longest are *spilled* (`spill`) |
 //! | compressed bytes have rotted | they are none any more, or the seal doesn't fit: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; the pool uncharges what is left when it goes |
 //!
 //! An area has four slots for each page of its limit, as most pages that are worth compressing shrink to more than a quarter;
 //! where they shrink further, slots are what it runs out of first.
 
-use sync::atomic::{AtomicU64, Ordering};
+use std::ops::ControlFlow;
+
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::lock::Mutex;
 use sync::zeroed::zeroed;
-use sync::{Arc, PerCpu, SharedBytes};
+use sync::{Arc, PerCpu, SharedBytes, SparseWords};
 
 use crate::allowance::Memory;
 use crate::block_pool::{BlockPool, Place};
@@ -29,6 +32,11 @@ pub(crate) struct Compressed {
     /// Of each slot; 0 without one.
     places: Box<[AtomicU64]>,
     refused: PerCpu<Refused>,
+    /// Some were for want of room, since somebody last made some.
+    crowded: AtomicBool,
+    /// Where the search for old pages goes on, and room for one, for who has the turn.
+    clock: Mutex<Clock>,
+    spilled: AtomicU64,
     limit: u64,
     page_size: usize,
 }
@@ -38,6 +46,12 @@ pub(crate) struct Compressed {
 struct Refused {
     incompressible: AtomicU64,
     no_room: AtomicU64,
+}
+
+/// Goes round the slots. A page that it meets for the second time has been there for a whole round.
+struct Clock {
+    next: usize,
+    page: SparseWords,
 }
 
 /// What a compressed area has and does. Sizes are in bytes.
@@ -55,6 +69,8 @@ pub struct CompressedInfo {
     pub incompressible: u64,
     /// And those because it had no memory for them.
     pub no_room: u64,
+    /// Pages that went on to other areas.
+    pub spilled: u64,
 }
 
 /// Slots for each page of the limit.
@@ -68,6 +84,9 @@ impl Compressed {
             codec: Codec::new(page_size),
             places: zeroed(usize::try_from(Self::slots(limit, page_size)).ok()?)?,
             refused: PerCpu::new(Refused::default),
+            crowded: AtomicBool::new(false),
+            clock: Mutex::new(Clock { next: 0, page: SparseWords::new(page_size / size_of::<u64>())? }),
+            spilled: AtomicU64::new(0),
             limit,
             page_size,
         })
@@ -86,7 +105,7 @@ impl Compressed {
     /// Memory that it takes when it is empty.
     pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
         let places = Self::slots(limit, page_size).saturating_mul(size_of::<u64>() as u64);
-        places + BlockPool::bytes(limit, page_size) + Codec::bytes(page_size)
+        places + BlockPool::bytes(limit, page_size) + Codec::bytes(page_size) + page_size as u64
     }
 
     /// The same of this one.
@@ -109,7 +128,10 @@ impl Compressed {
                 self.places[slot as usize].store(pack(place), Ordering::Relaxed);
                 return true;
             }
-            Some(None) => refused.no_room.fetch_add(1, Ordering::Relaxed),
+            Some(None) => {
+                self.becomes_crowded();
+                refused.no_room.fetch_add(1, Ordering::Relaxed)
+            }
             None => refused.incompressible.fetch_add(1, Ordering::Relaxed),
         };
         false
@@ -127,6 +149,57 @@ impl Compressed {
         if let Some(place) = unpack(self.places[slot as usize].swap(0, Ordering::Relaxed)) {
             self.pool.free(place);
         }
+    }
+
+    /// There was no room, or no slot.
+    pub(crate) fn becomes_crowded(&self) {
+        // Relaxed: a hint. Looked at first, as others may do the same.
+        if !self.crowded.load(Ordering::Relaxed) {
+            self.crowded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether pages were refused for want of room, and nobody has made some since.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Passes old pages on to `spill`, with room for one that is read, until so many have gone, or it says that no more can.
+    /// Nothing happens if somebody else is at it.
+    pub(crate) fn spill(&self, wanted: usize, mut spill: impl FnMut(u32, SharedBytes<'_>) -> ControlFlow<(), bool>) {
+        let Some(mut clock) = self.clock.try_lock() else { return };
+        self.crowded.store(false, Ordering::Relaxed);
+        let Clock { next, page } = &mut *clock;
+        let (mut gone, words) = (0, self.page_size / size_of::<u64>());
+        // Two rounds: in the first one all may be new.
+        for _ in 0..2 * self.places.len() {
+            let slot = *next;
+            *next = (slot + 1) % self.places.len();
+            if !self.is_old(slot) {
+                continue;
+            }
+            match spill(slot as u32, SharedBytes::new(page.part(0..words))) {
+                ControlFlow::Continue(went) => gone += usize::from(went),
+                ControlFlow::Break(()) => break,
+            }
+            if gone == wanted {
+                break;
+            }
+        }
+        self.spilled.fetch_add(gone as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a slot's page was there when this last came by. Marks it.
+    fn is_old(&self, slot: usize) -> bool {
+        let place = &self.places[slot];
+        // Relaxed: a hint. If it is another page's by the time that it is marked, which needs the same place, that one is taken
+        // for old.
+        let seen = place.load(Ordering::Relaxed);
+        seen != 0
+            && (seen & OLD != 0 || {
+                let _ = place.compare_exchange(seen, seen | OLD, Ordering::Relaxed, Ordering::Relaxed);
+                false
+            })
     }
 
     /// Takes memory into stock, if it can be had. Says whether that is enough.
@@ -151,6 +224,7 @@ impl Compressed {
             compressed_bytes: content.bytes,
             incompressible: sum(|refused| &refused.incompressible),
             no_room: sum(|refused| &refused.no_room),
+            spilled: self.spilled.load(Ordering::Relaxed),
         }
     }
 
@@ -168,8 +242,13 @@ impl Compressed {
 
 const LEN_BITS: u32 = 22;
 const BLOCK_BITS: u32 = 10;
+const CHUNK_BITS: u32 = 31;
+/// The clock came by.
+const OLD: u64 = 1 << 63;
 
-/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 32 of chunk.
+const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 63);
+
+/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 31 of chunk; and whether it is old.
 fn pack(place: Place) -> u64 {
     u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
 }
@@ -177,7 +256,8 @@ fn pack(place: Place) -> u64 {
 fn unpack(word: u64) -> Option<Place> {
     let len = word as u32 & ((1 << LEN_BITS) - 1);
     let block = (word >> LEN_BITS) as u16 & ((1 << BLOCK_BITS) - 1);
-    (word != 0).then_some(Place { chunk: (word >> (LEN_BITS + BLOCK_BITS)) as u32, block, len })
+    let chunk = (word & !OLD) >> (LEN_BITS + BLOCK_BITS);
+    (word != 0).then_some(Place { chunk: chunk as u32, block, len })
 }
 
 #[cfg(all(test, not(pagefold_loom)))]

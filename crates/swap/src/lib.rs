@@ -10,7 +10,7 @@
 //! implements [`Owners`]. It is a crate by itself, beside `frames` and `io`, because it runs as a whole on loom and on
 //! virtual CPUs, and because it needs no `unsafe`, of which `frames` is the place.
 //!
-//! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots`, `swap` and `block_pool`.
+//! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots`, `swap`, `block_pool` and `spill`.
 #![forbid(unsafe_code)]
 
 mod allowance;
@@ -34,6 +34,7 @@ mod slot_bits;
 mod slot_table;
 mod slot_word;
 mod slots;
+mod spill;
 mod swap;
 
 pub use allowance::Memory;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use io::Backend;
-use sync::lock::{Mutex, RwLock};
+use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::thread::sleep;
 use sync::{Arc, PerCpu, SharedBytes};
 
@@ -50,13 +50,17 @@ pub struct PageOut<'a> {
     pub group: u32,
 }
 
-/// What removal asks of whoever the pages belong to. Called without any lock of a copy or a cluster.
+/// What removal and spilling ask of whoever the pages belong to. Called without any lock of a copy or a cluster.
 pub trait Owners {
     /// Brings a page back into memory from its slot, and frees the slot; or finds that somebody else just does.
     ///
     /// # Errors
     /// There is no memory for it, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
+
+    /// Has a page that is in `slot` be in the slot that `moved` says from now on, if it says one. Nobody else reads the page or
+    /// frees its slot meanwhile. If it isn't there any more, or somebody is at it, nothing happens.
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
     /// Has the page in that frame do without its slot, and frees the slot. If the frame has another page by now, or is
     /// being written to the slot, nothing happens.
@@ -315,6 +319,11 @@ impl Swap {
         self.copies.here().read().all().map(|area| area.table_bytes()).sum()
     }
 
+    /// This CPU's copy of the list of areas.
+    pub(crate) fn here(&self) -> RwLockReadGuard<'_, AreaList> {
+        self.copies.here().read()
+    }
+
     #[cfg(all(test, not(pagefold_loom)))]
     pub(crate) fn with_area<R>(&self, slot: SlotId, look: impl FnOnce(&Area) -> R) -> R {
         look(self.copies.here().read().get(slot.area()).expect("an area"))
@@ -328,7 +337,7 @@ impl Swap {
 
 /// What became of earlier attempts to write the same pages.
 #[derive(Clone, Copy, Default)]
-struct Tried {
+pub(crate) struct Tried {
     times: u32,
     /// A bit for each area in which it failed.
     areas: u32,
@@ -337,9 +346,16 @@ struct Tried {
     error: Option<SwapOutError>,
 }
 
+impl Tried {
+    /// Nothing was tried, and the areas whose bits are set are out of the question.
+    pub(crate) fn refused_by(areas: u32) -> Self {
+        Self { refused_by: areas, ..Self::default() }
+    }
+}
+
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
 
-fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
+pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
     let mut at = 0;
     while at < pages.len() {
         let mut batch = SlotBatch::new();

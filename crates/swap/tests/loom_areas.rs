@@ -49,6 +49,8 @@ impl Owners for Holder {
         Ok(())
     }
 
+    fn move_slot(&self, _: Owner, _: SlotId, _: &mut dyn FnMut() -> Option<SlotId>) {}
+
     fn give_up_slot(&self, _: u32, slot: SlotId) {
         self.0.give(slot, Place::Both(slot));
     }

@@ -96,5 +96,7 @@ impl Owners for Unwilling {
         Err(NotBack::NoMemory)
     }
 
+    fn move_slot(&self, _: Owner, _: SlotId, _: &mut dyn FnMut() -> Option<SlotId>) {}
+
     fn give_up_slot(&self, _: u32, _: SlotId) {}
 }

@@ -74,6 +74,8 @@ pub(crate) enum Device {
     /// Memory beside the budget
     #[default]
     Memory,
+    /// The same, in which pages are compressed
+    Compressed,
     /// A file
     Disk,
     /// A simulated disk: on virtual CPUs with the machine's latency, on real ones without any
@@ -85,6 +87,7 @@ impl Device {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Compressed => "compressed",
             Self::Disk => "disk",
             Self::Simulated => "simulated",
         }

@@ -130,6 +130,14 @@ impl<'a> Loading<'a> {
         (IsolatedFrame::new(id), pin)
     }
 
+    /// Ends the load of a page that was swapped out, and is in `entry` from now on. Who waits looks again.
+    pub fn end_swapped(mut self, entry: u64) {
+        debug_assert!(self.swapped().is_some(), "its part of the map counts the page");
+        self.ended = true;
+        let frames = &self.map.shared.frames;
+        frames.waits.end_load(self.index, &frames.words.words[self.index], PageWord::swapped(entry), Ok(()));
+    }
+
     /// Leaves the load to somebody else.
     pub(crate) fn give_up(mut self) {
         self.ended = true;

@@ -148,7 +148,7 @@ impl Model {
     }
 }
 
-fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
+fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
     let disk = SimulatedDisk::default();
     let mut random = Random::seeded(seed);
     for area in ["/a", "/b"] {
@@ -166,7 +166,7 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
     add("/b", (seed % 3) as i32);
     // In memory before these, in memory after them, none; all of it may be used up.
     let priority = [100, -1].get(seed as usize / 2 % 3);
-    let compressed = |&priority| SwapArea::compressed((80 + 80 * (seed % 5)) << 10).priority(priority);
+    let compressed = |&priority| SwapArea::compressed((70 + 70 * (seed % 3)) << 10).priority(priority);
     let compressed = priority.map(compressed).map(|area| mm.add_swap(area).unwrap());
     let faults = vec![Fault::Errno(5), Fault::Errno(28), Fault::Interrupted, Fault::Again, Fault::Short(512)];
     let n = [0, 8, 32, 200][seed as usize % 4];
@@ -204,6 +204,8 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
         assert_eq!(model.failed, 0, "seed {seed}: the device is well again");
     }
     let stats = group.stats();
+    let spilled =
+        mm.stats().swap.iter().filter_map(|area| area.compressed.as_ref()).map(|area| area.spilled_pages).sum();
     drop(space);
     let left = || (group.charged(), used(&mm), group.stats().swapped_bytes);
     // What the background was writing just then is given back when that is over.
@@ -216,19 +218,21 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64) {
     assert_eq!(left(), (0, 0, 0), "seed {seed}");
     let limits_hold = |area: &pagefold::CompressedSwapStats| area.memory_bytes <= area.limit_bytes;
     assert!(mm.stats().swap.iter().filter_map(|area| area.compressed.as_ref()).all(limits_hold), "seed {seed}");
-    (stats.swap_outs, stats.same_filled, failed)
+    (stats.swap_outs, stats.same_filled, failed, spilled)
 }
 
 #[test]
 fn threads_agree_with_a_plain_model_in_an_eighth_of_the_memory() {
     let seeds = std::env::var("PAGEFOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24_u64);
-    let (mut outs, mut same_filled, mut failed) = (0, 0, 0);
+    let (mut outs, mut same_filled, mut failed, mut spilled) = (0, 0, 0, 0);
     for seed in 0..seeds {
         let of_run = run(seed, 400);
         outs += of_run.0;
         same_filled += of_run.1;
         failed += of_run.2;
+        spilled += of_run.3;
     }
     assert!(outs > 500 * seeds && same_filled > 0, "{outs} pages went, {same_filled} of one word");
+    assert!(spilled > 0 || seeds < 8, "no compressed page ever went on");
     assert!(failed > 0 || seeds < 8, "no fault was ever noticed");
 }

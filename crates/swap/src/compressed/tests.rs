@@ -1,7 +1,10 @@
-use super::*;
-use crate::{AreaOptions, Note, Owner, PageOut, Source, Swap, SwapInError, SwapOutError};
+use std::collections::HashMap;
+
 use io::SimulatedDisk;
 use sync::random::{Random, mix};
+
+use super::*;
+use crate::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError};
 
 const PAGE: usize = 4096;
 type Bytes = Vec<AtomicU64>;
@@ -54,15 +57,73 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
 
 #[test]
 fn places_survive_packing() {
-    for chunk in [0, 1, u32::MAX] {
+    for chunk in [0, 1, (1 << CHUNK_BITS) - 1] {
         for block in [0, 511, (1 << BLOCK_BITS) - 1] {
             for len in [1, 3 << 19, (1 << LEN_BITS) - 1] {
                 let place = Place { chunk, block, len };
                 assert_eq!(unpack(pack(place)), Some(place));
+                assert_eq!(unpack(pack(place) | OLD), Some(place));
             }
         }
     }
     assert_eq!(unpack(0), None);
+}
+
+/// Has pages in slots.
+#[derive(Default)]
+struct Holder(Mutex<HashMap<Owner, SlotId>>);
+
+impl Owners for Holder {
+    fn bring_back(&self, _: Owner, _: SlotId) -> Result<(), NotBack> {
+        Err(NotBack::NoMemory)
+    }
+
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        let mut slots = self.0.lock();
+        if slots.get(&owner) == Some(&slot)
+            && let Some(new) = moved()
+        {
+            slots.insert(owner, new);
+        }
+    }
+
+    fn give_up_slot(&self, _: u32, _: SlotId) {}
+}
+
+#[test]
+fn when_it_is_full_pages_that_were_there_longest_go_on() {
+    let swap = Swap::new(PAGE);
+    let compressed = Source::Compressed { limit: 70_000, reserve: 0, memory: Arc::new(Plenty) };
+    let first = AreaOptions { priority: 1, ..AreaOptions::default() };
+    let first = swap.add(&compressed, &SimulatedDisk::default(), first).unwrap();
+    let memory = Source::Memory { bytes: 400 * PAGE as u64 };
+    swap.add(&memory, &SimulatedDisk::default(), AreaOptions::default()).unwrap();
+    let pages = Holder::default();
+    let is_compressed = |number| pages.0.lock()[&Owner::new(number).unwrap()].area() == first;
+    let out = |number| {
+        let (bytes, owner) = (page(number, 100), Owner::new(number).unwrap());
+        let out = PageOut { bytes: SharedBytes::new(&bytes), frame: 1, owner, group: 2 };
+        swap.spill(&pages);
+        swap.swap_out(&[out], |_, slot| {
+            pages.0.lock().insert(owner, slot.unwrap());
+        });
+        swap.set_swapped(pages.0.lock()[&owner], owner, Note::new(2, number)).unwrap();
+    };
+    (0..300).for_each(out);
+    let info = swap.areas()[first as usize].compressed.clone().unwrap();
+    assert!(info.spilled > 150 && info.no_room < 30, "{info:?}");
+    assert!((0..100).all(|number| !is_compressed(number)), "all of the first ones went on");
+    assert!((280..300).filter(|&number| is_compressed(number)).count() >= 18, "the last ones are there");
+    for number in 0..300 {
+        let (owner, into) = (Owner::new(number).unwrap(), page(0, 0));
+        let slot = pages.0.lock()[&owner];
+        assert_eq!(swap.swap_in(slot, owner, SharedBytes::new(&into)), Ok(()));
+        assert!(same(&into, &page(number, 100)));
+        assert_eq!(swap.note(slot), Ok(Note::new(2, number)), "what was remembered goes along");
+        swap.free(slot).unwrap();
+    }
+    swap.drain();
+    assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
 /// Whatever rots: `SwapCorrupt`, or the page, and never a panic.

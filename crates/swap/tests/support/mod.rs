@@ -95,6 +95,15 @@ impl Owners for Pages<'_> {
         Ok(())
     }
 
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        let mut slots = self.slots.lock();
+        if slots.get(&owner) == Some(&slot)
+            && let Some(new) = moved()
+        {
+            slots.insert(owner, new);
+        }
+    }
+
     fn give_up_slot(&self, frame: u32, slot: SlotId) {
         assert_eq!(self.slots.lock().remove(&owner(u64::from(frame))), Some(slot));
         self.swap.free(slot).expect("it is ours");

@@ -5,12 +5,16 @@ use crate::random::mix;
 
 /// Bits of a word that writers change.
 const VERSION_BITS: u32 = 16;
+/// Words of a compressible page that look random.
+const STAMPED: u64 = PAGE / 8 * 3 / 8;
 
 /// What pages consist of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Contents {
     /// Each word of each page is another one, that looks random.
     Incompressible,
+    /// The first three eighths of each page are like that, the rest repeats a word of its own.
+    Compressible,
     /// Each page repeats a word of its own.
     SameFilled,
     /// Zeros.
@@ -22,6 +26,8 @@ impl Contents {
     pub(super) fn word(self, page: u64, word: u64, version: u16) -> u64 {
         match self {
             Self::Incompressible => stamp(page, word) | u64::from(version),
+            Self::Compressible if word < STAMPED => stamp(page, word) | u64::from(version),
+            Self::Compressible => stamp(page, STAMPED),
             Self::SameFilled => page + 1,
             Self::Zeros => 0,
         }
@@ -31,7 +37,8 @@ impl Contents {
     pub(super) fn is(self, page: u64, word: u64, found: u64) -> bool {
         match self {
             Self::Incompressible => found >> VERSION_BITS == stamp(page, word) >> VERSION_BITS,
-            Self::SameFilled | Self::Zeros => found == self.word(page, word, 0),
+            Self::Compressible if word < STAMPED => Self::Incompressible.is(page, word, found),
+            Self::Compressible | Self::SameFilled | Self::Zeros => found == self.word(page, word, 0),
         }
     }
 

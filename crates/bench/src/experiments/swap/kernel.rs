@@ -54,7 +54,7 @@ fn confine(job: &Job<'_>) -> Result<Sample> {
     let sizes = Sizes::of(job);
     let bytes = (sizes.area + 1) * PAGE;
     let wanted = match job.choices.device {
-        Device::Memory => Wanted::Zram { bytes },
+        Device::Memory | Device::Compressed => Wanted::Zram { bytes },
         Device::Disk => Wanted::File { bytes },
         Device::Simulated => return Err(Unavailable("the kernel can't swap to a simulated disk".to_owned()).into()),
     };

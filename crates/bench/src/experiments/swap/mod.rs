@@ -46,6 +46,10 @@ const SAME_FILLED: Workload = Workload {
     name: "same-filled",
     about: "every page as often as any other; each repeats one word, which isn't zero",
 };
+const COMPRESSIBLE: Workload = Workload {
+    name: "compressible",
+    about: "every page as often as any other; three eighths of each look random, the rest repeats one word",
+};
 const ZEROS: Workload = Workload { name: "zeros", about: "every page as often as any other; all zeros" };
 
 /// The experiment.
@@ -54,7 +58,7 @@ pub(crate) const SWAP: Experiment = Experiment {
     question: "How does memory of four times the budget scale, in swap?",
     operation: "one access to 8 bytes of a random page, of which some are in memory",
     machine: "xeon-e5-2699v4",
-    workloads: &[UNIFORM, ZIPF, FIFTH, SAME_FILLED, ZEROS],
+    workloads: &[UNIFORM, ZIPF, FIFTH, COMPRESSIBLE, SAME_FILLED, ZEROS],
     schemes: SCHEMES,
     bytes: None,
     devices: DEVICES,
@@ -80,7 +84,7 @@ const SCHEMES: &[Scheme] = &[kernel::SCHEME, pagefold::SCHEME];
 #[cfg(pagefold_manycore)]
 const DEVICES: &[Device] = &[Device::Memory, Device::Simulated];
 #[cfg(not(pagefold_manycore))]
-const DEVICES: &[Device] = &[Device::Memory, Device::Disk, Device::Simulated];
+const DEVICES: &[Device] = &[Device::Memory, Device::Compressed, Device::Disk, Device::Simulated];
 
 /// Sizes in pages.
 #[derive(Clone, Copy)]
@@ -137,6 +141,7 @@ impl<M: Memory> Subject<M> {
         let (distribution, contents) = match job.workload.name {
             name if name == ZIPF.name => (Distribution::Zipf(0.99), Contents::Incompressible),
             name if name == FIFTH.name => (Distribution::Fifth, Contents::Incompressible),
+            name if name == COMPRESSIBLE.name => (Distribution::Uniform, Contents::Compressible),
             name if name == SAME_FILLED.name => (Distribution::Uniform, Contents::SameFilled),
             name if name == ZEROS.name => (Distribution::Uniform, Contents::Zeros),
             _ => (Distribution::Uniform, Contents::Incompressible),

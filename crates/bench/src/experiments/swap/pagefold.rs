@@ -26,8 +26,11 @@ struct Swapping {
 impl Swapping {
     fn new(sizes: Sizes, device: Device) -> Self {
         let bytes = (sizes.area + 1) * PAGE;
-        let builder = Pagefold::builder().memory(sizes.budget * PAGE).pretouch(true);
+        // As much as it all takes if it shrinks to a half. It is of the budget here, and beside the cgroup's with the kernel.
+        let compressed = if device == Device::Compressed { bytes / 2 } else { 0 };
+        let builder = Pagefold::builder().memory(sizes.budget * PAGE + compressed).pretouch(compressed == 0);
         let builder = match device {
+            Device::Compressed => builder.compressed_swap(compressed),
             Device::Memory => builder.swap_area(SwapArea::memory(bytes)),
             Device::Disk => builder.swap_area(SwapArea::unlinked(".", bytes)),
             Device::Simulated => {
@@ -37,7 +40,9 @@ impl Swapping {
             }
         };
         let manager = builder.build().expect("a budget and an area");
-        let group = manager.group("touchers").build().expect("a group without a limit of its own");
+        let group = manager.group("touchers");
+        let group = if compressed > 0 { group.max(sizes.budget * PAGE) } else { group };
+        let group = group.build().expect("a group");
         Self { space: group.space().expect("room for a space"), group, _manager: manager }
     }
 }
