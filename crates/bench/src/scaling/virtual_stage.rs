@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use manycore::Machine;
+use manycore::{Efficiency, Machine};
 
 use super::job::{Counts, Inside, Sample, Traffic};
 use super::plan::Plan;
@@ -63,15 +63,15 @@ impl Stage {
         operation: impl Fn(&S, &mut T) + Send + Sync,
         count: impl Fn(&S) -> Option<Counts> + Send + Sync,
     ) -> Result<Sample> {
-        let counted = [const { Mutex::new(None) }; 2];
-        let note = |which: usize, counts| *counted[which].lock().unwrap_or_else(PoisonError::into_inner) = counts;
         let run = |machine: &Machine| {
+            let counted = [const { Mutex::new(None) }; 2];
+            let note = |which: usize, counts| *counted[which].lock().unwrap_or_else(PoisonError::into_inner) = counts;
             let set_up = || {
                 // Each state is its task's alone: the lock of the host is never waited for.
                 let states = (0..tasks).map(|_| Mutex::new(None)).collect::<Vec<_>>();
                 (AtEnd { subject: set_up(), end: |subject: &S| note(1, count(subject)) }, states)
             };
-            machine.measure_with(tasks, self.time, set_up, |(all, states), task| {
+            let report = machine.measure_with(tasks, self.time, set_up, |(all, states), task| {
                 let mut state = states[task].lock().unwrap_or_else(PoisonError::into_inner);
                 match &mut *state {
                     Some(state) => operation(&all.subject, state),
@@ -81,16 +81,18 @@ impl Stage {
                         note(0, count(&all.subject)); // The last task's is the beginning.
                     }
                 }
-            })
+            });
+            let report = report.map_err(|failure| anyhow!("the virtual machine stopped: {failure}"))?;
+            let counts = counted.map(|counts| counts.into_inner().unwrap_or_else(PoisonError::into_inner));
+            Ok::<_, anyhow::Error>((report, counts))
         };
-        let failed = |failure| anyhow!("the virtual machine stopped: {failure}");
-        let (report, efficiency) = if self.efficiency {
-            let both = self.machine.efficiency(run).map_err(failed)?;
-            (both.with.clone(), Some(both.ratio()))
+        let (report, [before, after]) = run(&self.machine)?;
+        let efficiency = if self.efficiency {
+            let (without, _) = run(&self.machine.clone().without_contention())?;
+            Some(Efficiency { with: report.clone(), without }.ratio())
         } else {
-            (run(&self.machine).map_err(failed)?, None)
+            None
         };
-        let [before, after] = counted.map(|counts| counts.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(Sample {
             operations_per_s: report.operations_per_s,
             cpu_ns_per_operation: report.cpu_ns / report.operations.max(1) as f64,
