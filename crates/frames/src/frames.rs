@@ -90,7 +90,8 @@ impl Frames {
     }
 
     fn pretouch(&self) -> Result<(), ReserveError> {
-        while let Some(extent) = self.populate() {
+        while let Some((extent, frames)) = self.populate() {
+            self.free.put_all(&self.table, frames);
             self.bytes.touch(self.words_of_extent(extent))?;
         }
         Ok(())
@@ -129,29 +130,37 @@ impl Frames {
 
     // ---- free frames
 
-    /// A free frame: this CPU's, else one with new memory if the budget allows, else anybody's. `None` when there is
-    /// none: something has to be reclaimed.
+    /// A free frame: this CPU's, else one with new memory if the budget allows, else one of a few others'. `None` when there is
+    /// none: something has to be reclaimed, or all stocks to be [gathered](Self::gather).
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
         let frame = self.free.take(&self.table).or_else(|| self.take_or_populate())?;
         Some(OwnedFrame::unused(self, frame))
     }
 
-    #[cold]
-    fn take_or_populate(&self) -> Option<FrameId> {
-        let mut may_be_more = self.free.in_depots() > 0 || self.populate().is_some();
-        loop {
-            let frame = self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table));
-            if frame.is_some() || !may_be_more {
-                return frame;
-            }
-            // Others have taken what was there, or it is still on its way into a depot. Ends when memory is all in use.
-            may_be_more = self.populate().is_some();
-        }
+    /// Makes what CPUs have in stock available to all. Says how many frames are, roughly: none if memory is all in use.
+    #[must_use]
+    pub fn gather(&self) -> usize {
+        self.free.gather(&self.table)
     }
 
-    /// Takes memory for an extent into use, if the budget has room for it.
-    fn populate(&self) -> Option<usize> {
+    #[cold]
+    fn take_or_populate(&self) -> Option<FrameId> {
+        let anywhere = || self.free.take_anywhere(&self.table);
+        let there = if self.free.in_depots() > 0 { anywhere() } else { None };
+        there.or_else(|| self.take_new()).or_else(anywhere)
+    }
+
+    /// A frame of an extent that wasn't in use; the others go to the depots.
+    fn take_new(&self) -> Option<FrameId> {
+        let (_, mut frames) = self.populate()?;
+        let frame = frames.pop(&self.table);
+        self.free.put_all(&self.table, frames);
+        frame
+    }
+
+    /// Takes memory for an extent into use, if the budget has room for it. Says which extent, and gives its frames.
+    fn populate(&self) -> Option<(usize, Batch)> {
         let rest = self.layout.map_reserve;
         if self.budget.room() < self.layout.extent_cost(false) {
             return None; // Most often: without asking for anybody's turn.
@@ -172,8 +181,7 @@ impl Frames {
             self.table.first_owner(frame);
             batch.push(&self.table, frame);
         }
-        self.free.put_all(&self.table, batch);
-        Some(extent)
+        Some((extent, batch))
     }
 
     fn words_of_extent(&self, extent: usize) -> std::ops::Range<usize> {

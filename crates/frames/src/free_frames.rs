@@ -3,9 +3,12 @@
 //! A batch is a chain through the frames' free links, so moving one touches its first frame and nothing else. A
 //! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
 //! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A stock is
-//! small and lockable: whoever finds no frame elsewhere takes what other CPUs have. It sizes itself to demand: a CPU's
-//! batches begin small, double each time that it has to go to the depot, and are small again once somebody else had to take
-//! what the CPU had lying idle.
+//! small and lockable: whoever finds no frame elsewhere takes a batch that another CPU has, and looks at a few CPUs each time,
+//! in turn. It sizes itself to demand: a CPU's batches begin small, double each time that it has to go to the depot, and are
+//! small again once somebody else had to take what the CPU had lying idle.
+//!
+//! So nobody waits to take: while others do so, there seems to be nothing. Who can't do with that has all stocks gathered in the
+//! depots.
 //!
 //! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
 //!
@@ -23,6 +26,9 @@ pub(crate) const BATCH_MAX: usize = 64;
 
 /// Frames in a batch of a CPU that doesn't need more.
 const BATCH_SMALL: usize = 8;
+
+/// CPUs whose stocks are looked at for a batch, at most.
+const LOOKED_AT: usize = 8;
 
 /// Some frames, chained by their free links.
 #[derive(Debug, Default)]
@@ -57,6 +63,8 @@ struct Stock {
     spare: Batch,
     /// Times that batches have doubled.
     doublings: u32,
+    /// Whose stocks to look at next when there is nothing else.
+    others: usize,
 }
 
 impl Stock {
@@ -70,14 +78,13 @@ impl Stock {
         self.doublings += u32::from(self.batch_len(max) < max);
     }
 
-    /// A frame for another CPU. What was there for this one was more than it needs.
-    fn give_up(&mut self, table: &FrameTable) -> Option<FrameId> {
-        if self.current.len == 0 {
-            self.current = std::mem::take(&mut self.spare);
+    /// A batch for another CPU. If there were two, that was more than this one needs.
+    fn give_up(&mut self) -> Option<Batch> {
+        if self.spare.len > 0 {
+            self.doublings = self.doublings.saturating_sub(1);
+            return Some(std::mem::take(&mut self.spare));
         }
-        let frame = self.current.pop(table)?;
-        self.doublings = self.doublings.saturating_sub(1);
-        Some(frame)
+        (self.current.len > 0).then(|| std::mem::take(&mut self.current))
     }
 }
 
@@ -156,7 +163,7 @@ impl FreeFrames {
         stock.current.pop(table)
     }
 
-    /// A frame from wherever there is one: other nodes' depots, then other CPUs' stocks.
+    /// A frame from elsewhere: other nodes' depots, then a few other CPUs' stocks.
     pub(crate) fn take_anywhere(&self, table: &FrameTable) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
@@ -166,16 +173,31 @@ impl FreeFrames {
                 return frame;
             }
         }
+        let start = {
+            let mut stock = self.stocks.here().lock();
+            stock.others = stock.others.wrapping_add(LOOKED_AT);
+            stock.others
+        };
         // A stock that somebody has locked is in use, perhaps by who waits for a depot: waiting for that as well would make a queue
         // of all CPUs that are short.
-        self.stocks.others_first().find_map(|stock| stock.try_lock()?.give_up(table))
+        let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
+        let frame = batch.pop(table);
+        self.put_each(table, batch);
+        frame
+    }
+
+    /// Puts what CPUs have in stock into the depots. Says how many frames are there then.
+    pub(crate) fn gather(&self, table: &FrameTable) -> usize {
+        self.sift(table, |_| false);
+        self.in_depots()
     }
 
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
         if self.in_depots() == 0 {
             return None;
         }
-        let batch = self.depots[node].lock().take(table)?;
+        // What is in there is for whoever has it: if all CPUs that are short waited, most would find it empty.
+        let batch = self.depots[node].try_lock()?.take(table)?;
         self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
         Some(batch)
     }
@@ -200,14 +222,17 @@ impl FreeFrames {
         self.put_batch(table, batch);
     }
 
-    /// Puts frames into this CPU's stock, taking its lock once for many.
+    /// Puts frames into this CPU's stock, taking its lock once for many; those of other nodes into their depots.
     pub(crate) fn put_each(&self, table: &FrameTable, mut frames: Batch) {
         let here = self.nodes.here();
+        let mut strays = Batch::default();
         let mut stock = self.stocks.here().lock();
         while let Some(frame) = frames.pop(table) {
-            let node = self.node_of(frame);
-            if node != here {
-                self.put_stray(table, node, frame);
+            if self.node_of(frame) != here {
+                if strays.head.is_some_and(|first| self.node_of(first) != self.node_of(frame)) {
+                    self.put_strays(table, std::mem::take(&mut strays));
+                }
+                strays.push(table, frame);
                 continue;
             }
             stock.current.push(table, frame);
@@ -220,6 +245,8 @@ impl FreeFrames {
                 }
             }
         }
+        drop(stock);
+        self.put_strays(table, strays);
     }
 
     /// Puts a frame into this CPU's stock, and a batch that has become full into the depot.
@@ -229,13 +256,17 @@ impl FreeFrames {
         self.put_each(table, one);
     }
 
-    fn put_stray(&self, table: &FrameTable, node: usize, frame: FrameId) {
-        self.in_depots.fetch_add(1, Ordering::Relaxed);
-        let mut depot = self.depots[node].lock();
-        depot.strays.push(table, frame);
-        if depot.strays.len >= self.batch_max {
-            let batch = std::mem::take(&mut depot.strays);
-            depot.put(table, batch);
+    /// Puts frames of one node into its depot, where they make batches with others.
+    fn put_strays(&self, table: &FrameTable, mut strays: Batch) {
+        let Some(first) = strays.head else { return };
+        self.in_depots.fetch_add(strays.len, Ordering::Relaxed);
+        let mut depot = self.depots[self.node_of(first)].lock();
+        while let Some(frame) = strays.pop(table) {
+            depot.strays.push(table, frame);
+            if depot.strays.len >= self.batch_max {
+                let batch = std::mem::take(&mut depot.strays);
+                depot.put(table, batch);
+            }
         }
     }
 
@@ -302,10 +333,10 @@ mod tests {
             stock.grow(BATCH_MAX);
         }
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX);
-        assert!(stock.give_up(&table).is_none());
+        assert!(stock.give_up().is_none());
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX, "there was nothing lying idle");
         stock.spare.push(&table, FrameId::new(1));
-        assert_eq!(stock.give_up(&table), Some(FrameId::new(1)));
+        assert_eq!(stock.give_up().map(|batch| batch.len()), Some(1));
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX / 2);
     }
 
