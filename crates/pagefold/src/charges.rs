@@ -160,7 +160,7 @@ impl GroupState {
     }
 
     /// Charges that go to a stock in one go; 0 if there are no stocks for the group.
-    fn stock_batch(&self) -> u64 {
+    pub(crate) fn stock_batch(&self) -> u64 {
         (self.max() / (GROUP_SHARE * sync::cpu::count() as u64)).min(BATCH_MAX)
     }
 }

@@ -28,6 +28,9 @@ type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 struct Waiting {
     batch: Batch,
     recent: Recent,
+    /// Pages that may wait, as the group of the first of them was when that came: a group's charges are on a line that
+    /// other CPUs write to.
+    patience: usize,
 }
 
 /// A batch for each CPU.
@@ -47,11 +50,13 @@ impl Manager {
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
         let full = {
             let mut waiting = self.entries.batches.here().lock();
-            let Waiting { batch, recent } = &mut *waiting;
+            let Waiting { batch, recent, patience } = &mut *waiting;
             recent.add(&self.frames, frame.id());
+            if batch.is_empty() {
+                *patience = (group.charged() / GROUP_SHARE) as usize;
+            }
             batch.push(frame);
-            let patience = (group.charged() / GROUP_SHARE) as usize;
-            if !batch.is_full() && batch.len() < patience {
+            if !batch.is_full() && batch.len() < *patience {
                 return;
             }
             std::mem::take(batch)

@@ -7,8 +7,11 @@
 //!
 //! A frame may come in vain all the same: others were faster, or what comes can't be read. Then the group has one more slot
 //! than before, and anybody may get the frame. So a page only goes if the other one is still *wanted* once it is written; it
-//! comes back at once if the other one can't be read; and the group never has more than [`BEYOND_MAX`] slots beyond its
+//! comes back at once if the other one doesn't come after all; and the group never has more than [`BEYOND_MAX`] slots beyond its
 //! `swap_max`, whatever happens.
+//!
+//! Before pages change places, reclaim has looked for others in vain, which takes long. So the next few do so at once:
+//! meanwhile nothing else will have become free, as a rule.
 
 use std::ops::ControlFlow;
 

@@ -99,18 +99,23 @@ impl GroupState {
 
     /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
-        let (max, wanted) = (self.max(), pages + stock);
-        let more = |charged: u64| (charged < max).then(|| max.min(charged + wanted));
-        let Ok(before) = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more) else { return 0 };
-        let got = (max - before).min(wanted);
+        let wanted = pages + stock;
+        if self.charged() >= self.max() {
+            return 0; // Who is at the limit writes nothing.
+        }
+        // What is too much is taken back: with compare-and-swap one of many CPUs gets on at a time, and the others try again.
+        // Until then the counter is too high, so nobody else gets what isn't there.
+        //
         // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge: SeqCst, with
         // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
-        if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
-            self.uncharge(got);
-            return 0;
+        let before = self.charged.fetch_add(wanted, Ordering::SeqCst);
+        let max = self.max.load(Ordering::SeqCst) & !UNLIMITED;
+        let got = max.saturating_sub(before).min(wanted);
+        if got < wanted {
+            self.uncharge(wanted - got);
         }
         let peak = before + got.min(pages);
-        if peak > self.peak() {
+        if got > 0 && peak > self.peak() {
             self.peak.fetch_max(peak, Ordering::Relaxed);
         }
         got

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use frames::{Frames, OwnedFrame};
 use swap::Swap;
-use sync::Arc;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::AtomicBool;
 use sync::lock::Mutex;
 use sync::thread::sleep;
 use sync::time::Instant;
+use sync::{Arc, CachePadded};
 
 use crate::census::HandleTable;
 use crate::charges::{Charge, ChargeStocks};
@@ -23,7 +23,6 @@ use crate::group_state::GroupState;
 use crate::group_table::GroupTable;
 use crate::io::Backend;
 use crate::reclaimer::Doorbell;
-use crate::reserve::Shortage;
 use crate::size::Size;
 use crate::space::SpaceTable;
 use crate::stats::Counters;
@@ -56,18 +55,14 @@ pub(crate) struct Manager {
     pub(crate) rate: Rate,
     /// Started at the beginning.
     pub(crate) clock: Instant,
-    /// Somebody is filling up a reserve.
-    pub(crate) helping: AtomicBool,
+    /// Somebody is filling up a reserve. On a line of its own: whatever else is here is read by all CPUs.
+    pub(crate) helping: CachePadded<AtomicBool>,
     /// Held while frames are turned into room for page maps, or given back to the system.
     pub(crate) room_making: Mutex<()>,
 }
 
 /// Pages that a thread frees when it has to do so itself.
 const DIRECT_BATCH: usize = 32;
-/// And that it frees for the reserve: more than it takes until it is asked again, which is once for each batch of charges, as some
-/// of those that it looks at stay. What it doesn't free here is left to the background, at twice the price.
-const HELP_BATCH: usize = 64;
-
 /// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
 /// And how often if all pages are listed, and pinned: then waiting helps only if somebody unpins.
@@ -99,17 +94,28 @@ impl Manager {
             };
             Counters::add(&group.counters.direct_reclaims, 1);
             let own_limit = short == Short::OfCharge;
+            if group.swapped.skips_reclaim() {
+                match otherwise() {
+                    Otherwise::Frame(frame) => return Ok(frame),
+                    Otherwise::Over => return Err(self.limit_reached(group)),
+                    Otherwise::Soon | Otherwise::Nothing => {}
+                }
+            }
             if self.reclaim_for(group, short, DIRECT_BATCH) > 0 {
                 (failed, failed_for_good) = (0, 0);
                 continue;
             }
-            if own_limit && self.drain_charges(Some(group.id)) > 0 {
+            // What CPUs have in stock, and few looked for.
+            if own_limit && self.drain_charges(Some(group.id)) > 0 || !own_limit && self.frames.gather() > 0 {
                 continue;
             }
             failed += 1;
             self.drain_entries();
             let soon = match otherwise() {
-                Otherwise::Frame(frame) => return Ok(frame),
+                Otherwise::Frame(frame) => {
+                    group.swapped.skip_reclaims(group.lists.len());
+                    return Ok(frame);
+                }
                 Otherwise::Soon => true,
                 Otherwise::Nothing => false,
                 Otherwise::Over => return Err(self.limit_reached(group)),
@@ -188,37 +194,6 @@ impl Manager {
             self.flusher.ring_for_frames();
         }
         unclean || self.in_flight(None)
-    }
-
-    /// After a frame was taken: has the reserves it came from filled up again (`reserve`).
-    fn keep_reserves(&self, group: &GroupState) {
-        let shortages = [group.shortage(), self.shortage()];
-        if shortages == [Shortage::None; 2] {
-            return;
-        }
-        // Looked at first: many CPUs ask. One is enough for now; where much is missing each helps himself.
-        let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
-        let deep = shortages.into_iter().any(is_deep);
-        if !deep && (self.helping.load(Ordering::Relaxed) || self.helping.swap(true, Ordering::Relaxed)) {
-            return;
-        }
-        self.stock_up_swap();
-        if shortages[0] != Shortage::None {
-            self.pass_here(group, HELP_BATCH);
-        } else if let Some(group) = self.groups.fullest() {
-            self.pass_here(&group, HELP_BATCH);
-        }
-        // Relaxed, both: a second helper would do no harm.
-        self.helping.store(false, Ordering::Relaxed);
-        if deep && [group.shortage(), self.shortage()].into_iter().any(is_deep) {
-            self.doorbell.ring();
-        }
-    }
-
-    /// How short the whole budget is of free frames.
-    pub(crate) fn shortage(&self) -> Shortage {
-        let limit = self.frames.budget().max() >> self.frames.page_size().trailing_zeros();
-        Shortage::of(limit, self.frames.available() as u64)
     }
 
     /// Whether pages are being loaded, or looked at by reclaim: those may become evictable without anybody's help.

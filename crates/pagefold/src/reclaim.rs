@@ -36,7 +36,7 @@ const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 /// What came of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pass {
-    freed: usize,
+    pub(crate) freed: usize,
     looked_at: usize,
 }
 

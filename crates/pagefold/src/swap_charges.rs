@@ -3,11 +3,11 @@
 //! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
 //! one goes to the CPU's stock first, and is charged from there (`charges` has the invariants). So the limit holds at every
 //! moment, but for [`BEYOND_MAX`] slots while pages change places (`exchange`), and a page that comes back writes to nothing that
-//! CPUs share.
+//! CPUs share. A limit that is lowered takes nothing away: what is in use may go on changing places, and is never more than before.
 
 use sync::CachePadded;
 use sync::ThreadCounter;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::charges::Stock;
 use crate::error::Error;
@@ -19,12 +19,19 @@ use crate::stats::Counters;
 /// Slots that a CPU's stock has, at most.
 const STOCK_MAX: u64 = 64;
 
+/// The part of a group's pages that change places before reclaim, which looks at all of them, is tried again.
+const SKIPPED_SHARE: usize = 8;
+
 /// Of one group. `Relaxed` throughout: numbers.
 #[derive(Debug)]
 pub(crate) struct Swapped {
     /// Pages in slots, and what CPUs have in stock.
     pages: CachePadded<AtomicU64>,
     max: AtomicU64,
+    /// The fewest that there were since the limit was set, as far as anybody looked: pages change places within it, too.
+    in_use: AtomicU64,
+    /// So many pages are to change places without a look for any that can simply go.
+    reclaims_to_skip: AtomicU32,
     /// Pages that came back, pages that went, and those of them that needed no slot: they repeated one word.
     pub(crate) ins: ThreadCounter,
     pub(crate) outs: AtomicU64,
@@ -43,6 +50,8 @@ impl Swapped {
         Ok(Self {
             pages: CachePadded::new(AtomicU64::new(0)),
             max: AtomicU64::new(u64::MAX),
+            in_use: AtomicU64::new(0),
+            reclaims_to_skip: AtomicU32::new(0),
             ins: Counters::by_thread()?,
             outs: AtomicU64::new(0),
             same_filled: AtomicU64::new(0),
@@ -61,6 +70,7 @@ impl Swapped {
 
     pub(crate) fn set_max(&self, pages: u64) {
         self.max.store(pages, Ordering::Relaxed);
+        self.in_use.store(self.pages(), Ordering::Relaxed);
     }
 
     /// Whether pages that changed places took slots beyond the limit: what comes into stock then is not to be used.
@@ -84,12 +94,25 @@ impl Swapped {
         charged.map_or(0, |before| (max - before).min(wanted))
     }
 
-    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, if need be. False if they are
-    /// all charged.
+    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, or beyond what was in use when it
+    /// was lowered, if need be. False if they are all charged.
     pub(crate) fn charge_one_more(&self) -> bool {
-        let most = self.max().saturating_add(BEYOND_MAX);
+        let in_use = self.pages();
+        let in_use = self.in_use.fetch_min(in_use, Ordering::Relaxed).min(in_use);
+        let most = self.max().max(in_use).saturating_add(BEYOND_MAX);
         let more = |pages: u64| (pages < most).then_some(pages + 1);
         self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Reclaim looked at all `pages` of the group in vain, and two changed places: the next few may do so at once.
+    pub(crate) fn skip_reclaims(&self, pages: usize) {
+        self.reclaims_to_skip.store((pages / SKIPPED_SHARE) as u32, Ordering::Relaxed);
+    }
+
+    /// Whether pages should change places before anything is reclaimed. Counts how often it says so.
+    pub(crate) fn skips_reclaim(&self) -> bool {
+        let fewer = |times: u32| times.checked_sub(1);
+        self.reclaims_to_skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
     fn uncharge(&self, pages: u64) {

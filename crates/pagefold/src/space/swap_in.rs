@@ -148,6 +148,13 @@ impl SpaceState {
         Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take(), exchange: exchange.take() })
     }
 
+    /// Gives memory back that turned out not to be needed. A page that left it goes back into it, if nobody was faster.
+    pub(super) fn give_up(&self, mut memory: Memory<'_>) {
+        let exchange = memory.exchange.take();
+        drop(memory);
+        exchange.inspect(|exchange| self.manager().undo_exchange(exchange));
+    }
+
     /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
@@ -185,13 +192,13 @@ impl SpaceState {
                         SwapInError::SwapCorrupt { .. } => CORRUPT,
                     };
                     loading.fail(failure);
-                    let exchange = memory.exchange.take();
-                    drop(memory);
-                    exchange.inspect(|exchange| self.manager().undo_exchange(exchange));
+                    self.give_up(memory);
                     return self.outcome(page, Err(failure));
                 }
             },
             None if !fault.writes() => {
+                drop(loading);
+                self.give_up(memory);
                 return Ok(false); // Discarded in between.
             }
             None => {

@@ -93,7 +93,7 @@ impl SpaceState {
                     let entry = region.entry(local);
                     if !fault.is_permitted(entry) {
                         drop(loading);
-                        drop(memory);
+                        self.give_up(memory);
                         // As a file's page it isn't this call's affair: whoever called looks again.
                         return if fault.is_permitted(entry.with_file(0)) {
                             Ok(false)
@@ -104,15 +104,15 @@ impl SpaceState {
                     return self.bring_in(page, loading, memory, fault, is_new);
                 }
                 BeginLoad::Resident => {
-                    drop(memory);
+                    self.give_up(memory);
                     return Ok(false);
                 }
                 BeginLoad::Busy => {
-                    drop(memory);
+                    self.give_up(memory);
                     return self.outcome(page, region.map.wait(local));
                 }
                 BeginLoad::NoRoom => {
-                    drop(memory);
+                    self.give_up(memory);
                     rooms_made += 1;
                     if rooms_made > ROOM_ATTEMPTS {
                         return Err(manager.limit_reached(self.group.state()));

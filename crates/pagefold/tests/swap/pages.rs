@@ -150,8 +150,11 @@ fn a_group_has_no_more_slots_than_it_may() {
     // Whoever has no room left has pages change places.
     (0..refused + 10).for_each(|page| check(&space, base, page, 0));
     assert_eq!((small.stats().swapped_bytes, small.charged()), (20 * PAGE, small.max()));
-    // Pages of one word aren't limited.
+    // And goes on so when the limit is far below what is in use.
     small.set_swap_max(0).unwrap();
+    (0..refused + 10).for_each(|page| check(&space, base, page, 0));
+    assert!(small.stats().swapped_bytes <= 20 * PAGE);
+    // Pages of one word aren't limited.
     let zeros = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap();
     drop(space);
     let space = small.space().unwrap();
