@@ -16,7 +16,7 @@
 use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
-use swap::{Owner, PageEntry, SlotId};
+use swap::{Owner, PageEntry, SlotId, SwapOutError};
 use sync::atomic::{AtomicU32, Ordering};
 
 use crate::group_state::GroupState;
@@ -153,9 +153,13 @@ impl Manager {
             return Err(Stays::All(frame));
         }
         let out = Self::page_out(group, &page);
-        let Ok(reserved) = self.swap.swap_out_for(slot, &out) else {
-            self.uncharge_swapped(group, 1);
-            return Err(Stays::All(frame));
+        let reserved = match self.swap.swap_out_for(slot, &out) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                self.uncharge_swapped(group, 1);
+                // A page that shrinks further may have room.
+                return Err(if error == SwapOutError::Full { Stays::This(frame) } else { Stays::All(frame) });
+            }
         };
         Counters::add(&group.swapped.written, 1);
         if !wanted() {

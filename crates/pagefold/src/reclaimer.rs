@@ -7,7 +7,7 @@
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
-use sync::thread::{JoinHandle, spawn};
+use sync::thread::{JoinHandle, is_current, spawn};
 
 use crate::error::Error;
 use crate::manager::Manager;
@@ -79,7 +79,8 @@ impl Drop for Reclaimer {
             return;
         }
         self.manager.doorbell.stop();
-        if let Some(thread) = self.thread.take() {
+        // Itself, if it was the last to have a space, of which it moved a page to another slot: it ends when it is done.
+        if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
             // It panics only by a bug of ours, which its message has told; there is nothing to add.
             let _ = thread.join();
         }

@@ -159,6 +159,7 @@ impl Manager {
         self.refuse_child()?;
         let options = area.options;
         let source = area.source(&self.frames)?;
+        let is_compressed = matches!(source, Source::Compressed { .. });
         let _turn = self.area_changes.lock();
         let (mut charged, mut refusal) = (0, None);
         let mut admit = |bytes| match self.charge_metadata(bytes) {
@@ -179,11 +180,11 @@ impl Manager {
         // Relaxed: see `swaps`.
         self.swapping.store(true, Ordering::Relaxed);
         self.list_anonymous();
-        if let Err(error) = self.stock_new_area() {
-            self.remove_area(number)?;
-            return Err(error);
+        // If it can't be removed again either, it is in use, and its stock is filled when there is room.
+        match if is_compressed { self.stock_new_area() } else { Ok(()) } {
+            Err(error) if self.remove_area(number).is_ok() => Err(error),
+            _ => Ok(number),
         }
-        Ok(number)
     }
 
     pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {

@@ -1,4 +1,6 @@
 //! How much memory compressed pages take: charged before it is used, chunk by chunk, up to a limit, with some of it in stock.
+//!
+//! The last chunk is kept for pages that go so that others can come ([`Need::Last`]): else none could come back from a full area.
 
 use std::fmt;
 
@@ -27,18 +29,36 @@ pub(crate) struct Allowance {
     held: AtomicU64,
     /// Chunks of these that nobody has.
     stock: AtomicU64,
+    /// How many of those are kept.
+    kept: u64,
 }
+
+/// How badly memory is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// There are other places.
+    Usual,
+    /// For a page in whose place another one comes.
+    Last,
+}
+
+/// Limits of fewer chunks keep none.
+const KEEPING_MIN: u64 = 8;
 
 impl Allowance {
     pub(crate) fn new(limit: u64, reserve: u64, chunk: u64, memory: Arc<dyn Memory>) -> Self {
         let (held, stock) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { memory, limit, chunk, reserve: reserve.div_ceil(chunk), held, stock }
+        let kept = u64::from(limit / chunk >= KEEPING_MIN);
+        Self { memory, limit, chunk, reserve: reserve.div_ceil(chunk) + kept, held, stock, kept }
     }
 
     /// Takes what a chunk costs: from outside as long as there is something, then from the stock.
-    pub(crate) fn take(&self) -> bool {
-        let less = |stock: u64| stock.checked_sub(1);
-        self.charge() || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    pub(crate) fn take(&self, need: Need) -> bool {
+        let kept = if need == Need::Last { 0 } else { self.kept };
+        let less = |stock: u64| (stock > kept).then(|| stock - 1);
+        // What is kept and isn't in stock has its room below the limit.
+        let missing = kept.saturating_sub(self.stock.load(Ordering::Relaxed));
+        self.charge(missing) || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
     /// Gives it back: to the stock, if that lacks something.
@@ -62,17 +82,18 @@ impl Allowance {
     /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is reached.
     pub(crate) fn stock_up(&self) -> bool {
         while self.stock.load(Ordering::Relaxed) < self.reserve && !self.is_at_limit() {
-            if !self.charge() {
+            if !self.charge(0) {
                 return self.is_at_limit();
             }
-            self.stock.fetch_add(1, Ordering::Relaxed);
+            self.give_back(); // To the stock, unless others were faster.
         }
         true
     }
 
-    /// Charges what a chunk costs.
-    fn charge(&self) -> bool {
-        let more = |held: u64| (held + self.chunk <= self.limit).then_some(held + self.chunk);
+    /// Charges what a chunk costs, if there is room for that and so many more.
+    fn charge(&self, more: u64) -> bool {
+        let room = (1 + more) * self.chunk;
+        let more = |held: u64| (held + room <= self.limit).then_some(held + self.chunk);
         let fits = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
         if fits && !self.memory.try_charge(self.chunk) {
             self.held.fetch_sub(self.chunk, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use io::{Access, Backend, BackingFile, Identity, IoError, read_full, write_full}
 use sync::atomic::AtomicU64;
 use sync::{Arc, SharedBytes};
 
-use crate::allowance::Memory;
+use crate::allowance::{Memory, Need};
 use crate::compressed::Compressed;
 use crate::error::{AddError, SwapInError, SwapOutError};
 use crate::header::{self, Header};
@@ -183,13 +183,13 @@ impl Area {
     }
 
     /// Writes pages to slots that [are written together](Self::joins). From now on each slot is its page's, written or not.
-    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>]) -> Result<(), SwapOutError> {
+    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), SwapOutError> {
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
         for (&slot, page) in slots.iter().zip(pages) {
             // The slot was allocated just now, so its number is good.
             let _ = self.slots.set_cached(slot, page.frame);
             if let Store::Compressed(compressed) = &self.store
-                && !compressed.write(slot.number(), page.bytes)
+                && !compressed.write(slot.number(), page.bytes, need)
             {
                 return Err(SwapOutError::Full);
             }

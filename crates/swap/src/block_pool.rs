@@ -27,7 +27,7 @@ use sync::atomic::{AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
 use sync::{Arc, CachePadded, PerCpu, SharedBytes, SparseWords};
 
-use crate::allowance::{Allowance, Memory};
+use crate::allowance::{Allowance, Memory, Need};
 use crate::cluster_list::ClusterList;
 
 /// Blocks of a chunk.
@@ -138,19 +138,22 @@ impl BlockPool {
         Self::PAGE_BLOCKS_MAX * self.block_bytes
     }
 
-    /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no memory for them.
-    pub(crate) fn store(&self, bytes: &[u8]) -> Option<Place> {
+    /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no memory for them. At the last
+    /// need every chunk is looked at.
+    pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
         let hand = self.hands.here();
         let turn = hand.lock.lock();
         // Relaxed, as all accesses: what it says is looked at under the chunk's lock.
         let stored = self.store_in(hand.chunk.load(Ordering::Relaxed), bytes).or_else(|| {
-            let (number, mut chunk) = self.claim()?;
+            let (number, mut chunk) = self.claim(need)?;
             hand.chunk.store(number, Ordering::Relaxed);
             self.put(number, &mut chunk, bytes)
         });
         drop(turn);
         let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
-        stored.or_else(|| others().find_map(|number| self.store_in(number, bytes)))
+        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes)));
+        let anywhere = || (0..self.chunks.len() as u32).find_map(|number| self.store_in(number, bytes));
+        if need == Need::Last { stored.or_else(anywhere) } else { stored }
     }
 
     /// Copies what is at a place, which is the caller's, into as many bytes.
@@ -237,7 +240,7 @@ impl BlockPool {
     }
 
     /// A chunk to be held: an open one, or else more memory.
-    fn claim(&self) -> Option<(u32, MutexGuard<'_, Chunk>)> {
+    fn claim(&self, need: Need) -> Option<(u32, MutexGuard<'_, Chunk>)> {
         let found = |list, kind: List| {
             let locked = |number: u32| self.chunks[number as usize].try_lock().map(|chunk| (number, chunk));
             self.each_in(list).filter_map(locked).find(|(_, chunk)| chunk.list == kind)
@@ -246,7 +249,7 @@ impl BlockPool {
             self.relist(number, &mut chunk, List::Held);
             return Some((number, chunk));
         }
-        if self.absent.is_empty() || !self.allowance.take() {
+        if self.absent.is_empty() || !self.allowance.take(need) {
             return None;
         }
         let Some((number, mut chunk)) = found(&self.absent, List::Absent) else {

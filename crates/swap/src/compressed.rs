@@ -21,7 +21,7 @@ use sync::lock::Mutex;
 use sync::zeroed::zeroed;
 use sync::{Arc, PerCpu, SharedBytes, SparseWords};
 
-use crate::allowance::Memory;
+use crate::allowance::{Memory, Need};
 use crate::block_pool::{BlockPool, Place};
 use crate::codec::Codec;
 
@@ -34,6 +34,8 @@ pub(crate) struct Compressed {
     refused: PerCpu<Refused>,
     /// Some were for want of room, since somebody last made some.
     crowded: AtomicBool,
+    /// There was none for the last page that came: until a page goes, or there is memory again, others needn't be compressed.
+    full: AtomicBool,
     /// Where the search for old pages goes on, and room for one, for who has the turn.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
@@ -85,6 +87,7 @@ impl Compressed {
             places: zeroed(usize::try_from(Self::slots(limit, page_size)).ok()?)?,
             refused: PerCpu::new(Refused::default),
             crowded: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             clock: Mutex::new(Clock { next: 0, page: SparseWords::new(page_size / size_of::<u64>())? }),
             spilled: AtomicU64::new(0),
             limit,
@@ -119,9 +122,14 @@ impl Compressed {
     }
 
     /// Keeps a page for a slot that is the caller's, and has none. False if it is refused.
-    pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>) -> bool {
-        let stored = self.codec.compress(page, self.pool.len_max(), |bytes| self.pool.store(bytes));
+    pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>, need: Need) -> bool {
         let refused = self.refused.here();
+        // Relaxed, all accesses: a hint, which whoever makes room takes away after that.
+        if need == Need::Usual && self.full.load(Ordering::Relaxed) {
+            refused.no_room.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        let stored = self.codec.compress(page, self.pool.len_max(), |bytes| self.pool.store(bytes, need));
         match stored {
             Some(Some(place)) => {
                 // Relaxed: published by the slot's word.
@@ -130,6 +138,7 @@ impl Compressed {
             }
             Some(None) => {
                 self.becomes_crowded();
+                self.full.store(true, Ordering::Relaxed);
                 refused.no_room.fetch_add(1, Ordering::Relaxed)
             }
             None => refused.incompressible.fetch_add(1, Ordering::Relaxed),
@@ -148,6 +157,13 @@ impl Compressed {
     pub(crate) fn forget(&self, slot: u32) {
         if let Some(place) = unpack(self.places[slot as usize].swap(0, Ordering::Relaxed)) {
             self.pool.free(place);
+            self.has_room();
+        }
+    }
+
+    fn has_room(&self) {
+        if self.full.load(Ordering::Relaxed) {
+            self.full.store(false, Ordering::Relaxed);
         }
     }
 
@@ -204,7 +220,12 @@ impl Compressed {
 
     /// Takes memory into stock, if it can be had. Says whether that is enough.
     pub(crate) fn stock_up(&self) -> bool {
-        self.pool.stock_up()
+        let before = self.pool.held_bytes();
+        let is_enough = self.pool.stock_up();
+        if self.pool.held_bytes() > before {
+            self.has_room();
+        }
+        is_enough
     }
 
     /// Gives back what nobody uses.
@@ -236,7 +257,7 @@ impl Compressed {
         self.pool.load(place, &mut bytes);
         bytes[bit / 8] ^= 1 << (bit % 8);
         self.pool.free(place);
-        self.places[slot as usize].store(pack(self.pool.store(&bytes).expect("room")), Ordering::Relaxed);
+        self.places[slot as usize].store(pack(self.pool.store(&bytes, Need::Usual).expect("room")), Ordering::Relaxed);
     }
 }
 

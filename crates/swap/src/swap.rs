@@ -23,6 +23,7 @@ use sync::thread::sleep;
 use sync::{Arc, PerCpu, SharedBytes};
 
 use crate::StaleSlot;
+use crate::allowance::Need;
 use crate::area::{Area, AreaOptions, Source};
 use crate::area_list::AreaList;
 use crate::compressed::{Compressed, CompressedInfo};
@@ -201,18 +202,25 @@ impl Swap {
         write_out(&areas, pages, Tried::default(), &mut |at, result| done(at, result));
     }
 
-    /// Writes a page to a slot that is kept for this in the area of `slot`: for a page that goes so that the one in `slot` can
-    /// come, when all other slots are in use. It is *cached* there, and the caller's.
+    /// Writes a page to a slot that is kept for this, in the area of `slot` or another one: for a page that goes so that the one in
+    /// `slot` can come, when all other slots are in use. It is *cached* there, and the caller's.
     ///
     /// # Errors
-    /// All of those are in use, or the area gets no new pages, or doesn't take it.
+    /// All of those are in use, or no area takes it.
     pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, SwapOutError> {
         let areas = self.copies.here().read();
-        let area = areas.get(slot.area()).filter(|area| areas.is_filled(area)).ok_or(SwapOutError::Full)?;
-        let reserved = area.slots.allocate_reserved().ok_or(SwapOutError::Full)?;
-        area.write(&[reserved], &[*page]).map(|()| reserved).inspect_err(|_| {
+        let own = areas.get(slot.area()).into_iter();
+        let all = own.chain(areas.all().filter(|area| area.number != slot.area()));
+        let mut outcome = Err(SwapOutError::Full);
+        for area in all.filter(|area| areas.is_filled(area)) {
+            let Some(reserved) = area.slots.allocate_reserved() else { continue };
+            match area.write(&[reserved], &[*page], Need::Last) {
+                Ok(()) => return Ok(reserved),
+                Err(error) => outcome = Err(error),
+            }
             let _ = area.free(reserved); // It is ours.
-        })
+        }
+        outcome
     }
 
     /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified otherwise. The slot is
@@ -293,7 +301,9 @@ impl Swap {
     /// whether they have enough.
     pub fn stock_up(&self) -> bool {
         let areas = self.copies.here().read();
-        let lacking = areas.all().filter_map(|area| area.compressed()).filter(|area| !area.stock_up());
+        // One that is being removed needs none.
+        let filled = areas.all().filter(|area| areas.is_filled(area));
+        let lacking = filled.filter_map(|area| area.compressed()).filter(|area| !area.stock_up());
         lacking.count() == 0
     }
 
@@ -367,7 +377,7 @@ pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, d
         for run in batch.chunk_by(|&a, &b| area.joins(a, b)) {
             let (start, of_run) = (at, &pages[at..at + run.len()]);
             at += run.len();
-            match area.write(run, of_run) {
+            match area.write(run, of_run, Need::Usual) {
                 Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
                 Err(error) => {
                     // Their numbers are good: they were allocated just now.

@@ -1,6 +1,8 @@
 //! Pages that are kept compressed in memory, in the budget, before they go anywhere else.
 
 use super::*;
+use sync::random::Random;
+
 use pagefold::{AddError, CompressedSwapStats, Error, RemoveError};
 
 /// Memory of a chunk: what an area takes at once.
@@ -104,6 +106,31 @@ fn what_doesnt_shrink_stays_where_there_is_no_other_area() {
     let refused = space.write_at(&contents(0, 0), base + ROOM * PAGE).unwrap_err();
     assert!(matches!(refused.cause(), Error::LimitReached { .. }), "{refused}");
     (0..ROOM).for_each(|page| check(&space, base, page, 0));
+}
+
+#[test]
+fn pages_of_a_full_area_come_back() {
+    let mm = Pagefold::builder().memory("8MiB").compressed_swap("1MiB").build().unwrap();
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let space = group.space().unwrap();
+    let base = space.map(64 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let is_refused = |page: u64| space.write_at(&sparse(page, 1), base + page * PAGE).is_err();
+    let pages = (0..64 * ROOM).find(|&page| is_refused(page)).expect("there is no room for all");
+    let full = stats(&mm);
+    assert!(pages > 2 * ROOM && full.memory_bytes + 2 * CHUNK > full.limit_bytes, "{full:?}");
+    for _ in 0..3 {
+        check_sparse(&space, base, pages);
+    }
+    // In any order, and written to.
+    let mut random = Random::seeded(1);
+    for _ in 0..10 * pages {
+        let page = random.below(pages);
+        space.write_at(&sparse(page, 1), base + page * PAGE).unwrap();
+    }
+    check_sparse(&space, base, pages);
+    assert!(stats(&mm).memory_bytes <= full.limit_bytes);
+    drop(space);
+    assert_eq!((used(&mm), group.charged(), group.stats().swapped_bytes), (0, 0, 0));
 }
 
 #[test]

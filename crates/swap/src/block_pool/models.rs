@@ -28,7 +28,7 @@ fn storing_against_freeing() {
         let work = |byte: u8| {
             let pool = Arc::clone(&pool);
             move || {
-                let Some(place) = pool.store(&[byte; PAGE / 2]) else { return };
+                let Some(place) = pool.store(&[byte; PAGE / 2], Need::Usual) else { return };
                 let mut back = [0; PAGE / 2];
                 pool.load(place, &mut back);
                 assert_eq!(back, [byte; PAGE / 2]);

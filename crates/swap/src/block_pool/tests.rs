@@ -43,7 +43,7 @@ fn what_is_put_in_comes_out_and_memory_is_given_back() {
     for round in 0..20_000 {
         if random.below(100) < if round % 4_000 < 2_000 { 70 } else { 40 } {
             let bytes = bytes(&mut random, pool.len_max());
-            places.extend(pool.store(&bytes).map(|place| (place, bytes)));
+            places.extend(pool.store(&bytes, Need::Usual).map(|place| (place, bytes)));
         } else if !places.is_empty() {
             let (place, bytes) = places.swap_remove(random.below(places.len() as u64) as usize);
             check(&pool, place, &bytes);
@@ -58,7 +58,11 @@ fn what_is_put_in_comes_out_and_memory_is_given_back() {
         pool.free(place);
     }
     pool.release_idle();
-    assert_eq!((pool.content(), pool.held_bytes()), (Content::default(), 2 * CHUNK), "the stock");
+    assert_eq!(
+        (pool.content(), pool.held_bytes()),
+        (Content::default(), 3 * CHUNK),
+        "the stock, and the chunk that is kept"
+    );
     drop(pool);
     assert_eq!(purse.0.load(Ordering::Relaxed), 100 * CHUNK);
 }
@@ -72,7 +76,7 @@ fn little_lies_idle_when_it_is_full() {
     for round in 1..=30_u64 {
         let refused = |places: &mut Vec<_>, random: &mut Random| {
             let bytes = bytes(random, (100 * round) as usize);
-            let place = pool.store(&bytes);
+            let place = pool.store(&bytes, Need::Usual);
             places.extend(place);
             place.is_none()
         };
@@ -86,26 +90,29 @@ fn little_lies_idle_when_it_is_full() {
 
 #[test]
 fn the_stock_is_for_when_there_is_nothing_else() {
-    let (pool, purse) = pool(10, 3, 5);
+    let (pool, purse) = pool(10, 2, 6);
     assert!(pool.stock_up() && pool.held_bytes() == 3 * CHUNK);
     let page = vec![7; pool.len_max()];
     let mut places = Vec::new();
-    while let Some(place) = pool.store(&page) {
+    while let Some(place) = pool.store(&page, Need::Usual) {
         places.push(place);
     }
     // As many as there are in five chunks of 512 blocks, 24 for each.
-    assert_eq!((places.len(), pool.held_bytes(), purse.0.load(Ordering::Relaxed)), (5 * 21, 5 * CHUNK, 0));
-    assert!(!pool.stock_up());
+    assert_eq!((places.len(), pool.held_bytes(), purse.0.load(Ordering::Relaxed)), (5 * 21, 6 * CHUNK, 0));
+    // The sixth is for those in whose place others come.
+    let last = pool.store(&page, Need::Last).expect("it is kept");
+    assert!(pool.store(&page, Need::Usual).is_some(), "until somebody has it");
+    (0..19).for_each(|_| _ = pool.store(&page, Need::Last).unwrap());
+    assert_eq!((pool.store(&page, Need::Last), pool.stock_up()), (None, false));
+    pool.free(last);
+    assert!(pool.store(&page, Need::Last).is_some());
     purse.uncharge(7 * CHUNK);
-    assert!(pool.stock_up() && pool.held_bytes() == 8 * CHUNK);
-    while let Some(place) = pool.store(&page) {
+    assert!(pool.stock_up() && pool.held_bytes() == 9 * CHUNK);
+    while let Some(place) = pool.store(&page, Need::Usual) {
         places.push(place);
     }
-    assert_eq!(places.len(), 10 * 21, "and no more than the limit");
+    assert_eq!((places.len(), pool.held_bytes()), (8 * 21, 10 * CHUNK), "and no more than the limit");
     assert!(pool.stock_up(), "there is nothing that could be missing");
-    places.into_iter().for_each(|place| pool.free(place));
-    pool.release_idle();
-    assert_eq!(pool.held_bytes(), 3 * CHUNK);
 }
 
 #[test]
@@ -120,7 +127,7 @@ fn threads_dont_get_each_others_blocks() {
             for _ in 0..4_000 {
                 if random.below(places.len() as u64 + 40) < 30 {
                     let bytes = bytes(&mut random, 1_500);
-                    places.extend(pool.store(&bytes).map(|place| (place, bytes)));
+                    places.extend(pool.store(&bytes, Need::Usual).map(|place| (place, bytes)));
                 } else if !places.is_empty() {
                     let (place, bytes) = places.swap_remove(random.below(places.len() as u64) as usize);
                     check(&pool, place, &bytes);
