@@ -29,7 +29,9 @@ pub(crate) struct GroupState {
     /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so that a budget that
     /// changes can't undo a limit that is being set.
     max: AtomicU64,
-    /// Pages, and what CPUs have in stock (`charges`).
+    /// The highest limit since `charged` was last seen within the limit: so what is in use is never more.
+    ceiling: AtomicU64,
+    /// Pages, and what CPUs have in stock (`charges`); for moments too many (`try_charge`).
     charged: CachePadded<AtomicU64>,
     peak: AtomicU64,
     /// Pages evicted: what shadows tell the time by.
@@ -59,6 +61,7 @@ impl GroupState {
             id,
             name: name.to_owned(),
             max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
+            ceiling: AtomicU64::new(max.unwrap_or(budget)),
             charged: CachePadded::new(AtomicU64::new(0)),
             peak: AtomicU64::new(0),
             clock: CachePadded::new(AtomicU64::new(0)),
@@ -77,12 +80,26 @@ impl GroupState {
     }
 
     pub(crate) fn set_max(&self, max: u64) {
-        self.max.store(max, Ordering::Relaxed);
+        self.ceiling.fetch_max(max, Ordering::SeqCst);
+        self.max.store(max, Ordering::SeqCst);
+        // Again, as `lower_ceiling` may have been between the two.
+        self.ceiling.fetch_max(max, Ordering::SeqCst);
         fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
+    }
+
+    /// After a lower limit was set, and pages have gone.
+    pub(crate) fn lower_ceiling(&self) {
+        let ceiling = self.ceiling.load(Ordering::SeqCst);
+        let max = self.max.load(Ordering::SeqCst) & !UNLIMITED;
+        if self.charged() <= max {
+            let _ = self.ceiling.compare_exchange(ceiling, max, Ordering::SeqCst, Ordering::SeqCst);
+            self.ceiling.fetch_max(self.max.load(Ordering::SeqCst) & !UNLIMITED, Ordering::SeqCst);
+        }
     }
 
     /// The budget has `pages` pages now.
     pub(crate) fn budget_changed(&self, pages: u64) {
+        self.ceiling.fetch_max(pages, Ordering::SeqCst);
         let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
         let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         fence(Ordering::SeqCst);
@@ -91,6 +108,11 @@ impl GroupState {
     /// Pages, and what CPUs have in stock.
     pub(crate) fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
+    }
+
+    /// The same without what somebody is about to take back (`try_charge`): what others are told.
+    pub(crate) fn charged_within_limits(&self) -> u64 {
+        self.charged().min(self.ceiling.load(Ordering::Relaxed))
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -219,6 +241,25 @@ mod tests {
         group.uncharge(1);
         assert_eq!(group.try_charge(1, 0), 1);
         assert_eq!((group.charged(), group.peak()), (2, 2));
+    }
+
+    #[test]
+    fn what_is_about_to_be_taken_back_is_not_told() {
+        let group = GroupState::new(0, "a", Some(10), 100).unwrap();
+        assert_eq!(group.try_charge(8, 0), 8);
+        group.charged.fetch_add(33, Ordering::Relaxed); // As by `try_charge` of another thread.
+        assert_eq!((group.try_charge(1, 0), group.charged_within_limits()), (0, 10));
+        group.uncharge(33);
+        // A lower limit: what is in use is told, until it has gone.
+        group.set_max(5);
+        group.lower_ceiling();
+        assert_eq!(group.charged_within_limits(), 8);
+        group.uncharge(4);
+        group.lower_ceiling();
+        group.charged.fetch_add(33, Ordering::Relaxed);
+        assert_eq!(group.charged_within_limits(), 5);
+        group.set_max(20);
+        assert_eq!(group.charged_within_limits(), 20);
     }
 
     #[test]
