@@ -39,7 +39,7 @@ impl Index {
     pub(super) fn region(&self, page: u64) -> Option<&Region> {
         let number = page >> REGION_SHIFT;
         let branch = self.root.get((number >> BRANCH_SHIFT) as usize)?.get()?;
-        branch[number as usize % branch.len()].get()
+        branch.get(number as usize % (1 << BRANCH_SHIFT))?.get()
     }
 
     /// Has memory for all entries of `pages`, so that changing them can't fail.
@@ -75,7 +75,7 @@ impl Index {
         });
         // Made outside of the cell: another one may be faster, and this one is dropped.
         let made = Region::new(manager, number << REGION_SHIFT).map(|region| {
-            branch[number as usize % branch.len()].get_or_init(|| {
+            branch[number as usize % (1 << BRANCH_SHIFT)].get_or_init(|| {
                 unused -= REGION_BYTES;
                 region
             })
