@@ -56,7 +56,9 @@ impl Manager {
                 *patience = (group.charged() / GROUP_SHARE) as usize;
             }
             batch.push(frame);
-            if !batch.is_full() && batch.len() < *patience {
+            // A small group has less.
+            let patience = (*patience).min((group.max() / GROUP_SHARE) as usize);
+            if !batch.is_full() && batch.len() < patience {
                 return;
             }
             std::mem::take(batch)

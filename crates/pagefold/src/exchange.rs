@@ -16,7 +16,7 @@
 use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
-use swap::{Owner, PageEntry, SlotId, SwapOutError};
+use swap::{Owner, PageEntry, SlotId};
 use sync::atomic::{AtomicU32, Ordering};
 
 use crate::group_state::GroupState;
@@ -103,9 +103,11 @@ impl Manager {
     }
 
     /// Brings the page back that has gone in vain, if there is memory for it.
-    pub(crate) fn undo_exchange(&self, exchange: &Exchange<'_>) {
+    pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
+        let gone = exchange.gone;
+        drop(exchange); // Nobody needs to wait for this.
         // Otherwise it stays in its slot, which is as good.
-        let _ = self.spaces.swap_in(exchange.gone.number());
+        let _ = self.spaces.swap_in(gone.number());
     }
 
     /// Has the coldest page of a stripe leave. `Continue` if it stays and others may leave, `Break(None)` if none will.
@@ -158,7 +160,7 @@ impl Manager {
             Err(error) => {
                 self.uncharge_swapped(group, 1);
                 // A page that shrinks further may have room.
-                return Err(if error == SwapOutError::Full { Stays::This(frame) } else { Stays::All(frame) });
+                return Err(if error.is_none() { Stays::This(frame) } else { Stays::All(frame) });
             }
         };
         Counters::add(&group.swapped.written, 1);

@@ -99,10 +99,13 @@ impl GroupState {
 
     /// The budget has `pages` pages now.
     pub(crate) fn budget_changed(&self, pages: u64) {
-        self.ceiling.fetch_max(pages, Ordering::SeqCst);
+        if self.max.load(Ordering::SeqCst) & UNLIMITED != 0 {
+            self.ceiling.fetch_max(pages, Ordering::SeqCst);
+        }
         let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
         let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         fence(Ordering::SeqCst);
+        self.lower_ceiling();
     }
 
     /// Pages, and what CPUs have in stock.

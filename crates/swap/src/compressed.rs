@@ -75,6 +75,9 @@ pub struct CompressedInfo {
     pub spilled: u64,
 }
 
+/// One page in so many is tried although there seems to be no room.
+const TRIED_SHARE: u64 = 64;
+
 /// Slots for each page of the limit.
 const SLOTS_PER_PAGE: u64 = 4;
 
@@ -126,12 +129,18 @@ impl Compressed {
         let refused = self.refused.here();
         // Relaxed, all accesses: a hint, which whoever makes room takes away after that.
         if need == Need::Usual && self.full.load(Ordering::Relaxed) {
-            refused.no_room.fetch_add(1, Ordering::Relaxed);
-            return false;
+            self.becomes_crowded();
+            // Now and then one is tried all the same: whoever made room may have been a moment too early to be noticed.
+            if !(refused.no_room.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(TRIED_SHARE) {
+                return false;
+            }
         }
         let stored = self.codec.compress(page, self.pool.len_max(), |bytes| self.pool.store(bytes, need));
         match stored {
             Some(Some(place)) => {
+                if need == Need::Usual {
+                    self.has_room();
+                }
                 // Relaxed: published by the slot's word.
                 self.places[slot as usize].store(pack(place), Ordering::Relaxed);
                 return true;

@@ -206,17 +206,19 @@ impl Swap {
     /// `slot` can come, when all other slots are in use. It is *cached* there, and the caller's.
     ///
     /// # Errors
-    /// All of those are in use, or no area takes it.
-    pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, SwapOutError> {
+    /// All of those are in use, or can't be written to; or there are some, but no room for what is in this page: then another page
+    /// may do, and there is no error to tell.
+    pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
         let areas = self.copies.here().read();
         let own = areas.get(slot.area()).into_iter();
         let all = own.chain(areas.all().filter(|area| area.number != slot.area()));
-        let mut outcome = Err(SwapOutError::Full);
+        let mut outcome = Err(Some(SwapOutError::Full));
         for area in all.filter(|area| areas.is_filled(area)) {
             let Some(reserved) = area.slots.allocate_reserved() else { continue };
             match area.write(&[reserved], &[*page], Need::Last) {
                 Ok(()) => return Ok(reserved),
-                Err(error) => outcome = Err(error),
+                Err(SwapOutError::Full) => outcome = Err(None),
+                Err(error) => outcome = outcome.map_err(|others| others.and(Some(error))),
             }
             let _ = area.free(reserved); // It is ours.
         }

@@ -152,7 +152,7 @@ impl SpaceState {
     pub(super) fn give_up(&self, mut memory: Memory<'_>) {
         let exchange = memory.exchange.take();
         drop(memory);
-        exchange.inspect(|exchange| self.manager().undo_exchange(exchange));
+        exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
     /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
