@@ -70,6 +70,12 @@ impl Allowance {
         }
     }
 
+    /// Whether what is kept for the last need is in stock, or has its room below the limit.
+    pub(crate) fn has_kept(&self) -> bool {
+        let missing = self.kept.saturating_sub(self.stock.load(Ordering::Relaxed));
+        missing == 0 || self.held_bytes() + missing * self.chunk <= self.limit
+    }
+
     /// Bytes that are charged.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)

@@ -18,6 +18,9 @@
 //! - B2. A block is in one chain: of one page, or of its chunk's free blocks.
 //! - B3. What the chunks have, and a *stock* for more of them, is charged ([`Allowance`]), and never more than the limit.
 //!
+//! - B4. While the chunk that is kept for the last need is out, others put nothing into a chunk that isn't *held*, and leave one *open*:
+//!   so what becomes free as pages change places stays for those that do.
+//!
 //! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's lock is met
 //! by the CPU that holds it and by those who read and free pages in it.
 //!
@@ -49,6 +52,8 @@ pub(crate) struct BlockPool {
     open: ClusterList,
     absent: ClusterList,
     hands: PerCpu<Hand>,
+    /// For the last need.
+    last: Hand,
     allowance: Allowance,
     block_bytes: usize,
 }
@@ -114,6 +119,7 @@ impl BlockPool {
             open: ClusterList::new(count)?,
             absent,
             hands: PerCpu::new(hand),
+            last: hand(),
             allowance: Allowance::new(limit, reserve, Self::chunk_cost(page_size), memory),
             block_bytes: page_size / PAGE_BLOCKS,
         })
@@ -141,19 +147,25 @@ impl BlockPool {
     /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no memory for them. At the last
     /// need every chunk is looked at.
     pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
-        let hand = self.hands.here();
-        let turn = hand.lock.lock();
+        let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
+        let stored = self.store_by(self.hands.here(), bytes, Need::Usual);
+        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes, Need::Usual)));
+        if need == Need::Usual || stored.is_some() {
+            return stored;
+        }
+        let mut all = 0..self.chunks.len() as u32;
+        self.store_by(&self.last, bytes, need).or_else(|| all.find_map(|number| self.store_in(number, bytes, need)))
+    }
+
+    /// Puts bytes into the chunk in a hand, or into another one, which is there then.
+    fn store_by(&self, hand: &Hand, bytes: &[u8], need: Need) -> Option<Place> {
+        let _turn = hand.lock.lock();
         // Relaxed, as all accesses: what it says is looked at under the chunk's lock.
-        let stored = self.store_in(hand.chunk.load(Ordering::Relaxed), bytes).or_else(|| {
+        self.store_in(hand.chunk.load(Ordering::Relaxed), bytes, need).or_else(|| {
             let (number, mut chunk) = self.claim(need)?;
             hand.chunk.store(number, Ordering::Relaxed);
             self.put(number, &mut chunk, bytes)
-        });
-        drop(turn);
-        let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
-        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes)));
-        let anywhere = || (0..self.chunks.len() as u32).find_map(|number| self.store_in(number, bytes));
-        if need == Need::Last { stored.or_else(anywhere) } else { stored }
+        })
     }
 
     /// Copies what is at a place, which is the caller's, into as many bytes.
@@ -177,7 +189,7 @@ impl BlockPool {
 
     /// Gives back the memory of chunks in hands that have nothing in them.
     pub(crate) fn release_idle(&self) {
-        for hand in self.hands.iter() {
+        for hand in self.hands.iter().chain([&self.last]) {
             let number = hand.chunk.load(Ordering::Relaxed);
             let Some(chunk) = self.chunks.get(number as usize) else { continue };
             let mut chunk = chunk.lock();
@@ -216,8 +228,11 @@ impl BlockPool {
     }
 
     /// Puts bytes into a chunk, if there is such a one with memory and room.
-    fn store_in(&self, number: u32, bytes: &[u8]) -> Option<Place> {
+    fn store_in(&self, number: u32, bytes: &[u8], need: Need) -> Option<Place> {
         let mut chunk = self.chunks.get(number as usize)?.lock();
+        if need == Need::Usual && chunk.list != List::Held && !self.allowance.has_kept() {
+            return None; // B4
+        }
         self.put(number, &mut chunk, bytes)
     }
 
@@ -245,7 +260,8 @@ impl BlockPool {
             let locked = |number: u32| self.chunks[number as usize].try_lock().map(|chunk| (number, chunk));
             self.each_in(list).filter_map(locked).find(|(_, chunk)| chunk.list == kind)
         };
-        if let Some((number, mut chunk)) = found(&self.open, List::Open) {
+        let spares_one = need == Need::Last || self.allowance.has_kept() || self.open.len() > 1; // B4
+        if spares_one && let Some((number, mut chunk)) = found(&self.open, List::Open) {
             self.relist(number, &mut chunk, List::Held);
             return Some((number, chunk));
         }

@@ -128,6 +128,14 @@ fn pages_of_a_full_area_come_back() {
         space.write_at(&sparse(page, 1), base + page * PAGE).unwrap();
     }
     check_sparse(&space, base, pages);
+    // Beside others that may find what room exchanges leave, but not take away what they need.
+    let mut more = pages;
+    for step in 0..4 * pages {
+        let page = random.below(pages);
+        space.read_at(&mut [0], base + page * PAGE).unwrap();
+        more += u64::from(step % 16 == 0 && !is_refused(more));
+    }
+    check_sparse(&space, base, more);
     assert!(stats(&mm).memory_bytes <= full.limit_bytes);
     drop(space);
     assert_eq!((used(&mm), group.charged(), group.stats().swapped_bytes), (0, 0, 0));

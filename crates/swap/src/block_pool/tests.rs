@@ -101,8 +101,8 @@ fn the_stock_is_for_when_there_is_nothing_else() {
     assert_eq!((places.len(), pool.held_bytes(), purse.0.load(Ordering::Relaxed)), (5 * 21, 6 * CHUNK, 0));
     // The sixth is for those in whose place others come.
     let last = pool.store(&page, Need::Last).expect("it is kept");
-    assert!(pool.store(&page, Need::Usual).is_some(), "until somebody has it");
-    (0..19).for_each(|_| _ = pool.store(&page, Need::Last).unwrap());
+    assert!(pool.store(&page, Need::Usual).is_none(), "whoever has it");
+    (0..20).for_each(|_| _ = pool.store(&page, Need::Last).unwrap());
     assert_eq!((pool.store(&page, Need::Last), pool.stock_up()), (None, false));
     pool.free(last);
     assert!(pool.store(&page, Need::Last).is_some());
@@ -140,7 +140,8 @@ fn threads_dont_get_each_others_blocks() {
     let threads: Vec<_> = (0..4).map(|thread| sync::thread::spawn("pool", work(thread)).unwrap()).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     pool.release_idle();
-    assert_eq!((pool.content(), pool.held_bytes()), (Content::default(), CHUNK));
+    assert_eq!(pool.content(), Content::default());
+    assert!(pool.held_bytes() <= 2 * CHUNK, "the stock, and the chunk that is kept");
     drop(pool);
     assert_eq!(purse.0.load(Ordering::Relaxed), 100 * CHUNK);
 }
