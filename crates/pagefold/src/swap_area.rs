@@ -57,8 +57,11 @@ impl SwapArea {
     /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
     /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets. Pages
     /// that don't shrink to less than three quarters go to the other areas, or stay; and so do those that have been there longest
-    /// when there is no room for others. Its
-    /// priority is 100 unless said otherwise, so that it is filled first.
+    /// when there is no room for others. Its priority is 100 unless said otherwise, so that it is filled first.
+    ///
+    /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to groups: which of them may have
+    /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. Nor does it shrink when the budget is
+    /// lowered ([`Pagefold::resize`](crate::Pagefold::resize) fails if that leaves too little): remove it first.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
         Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
