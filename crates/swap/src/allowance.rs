@@ -82,7 +82,7 @@ impl Allowance {
     }
 
     fn is_at_limit(&self) -> bool {
-        self.held.load(Ordering::Relaxed) + self.chunk > self.limit
+        self.held_bytes() + self.chunk > self.limit
     }
 
     /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is reached.

@@ -12,12 +12,12 @@ use crate::compressed::Compressed;
 use crate::error::{AddError, SwapInError, SwapOutError};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
+use crate::page_out::PageOut;
 use crate::rotation::is_rotating;
 use crate::seal::seal;
 use crate::slot_table::StaleSlot;
 use crate::slot_word::{NUMBER_BITS, SlotState};
 use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
-use crate::swap::PageOut;
 use crate::{Owner, SlotId};
 
 /// Where an area lies.
@@ -47,6 +47,17 @@ pub enum Source {
         /// Where they are charged.
         memory: Arc<dyn Memory>,
     },
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Self::Unlinked { at, .. } => at.display().to_string(),
+            Self::Path(path) => path.display().to_string(),
+            Self::Memory { .. } => "memory".to_owned(),
+            Self::Compressed { .. } => "compressed".to_owned(),
+        }
+    }
 }
 
 /// How an area is used.
@@ -95,13 +106,7 @@ impl Area {
         page_size: usize,
         admit: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Self, AddError> {
-        let (name, is_new) = match source {
-            Source::Unlinked { at, .. } => (at.display().to_string(), true),
-            Source::Path(path) => (path.display().to_string(), false),
-            Source::Memory { .. } => ("memory".to_owned(), true),
-            Source::Compressed { .. } => ("compressed".to_owned(), true),
-        };
-        let too_large = |pages| AddError::TooLarge { area: name.clone(), pages, max: 1 << NUMBER_BITS };
+        let name = source.name();
         let failed = |error| AddError::OpenFailed { area: name.clone(), error };
         let file = match source {
             Source::Unlinked { at, bytes } => unlinked(at, *bytes, backend).map_err(failed)?,
@@ -111,36 +116,8 @@ impl Area {
                 Box::new(MemoryFile::new(*bytes).ok_or_else(no_memory)?)
             }
             Source::Compressed { limit, reserve, memory } => {
-                let min = Compressed::limit_min(page_size);
-                if *limit < min {
-                    return Err(AddError::TooSmall { area: name, bytes: *limit, min });
-                }
-                let slots = Compressed::slots(*limit, page_size);
-                if slots > 1 << NUMBER_BITS {
-                    return Err(too_large(slots));
-                }
-                let bytes = Slots::bytes(slots) + Compressed::bytes(*limit, page_size);
-                if !admit(bytes) {
-                    return Err(AddError::NoRoom { area: name, bytes });
-                }
-                let placement = options.placement.unwrap_or_default();
-                let table = Slots::new(number, slots, placement);
-                let store = Compressed::new(*limit, *reserve, page_size, Arc::clone(memory));
-                let (Some(table), Some(store)) = (table, store) else {
-                    return Err(AddError::NoMemory { area: name, bytes });
-                };
-                let identity = Identity { device: store.address(), inode: 0 };
-                let (slots, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
-                return Ok(Self {
-                    number,
-                    name,
-                    priority: options.priority,
-                    placement,
-                    slots,
-                    identity,
-                    page_size,
-                    store,
-                });
+                let limits = (*limit, *reserve);
+                return Self::open_compressed(number, name, limits, memory, options, page_size, admit);
             }
         };
         let bytes = file.len().map_err(failed)?;
@@ -150,9 +127,10 @@ impl Area {
             return Err(AddError::TooSmall { area: name, bytes, min });
         }
         if slots > 1 << NUMBER_BITS {
-            return Err(too_large(slots));
+            return Err(too_large(name, slots));
         }
-        let slots = if is_new || options.overwrite { slots } else { promised(&*file, &name, bytes, page_size)? };
+        let is_theirs = matches!(source, Source::Path(_)) && !options.overwrite;
+        let slots = if is_theirs { promised(&*file, &name, bytes, page_size)? } else { slots };
         let identity = file.identity();
         let placement = options.placement.unwrap_or_else(|| match is_rotating(identity) {
             true => Placement::Sequential,
@@ -165,6 +143,40 @@ impl Area {
         let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?.with_reserve();
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         let (slots, store) = (table, Store::File(file));
+        Ok(Self { number, name, priority: options.priority, placement, slots, identity, page_size, store })
+    }
+
+    /// The same for pages that are kept compressed in `memory`: at most `limits.0` bytes, of which `limits.1` are kept in stock.
+    fn open_compressed(
+        number: u32,
+        name: String,
+        limits: (u64, u64),
+        memory: &Arc<dyn Memory>,
+        options: AreaOptions,
+        page_size: usize,
+        admit: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Self, AddError> {
+        let (limit, reserve) = limits;
+        let min = Compressed::limit_min(page_size);
+        if limit < min {
+            return Err(AddError::TooSmall { area: name, bytes: limit, min });
+        }
+        let slots = Compressed::slots(limit, page_size);
+        if slots > 1 << NUMBER_BITS {
+            return Err(too_large(name, slots));
+        }
+        let bytes = Slots::bytes(slots) + Compressed::bytes(limit, page_size);
+        if !admit(bytes) {
+            return Err(AddError::NoRoom { area: name, bytes });
+        }
+        let placement = options.placement.unwrap_or_default();
+        let table = Slots::new(number, slots, placement);
+        let store = Compressed::new(limit, reserve, page_size, Arc::clone(memory));
+        let (Some(table), Some(store)) = (table, store) else {
+            return Err(AddError::NoMemory { area: name, bytes });
+        };
+        let identity = Identity { device: store.address(), inode: 0 };
+        let (slots, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
         Ok(Self { number, name, priority: options.priority, placement, slots, identity, page_size, store })
     }
 
@@ -264,6 +276,10 @@ impl Area {
     fn offset(&self, slot: SlotId) -> u64 {
         u64::from(slot.number()) * self.page_size as u64
     }
+}
+
+fn too_large(area: String, pages: u64) -> AddError {
+    AddError::TooLarge { area, pages, max: 1 << NUMBER_BITS }
 }
 
 /// A file for its owner alone, which loses its name at once.

@@ -24,7 +24,7 @@
 //! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's lock is met
 //! by the CPU that holds it and by those who read and free pages in it.
 //!
-//! Lock order: hand → chunk.
+//! Lock order: (room for compressing, `codec`) → hand → chunk.
 
 use sync::atomic::{AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
@@ -364,6 +364,9 @@ impl Chunk {
         }
     }
 }
+
+#[cfg(test)]
+mod purse;
 
 #[cfg(all(test, pagefold_loom))]
 mod models;

@@ -15,8 +15,9 @@ use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
 use crate::area::Area;
+use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Owner, SlotId, SlotState};
-use crate::swap::{Owners, PageOut, Swap, Tried, write_out};
+use crate::swap::{Owners, Swap};
 
 /// Pages that are spilled at a time: a sixteenth of a small area, but so many that what they leave is of use.
 const SHARE: usize = 16;

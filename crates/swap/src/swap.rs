@@ -16,7 +16,6 @@
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use io::Backend;
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::thread::sleep;
@@ -28,28 +27,12 @@ use crate::area::{Area, AreaOptions, Source};
 use crate::area_list::AreaList;
 use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
+use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
-use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
-
-/// How often a page is tried elsewhere that couldn't be written, the first time included.
-const WRITES_MAX: u32 = 3;
+use crate::slots::{Placement, Slots};
 
 /// How often removal goes through an area: pages may be on their way into slots or out of them.
 const ROUNDS_MAX: u32 = 8;
-
-/// A page that is to be written. If its bytes change meanwhile, what is written is good for nothing, and whoever changes them
-/// or has it written sees to it that nobody asks for it.
-#[derive(Clone, Copy, Debug)]
-pub struct PageOut<'a> {
-    /// All of its bytes.
-    pub bytes: SharedBytes<'a>,
-    /// The number of the frame that it is in.
-    pub frame: u32,
-    /// Whose page it is.
-    pub owner: Owner,
-    /// The group that it is charged to, cut off to [`Note::GROUP_BITS`].
-    pub group: u32,
-}
 
 /// What removal and spilling ask of whoever the pages belong to. Called without any lock of a copy or a cluster.
 pub trait Owners {
@@ -131,9 +114,9 @@ impl Swap {
         admit: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u32, AddError> {
         let _turn = self.changing.lock();
-        let number = self.copies.here().read().free_number()?;
+        let number = self.here().free_number()?;
         let area = Arc::new(Area::open(number, source, backend, options, self.page_size, admit)?);
-        if self.copies.here().read().has(area.identity) {
+        if self.here().has(area.identity) {
             return Err(AddError::InUse { area: area.name.clone() });
         }
         tracing::info!(area = area.name, slots = area.slots.slots(), placement = ?area.placement, "swap area added");
@@ -152,7 +135,7 @@ impl Swap {
     /// Memory is short, or a page can't be read. The area is in use as before then, but for the pages that are back.
     pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<(), RemoveError> {
         let _turn = self.changing.lock();
-        let area = self.copies.here().read().get(number).cloned().ok_or(RemoveError::Unknown { area: number })?;
+        let area = self.here().get(number).cloned().ok_or(RemoveError::Unknown { area: number })?;
         for copy in self.copies.iter() {
             copy.write().stop_filling(&area);
         }
@@ -198,7 +181,7 @@ impl Swap {
     /// `pages`: with its slot, in which it is *cached* and which is the caller's, or with why it has none. A page that
     /// couldn't be written in one place was tried in others.
     pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         write_out(&areas, pages, Tried::default(), &mut |at, result| done(at, result));
     }
 
@@ -209,7 +192,7 @@ impl Swap {
     /// All of those are in use, or can't be written to; or there are some, but no room for what is in this page: then another page
     /// may do, and there is no error to tell.
     pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         let own = areas.get(slot.area()).into_iter();
         let all = own.chain(areas.all().filter(|area| area.number != slot.area()));
         let mut outcome = Err(Some(SwapOutError::Full));
@@ -231,7 +214,7 @@ impl Swap {
     /// # Errors
     /// The device's, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
     pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         areas.get(slot.area()).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
     }
 
@@ -272,13 +255,13 @@ impl Swap {
     /// # Errors
     /// The number is stale.
     pub fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
     /// Calls `visit` with each slot whose page was in memory as well when this came by, and that page's frame.
     pub fn each_cached(&self, mut visit: impl FnMut(SlotId, u32)) {
-        let areas: Vec<_> = self.copies.here().read().all().cloned().collect();
+        let areas: Vec<_> = self.here().all().cloned().collect();
         for (slot, state) in areas.iter().flat_map(|area| area.slots.held()) {
             if let SlotState::Cached { frame } = state {
                 visit(slot, frame);
@@ -290,19 +273,19 @@ impl Swap {
     /// that the page takes there.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.may_keep(slot))
     }
 
     /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.
     pub fn drain(&self) {
-        self.copies.here().read().all().for_each(|area| area.drain());
+        self.here().all().for_each(|area| area.drain());
     }
 
     /// Has areas of compressed pages take memory into stock that they have too little of, as long as there is room for it. Says
     /// whether they have enough.
     pub fn stock_up(&self) -> bool {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         // One that is being removed needs none.
         let filled = areas.all().filter(|area| areas.is_filled(area));
         let lacking = filled.filter_map(|area| area.compressed()).filter(|area| !area.stock_up());
@@ -312,7 +295,7 @@ impl Swap {
     /// All areas, by their numbers.
     #[must_use]
     pub fn areas(&self) -> Vec<AreaInfo> {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         let info = |area: &Arc<Area>| AreaInfo {
             number: area.number,
             name: area.name.clone(),
@@ -328,7 +311,7 @@ impl Swap {
     /// Memory that the areas' tables take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.copies.here().read().all().map(|area| area.table_bytes()).sum()
+        self.here().all().map(|area| area.table_bytes()).sum()
     }
 
     /// This CPU's copy of the list of areas.
@@ -338,72 +321,11 @@ impl Swap {
 
     #[cfg(all(test, not(pagefold_loom)))]
     pub(crate) fn with_area<R>(&self, slot: SlotId, look: impl FnOnce(&Area) -> R) -> R {
-        look(self.copies.here().read().get(slot.area()).expect("an area"))
+        look(self.here().get(slot.area()).expect("an area"))
     }
 
     fn with_slots<R>(&self, slot: SlotId, f: impl FnOnce(&Slots) -> Result<R, StaleSlot>) -> Result<R, StaleSlot> {
-        let areas = self.copies.here().read();
+        let areas = self.here();
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| f(&area.slots))
-    }
-}
-
-/// What became of earlier attempts to write the same pages.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Tried {
-    times: u32,
-    /// A bit for each area in which it failed.
-    areas: u32,
-    /// And for each that doesn't take them, or has no room for them.
-    refused_by: u32,
-    error: Option<SwapOutError>,
-}
-
-impl Tried {
-    /// Nothing was tried, and the areas whose bits are set are out of the question.
-    pub(crate) fn refused_by(areas: u32) -> Self {
-        Self { refused_by: areas, ..Self::default() }
-    }
-}
-
-type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
-
-pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
-    let mut at = 0;
-    while at < pages.len() {
-        let mut batch = SlotBatch::new();
-        let mut refused = ArrayVec::<usize, BATCH_MAX>::new();
-        let Some(area) = areas.allocate(pages.len() - at, tried.areas, tried.refused_by, &mut batch) else {
-            let error = tried.error.unwrap_or(SwapOutError::Full);
-            return (at..pages.len()).for_each(|at| done(at, Err(error)));
-        };
-        for run in batch.chunk_by(|&a, &b| area.joins(a, b)) {
-            let (start, of_run) = (at, &pages[at..at + run.len()]);
-            at += run.len();
-            match area.write(run, of_run, Need::Usual) {
-                Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
-                Err(error) => {
-                    // Their numbers are good: they were allocated just now.
-                    run.iter().for_each(|&slot| _ = area.free(slot));
-                    if error == SwapOutError::Full {
-                        refused.extend(start..at);
-                        continue;
-                    }
-                    tracing::warn!(area = area.name, pages = run.len(), %error, "can't write to a swap area");
-                    let areas_tried = tried.areas | 1 << area.number;
-                    let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error), ..tried };
-                    if tried.times < WRITES_MAX {
-                        write_out(areas, of_run, tried, &mut |at, result| done(start + at, result));
-                    } else {
-                        (start..at).for_each(|at| done(at, Err(error)));
-                    }
-                }
-            }
-        }
-        if !refused.is_empty() {
-            // Together again, for one large write.
-            let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
-            let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
-            write_out(areas, &elsewhere, tried, &mut |at, result| done(refused[at], result));
-        }
     }
 }

@@ -107,8 +107,8 @@ fn once<S: Sync, T: Send>(
                 scope.spawn(move || {
                     pin_task(task);
                     let mut state = begin(subject, task);
-                    gate.wait();
-                    gate.wait();
+                    gate.wait(); // All are there: what has been is counted.
+                    gate.wait(); // It is: all begin.
                     repeat(time, || operation(subject, &mut state))
                 })
             })

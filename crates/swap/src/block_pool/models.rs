@@ -1,21 +1,9 @@
 //! Two threads put something in and take it out again, with memory for one chunk: nobody gets the other's bytes, and all is given
 //! back.
 
+use super::purse::Purse;
 use super::*;
 use sync::atomic::AtomicU64;
-
-#[derive(Debug)]
-struct Purse(AtomicU64);
-
-impl Memory for Purse {
-    fn try_charge(&self, bytes: u64) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rest| rest.checked_sub(bytes)).is_ok()
-    }
-
-    fn uncharge(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
 
 const PAGE: usize = 64;
 

@@ -1,23 +1,10 @@
+use super::purse::Purse;
 use super::*;
 use sync::atomic::AtomicU64;
 use sync::random::Random;
 
 const PAGE: usize = 4096;
 const CHUNK: u64 = (64 << 10) + 1024;
-
-/// So many bytes are to be had.
-#[derive(Debug)]
-struct Purse(AtomicU64);
-
-impl Memory for Purse {
-    fn try_charge(&self, bytes: u64) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rest| rest.checked_sub(bytes)).is_ok()
-    }
-
-    fn uncharge(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
 
 fn pool(chunks: u64, reserve: u64, memory: u64) -> (BlockPool, Arc<Purse>) {
     let purse = Arc::new(Purse(AtomicU64::new(memory * CHUNK)));
