@@ -224,7 +224,7 @@ impl Manager {
 
     /// Pages of a group, without what is in stock. Exact when nobody is at it.
     pub(crate) fn pages_of(&self, group: &GroupState) -> u64 {
-        group.charged_within_limits().saturating_sub(self.charges.of(group.id))
+        group.charged().saturating_sub(self.charges.of(group.id))
     }
 
     /// Forgets groups that nobody has a handle of, and that have no page.

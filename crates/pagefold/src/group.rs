@@ -145,7 +145,6 @@ impl Group {
                     && !manager.clean_some(&mut cleaned)
                     && !manager.await_landings(Some(self.state()), &mut awaited);
             if done {
-                self.state().lower_ceiling();
                 return Ok(());
             }
         }

@@ -29,9 +29,7 @@ pub(crate) struct GroupState {
     /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so that a budget that
     /// changes can't undo a limit that is being set.
     max: AtomicU64,
-    /// The highest limit since `charged` was last seen within the limit: so what is in use is never more.
-    ceiling: AtomicU64,
-    /// Pages, and what CPUs have in stock (`charges`); for moments too many (`try_charge`).
+    /// Pages, and what CPUs have in stock (`charges`).
     charged: CachePadded<AtomicU64>,
     peak: AtomicU64,
     /// Pages evicted: what shadows tell the time by.
@@ -61,7 +59,6 @@ impl GroupState {
             id,
             name: name.to_owned(),
             max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
-            ceiling: AtomicU64::new(max.unwrap_or(budget)),
             charged: CachePadded::new(AtomicU64::new(0)),
             peak: AtomicU64::new(0),
             clock: CachePadded::new(AtomicU64::new(0)),
@@ -80,42 +77,20 @@ impl GroupState {
     }
 
     pub(crate) fn set_max(&self, max: u64) {
-        self.ceiling.fetch_max(max, Ordering::SeqCst);
-        self.max.store(max, Ordering::SeqCst);
-        // Again, as `lower_ceiling` may have been between the two.
-        self.ceiling.fetch_max(max, Ordering::SeqCst);
+        self.max.store(max, Ordering::Relaxed);
         fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
-    }
-
-    /// After a lower limit was set, and pages have gone.
-    pub(crate) fn lower_ceiling(&self) {
-        let ceiling = self.ceiling.load(Ordering::SeqCst);
-        let max = self.max.load(Ordering::SeqCst) & !UNLIMITED;
-        if self.charged() <= max {
-            let _ = self.ceiling.compare_exchange(ceiling, max, Ordering::SeqCst, Ordering::SeqCst);
-            self.ceiling.fetch_max(self.max.load(Ordering::SeqCst) & !UNLIMITED, Ordering::SeqCst);
-        }
     }
 
     /// The budget has `pages` pages now.
     pub(crate) fn budget_changed(&self, pages: u64) {
-        if self.max.load(Ordering::SeqCst) & UNLIMITED != 0 {
-            self.ceiling.fetch_max(pages, Ordering::SeqCst);
-        }
         let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
         let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         fence(Ordering::SeqCst);
-        self.lower_ceiling();
     }
 
     /// Pages, and what CPUs have in stock.
     pub(crate) fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
-    }
-
-    /// The same without what somebody is about to take back (`try_charge`): what others are told.
-    pub(crate) fn charged_within_limits(&self) -> u64 {
-        self.charged().min(self.ceiling.load(Ordering::Relaxed))
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -124,23 +99,18 @@ impl GroupState {
 
     /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
-        let wanted = pages + stock;
-        if self.charged() >= self.max() {
-            return 0; // Who is at the limit writes nothing.
-        }
-        // What is too much is taken back: with compare-and-swap one of many CPUs gets on at a time, and the others try again.
-        // Until then the counter is too high, so nobody else gets what isn't there.
-        //
+        let (max, wanted) = (self.max(), pages + stock);
+        let more = |charged: u64| (charged < max).then(|| max.min(charged + wanted));
+        let Ok(before) = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more) else { return 0 };
+        let got = (max - before).min(wanted);
         // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge: SeqCst, with
         // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
-        let before = self.charged.fetch_add(wanted, Ordering::SeqCst);
-        let max = self.max.load(Ordering::SeqCst) & !UNLIMITED;
-        let got = max.saturating_sub(before).min(wanted);
-        if got < wanted {
-            self.uncharge(wanted - got);
+        if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
+            self.uncharge(got);
+            return 0;
         }
         let peak = before + got.min(pages);
-        if got > 0 && peak > self.peak() {
+        if peak > self.peak() {
             self.peak.fetch_max(peak, Ordering::Relaxed);
         }
         got
@@ -244,25 +214,6 @@ mod tests {
         group.uncharge(1);
         assert_eq!(group.try_charge(1, 0), 1);
         assert_eq!((group.charged(), group.peak()), (2, 2));
-    }
-
-    #[test]
-    fn what_is_about_to_be_taken_back_is_not_told() {
-        let group = GroupState::new(0, "a", Some(10), 100).unwrap();
-        assert_eq!(group.try_charge(8, 0), 8);
-        group.charged.fetch_add(33, Ordering::Relaxed); // As by `try_charge` of another thread.
-        assert_eq!((group.try_charge(1, 0), group.charged_within_limits()), (0, 10));
-        group.uncharge(33);
-        // A lower limit: what is in use is told, until it has gone.
-        group.set_max(5);
-        group.lower_ceiling();
-        assert_eq!(group.charged_within_limits(), 8);
-        group.uncharge(4);
-        group.lower_ceiling();
-        group.charged.fetch_add(33, Ordering::Relaxed);
-        assert_eq!(group.charged_within_limits(), 5);
-        group.set_max(20);
-        assert_eq!(group.charged_within_limits(), 20);
     }
 
     #[test]

@@ -206,11 +206,7 @@ impl Manager {
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
         let page_size = self.frames.page_size() as u64;
         let max = group.max().saturating_mul(page_size).min(self.frames.budget().max());
-        Error::LimitReached {
-            group: group.name.clone(),
-            max: Size(max),
-            charged: Size(group.charged_within_limits() * page_size),
-        }
+        Error::LimitReached { group: group.name.clone(), max: Size(max), charged: Size(group.charged() * page_size) }
     }
 
     // ---- room in the budget for what isn't a page
