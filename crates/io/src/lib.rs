@@ -71,7 +71,7 @@ pub use faulty::{Call, FaultyBackend};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;
-pub use read_full::read_full;
+pub use read_full::{read_full, read_full_vectored};
 pub use request::{Queue, Request};
 pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};

@@ -15,15 +15,24 @@ use crate::{BackingFile, IoError};
 /// The backend's; [`IoError::NoProgress`], `EINTR` or `EAGAIN` if two tries in a row brought nothing; `EINVAL` for a
 /// range that no file has. The bytes of `into` are unspecified then.
 pub fn read_full(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
-    let mut progress = Progress::new(Direction::Read, offset, into.len())?;
+    read_full_vectored(file, offset, &[into])
+}
+
+/// As [`read_full`], into slices one after the other, which are whole pages.
+///
+/// # Errors
+/// As [`read_full`].
+pub fn read_full_vectored(file: &dyn BackingFile, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+    let len = into.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
+    let mut progress = Progress::new(Direction::Read, offset, len)?;
     while !progress.is_complete() {
-        let (slices, asked) = progress.next(|f| f(into));
+        let (slices, asked) = progress.next(|f| into.iter().for_each(|&slice| f(slice)));
         let answer = file.read(progress.offset(), &slices);
         if let Some(result) = progress.answered(&|| file.len(), asked, answer) {
-            return result.inspect(|&n| zero_rest(n, |f| f(into)));
+            return result.inspect(|&n| zero_rest(n, |f| into.iter().for_each(|&slice| f(slice))));
         }
     }
-    Ok(into.len())
+    Ok(len)
 }
 
 #[cfg(all(test, not(pagefold_loom)))]

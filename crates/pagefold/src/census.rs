@@ -96,6 +96,8 @@ impl Manager {
             swap_outs: get(&group.swapped.outs),
             same_filled: get(&group.swapped.same_filled),
             swap_ins: group.swapped.ins.sum(),
+            swap_read_along: get(&group.swapped.along),
+            swap_read_along_wasted: get(&group.swapped.along_wasted),
             swap_bytes_in: group.swapped.read.sum() * page_bytes,
             swap_bytes_out: get(&group.swapped.written) * page_bytes,
             swapped_bytes: self.swapped_of(group) * page_bytes,

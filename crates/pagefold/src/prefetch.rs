@@ -16,18 +16,22 @@ use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
 const CPUS_SHARING: usize = 8;
 /// How often the lock is tried. Without it an access is overlooked, which does no harm.
 const TURNS_MAX: u32 = 8;
+/// The largest window, in bytes.
+const WINDOW_BYTES_MAX: u64 = 1 << 20;
+/// A window is at most this part of what the group may hold: several streams have two windows each at a time.
+const LIMIT_SHARE: u64 = 64;
 /// Pages after a mark that are looked for.
 const FOLLOWERS_MAX: u64 = 1024;
 
-/// What a handle knows of its readers' streams.
+/// What a handle, or a space, knows of its readers' streams.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     shares: Box<[CachePadded<Mutex<Share>>]>,
 }
 
 #[derive(Debug, Default)]
-struct Share {
-    streams: Streams,
+pub(crate) struct Share {
+    pub(crate) streams: Streams,
     /// Where to help with what was read ahead last.
     queue: Option<Queue>,
 }
@@ -39,7 +43,7 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    fn here<T>(&self, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
+    pub(crate) fn here<T>(&self, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
         let share = &self.shares[sync::cpu::current() / CPUS_SHARING % self.shares.len()];
         let mut backoff = Backoff::new();
         loop {
@@ -95,8 +99,7 @@ impl Handle {
         let get = |counter: &sync::atomic::AtomicU64| counter.load(sync::atomic::Ordering::Relaxed);
         Some(Bounds {
             pages: self.file.len().div_ceil(self.file.page_bytes()),
-            page_shift: self.file.page_shift(),
-            limit: self.page_limit(),
+            window: (WINDOW_BYTES_MAX >> self.file.page_shift()).min(self.page_limit() / LIMIT_SHARE),
             eagerness: if self.is_sequential() { Eagerness::Sequential } else { Eagerness::Normal },
             read: get(&counters.read_ahead),
             wasted: get(&counters.read_ahead_wasted),

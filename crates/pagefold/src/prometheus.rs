@@ -80,7 +80,7 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
-        let counters: [(&str, &str, GroupGet); 16] = [
+        let counters: [(&str, &str, GroupGet); 18] = [
             ("group_hits", "Page lookups that found the page in memory", |group| group.hits),
             ("group_misses", "Page lookups that loaded the page", |group| group.misses),
             ("group_waits", "Page lookups that waited for another thread's load", |group| group.waits),
@@ -94,6 +94,8 @@ impl Stats {
             ("group_swap_outs", "Pages without a file that left memory", |group| group.swap_outs),
             ("group_same_filled", "Those that repeated one word, and took no slot", |group| group.same_filled),
             ("group_swap_ins", "Pages without a file that came back", |group| group.swap_ins),
+            ("group_swap_read_along", "Those that came along with others", |group| group.swap_read_along),
+            ("group_swap_read_along_wasted", "Those that then left unused", |group| group.swap_read_along_wasted),
             ("group_swap_read_bytes", "Bytes read from swap areas", |group| group.swap_bytes_in),
             ("group_swap_written_bytes", "Bytes written to swap areas", |group| group.swap_bytes_out),
             ("group_read_ahead_wasted", "Pages read ahead and evicted unused", |group| group.read_ahead_wasted),

@@ -31,13 +31,10 @@ const FORGOTTEN_AFTER: u32 = 256;
 const BELIEVED: u32 = 2;
 /// The longest stride in pages.
 const STRIDE_MAX: u64 = 1 << 12;
-/// The first window, in pages, and the largest one in bytes.
+/// The first window, in pages.
 const WINDOW_MIN: u64 = 2;
-const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// Requests that one window is made of, at most: more than a disk does at once only come too early.
 const BLOCKS_MAX: u64 = 64;
-/// A window is at most this part of what the group may hold: several streams have two windows each at a time.
-const LIMIT_SHARE: u64 = 64;
 /// A wasted page is made up for by so many read ahead.
 const WASTE_WEIGHT: i64 = 4;
 /// Pages to the good that count, at most: four of the largest windows can be wasted then.
@@ -65,10 +62,8 @@ pub(crate) enum Eagerness {
 pub(crate) struct Bounds {
     /// Pages of the file.
     pub(crate) pages: u64,
-    /// Bytes in a page, as a power of two.
-    pub(crate) page_shift: u32,
-    /// Pages that the group may hold.
-    pub(crate) limit: u64,
+    /// Pages of the largest window; twice as many for eager ones.
+    pub(crate) window: u64,
     pub(crate) eagerness: Eagerness,
     /// Pages of the file that were read ahead so far, and those of them that were evicted unused.
     pub(crate) read: u64,
@@ -77,9 +72,8 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     fn window_max(&self, doubt: u32) -> u64 {
-        let eager = u64::from(self.eagerness == Eagerness::Sequential);
-        let pages = (WINDOW_BYTES_MAX << eager >> self.page_shift).min((self.limit << eager) / LIMIT_SHARE);
-        pages >> doubt
+        let eager = u32::from(self.eagerness == Eagerness::Sequential);
+        self.window << eager >> doubt
     }
 
     fn believed(&self, doubt: u32) -> u32 {
@@ -100,6 +94,14 @@ impl Window {
     /// The page that is used first.
     pub(crate) fn first(&self) -> u64 {
         self.first
+    }
+
+    /// How many pages on either side of `page` are its first ones, and follow each other: after that, or before it.
+    pub(crate) fn next_to(&self, page: u64) -> (u64, u64) {
+        let is_next = |distance| self.first == page.wrapping_add_signed(distance);
+        let pages = |there: bool| if there { self.blocks } else { 0 };
+        let single = self.block == 1;
+        (pages(single && self.stride == 1 && is_next(1)), pages(single && self.stride == -1 && is_next(-1)))
     }
 
     /// All its pages, in ascending order. (A window lies within the file.)

@@ -18,7 +18,7 @@
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused};
 
-use crate::group_state::GroupState;
+use crate::group_state::{ANONYMOUS, GroupState};
 use crate::manager::Manager;
 use crate::rank::Rank;
 use crate::stats::Counters;
@@ -176,13 +176,12 @@ impl Manager {
         }
     }
 
-    /// The same of pages that were files' with these numbers.
+    /// The same of pages that were files' with these numbers, or no file's.
     pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
         for &owner in owners {
             self.files.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
-        }
-        if !owners.is_empty() {
-            Counters::add(&group.counters.read_ahead_wasted, owners.len() as u64);
+            let along = &group.swapped.along_wasted;
+            Counters::add(if owner == ANONYMOUS { along } else { &group.counters.read_ahead_wasted }, 1);
         }
     }
 }

@@ -166,6 +166,11 @@ pub struct GroupStats {
     pub same_filled: u64,
     /// Pages that came back.
     pub swap_ins: u64,
+    /// Those of them that nobody had asked for yet: they lay beside one that somebody had, in the order in which the group's
+    /// slots were being read.
+    pub swap_read_along: u64,
+    /// Those of these that left memory without having been used.
+    pub swap_read_along_wasted: u64,
     /// Bytes read from swap areas.
     pub swap_bytes_in: u64,
     /// Bytes written to swap areas.
@@ -258,12 +263,14 @@ impl fmt::Display for Stats {
         for group in self.groups.iter().filter(|group| group.swap_outs > 0) {
             writeln!(
                 f,
-                "{}: {} swapped, {} pages out ({} same-filled), {} in",
+                "{}: {} swapped, {} pages out ({} same-filled), {} in ({} read along, {} of them unused)",
                 group.name,
                 size(group.swapped_bytes),
                 group.swap_outs,
                 group.same_filled,
-                group.swap_ins
+                group.swap_ins,
+                group.swap_read_along,
+                group.swap_read_along_wasted
             )?;
         }
         for area in &self.swap {

@@ -39,6 +39,9 @@ pub(crate) struct Swapped {
     /// Pages read from slots and written to them.
     pub(crate) read: ThreadCounter,
     pub(crate) written: AtomicU64,
+    /// Pages that came along with others, and those of them that left memory unused.
+    pub(crate) along: AtomicU64,
+    pub(crate) along_wasted: AtomicU64,
 }
 
 impl Swapped {
@@ -57,6 +60,8 @@ impl Swapped {
             same_filled: AtomicU64::new(0),
             read: Counters::by_thread()?,
             written: AtomicU64::new(0),
+            along: AtomicU64::new(0),
+            along_wasted: AtomicU64::new(0),
         })
     }
 

@@ -200,6 +200,7 @@ impl Manager {
                 group.lists.unlink(&self.frames, &ids);
             }
             let SwappedOut { gone, stay } = self.swap_out(&group, own);
+            self.count_wasted(&gone, &group);
             group.evicted(gone.len() as u64);
             if is_unlisted {
                 let orphans = stay.into_iter().filter_map(|refused| self.frames.put_back(refused.frame).err());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use arrayvec::ArrayVec;
-use io::{Access, Backend, BackingFile, Identity, IoError, read_full, write_full};
+use io::{Access, Backend, BackingFile, Identity, IoError, read_full, read_full_vectored, write_full};
 use sync::atomic::AtomicU64;
 use sync::{Arc, SharedBytes};
 
@@ -219,24 +219,44 @@ impl Area {
 
     /// Reads a swapped page, and makes sure that it is the one that was written.
     pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
-        let corrupt = SwapInError::SwapCorrupt { page };
-        let state = self.slots.lookup(slot).map_err(|_| corrupt)?;
-        let note = self.slots.note(slot).map_err(|_| corrupt)?;
-        if state != (SlotState::Swapped { owner: page }) {
-            return Err(corrupt);
-        }
-        let is_page = match &self.store {
+        let is_read = match &self.store {
             Store::File(file) => {
                 let read = read_full(&**file, self.offset(slot), into);
                 read.map(|_| true).map_err(|error| SwapInError::ReadFailed { page, error })?
             }
             Store::Compressed(compressed) => compressed.read(slot.number(), into),
         };
-        if !is_page || seal(into, slot, page, note.group()) != self.slots.seal(slot) {
+        if !is_read || !self.is_sealed(slot, page, into) {
             tracing::error!(area = self.name, ?slot, page = page.number(), "a page in swap isn't what was written");
-            return Err(corrupt);
+            return Err(SwapInError::SwapCorrupt { page });
         }
         Ok(())
+    }
+
+    /// Reads pages in slots that follow each other, in one request, and tells of each whether it is the one that was written.
+    pub(crate) fn read_run(
+        &self,
+        run: &[(SlotId, Owner)],
+        into: &[SharedBytes<'_>],
+        mut tell: impl FnMut(usize, bool),
+    ) -> Result<(), IoError> {
+        let (Store::File(file), Some((first, _))) = (&self.store, run.first()) else { return Ok(()) };
+        read_full_vectored(&**file, self.offset(*first), into)?;
+        let sealed = run.iter().zip(into).map(|(&(slot, page), &bytes)| self.is_sealed(slot, page, bytes));
+        sealed.enumerate().for_each(|(at, is_sealed)| tell(at, is_sealed));
+        Ok(())
+    }
+
+    /// Whether these are the bytes of the page in a slot.
+    fn is_sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> bool {
+        let (state, note) = (self.slots.lookup(slot), self.slots.note(slot));
+        state == Ok(SlotState::Swapped { owner: page })
+            && note.is_ok_and(|note| seal(bytes, slot, page, note.group()) == self.slots.seal(slot))
+    }
+
+    /// Whether a device reads its pages, for which several at once are less work.
+    pub(crate) fn has_device(&self) -> bool {
+        matches!(&self.store, Store::File(file) if !file.reads_by_copy())
     }
 
     /// Gives a slot back, which was the caller's.

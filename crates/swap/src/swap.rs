@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use io::Backend;
+use io::{Backend, IoError};
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::thread::sleep;
 use sync::{Arc, PerCpu, SharedBytes};
@@ -216,6 +216,38 @@ impl Swap {
     pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
         let areas = self.here();
         areas.get(slot.area()).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
+    }
+
+    /// Reads swapped pages in slots that follow each other, in one request of the device's, and tells of each, by its place,
+    /// whether it is what was written: what is read `into` for those that aren't is unspecified. The slots are the caller's, before
+    /// and after, and all of one area.
+    ///
+    /// # Errors
+    /// The device's; nobody is told of anything then.
+    pub fn swap_in_run(
+        &self,
+        run: &[(SlotId, Owner)],
+        into: &[SharedBytes<'_>],
+        tell: impl FnMut(usize, bool),
+    ) -> Result<(), IoError> {
+        let areas = self.here();
+        let area = run.first().and_then(|(slot, _)| areas.get(slot.area()));
+        area.map_or(Ok(()), |area| area.read_run(run, into, tell))
+    }
+
+    /// Whether pages next to the one in a slot can be read along with it, and stay in their slots: not where reading is a copy, nor
+    /// in an area that is being removed.
+    #[must_use]
+    pub fn may_read_along(&self, slot: SlotId) -> bool {
+        let areas = self.here();
+        areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.has_device())
+    }
+
+    /// What is in the slot that is so many further on in the same area, and which use of that slot it is.
+    #[must_use]
+    pub fn neighbour(&self, slot: SlotId, distance: i64) -> Option<(SlotState, SlotId)> {
+        let number = u32::try_from(i64::from(slot.number()).checked_add(distance)?).ok()?;
+        self.here().get(slot.area())?.slots.state(number)
     }
 
     /// What is in a slot. Takes no lock that others take.

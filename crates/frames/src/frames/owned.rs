@@ -41,6 +41,16 @@ impl<'a> OwnedFrame<'a> {
         fill(self.frames.bytes(self.id))
     }
 
+    /// As [`fill`](Self::fill), of several frames at once.
+    pub fn fill_all<'b, T>(frames: impl IntoIterator<Item = &'b Self>, fill: impl FnOnce(&[SharedBytes<'_>]) -> T) -> T
+    where
+        'a: 'b,
+    {
+        fence(Ordering::Release); // As there.
+        let bytes: Vec<_> = frames.into_iter().map(|frame| frame.frames.bytes(frame.id)).collect();
+        fill(&bytes)
+    }
+
     /// Copies from the frame.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
         self.frames.bytes(self.id).copy_to(offset, into);

@@ -19,7 +19,7 @@ struct Reader {
 
 impl Reader {
     fn new(pages: u64, room: usize) -> Self {
-        let bounds = Bounds { pages, page_shift: 12, limit: 1 << 16, eagerness: Eagerness::Normal, read: 0, wasted: 0 };
+        let bounds = Bounds { pages, window: 256, eagerness: Eagerness::Normal, read: 0, wasted: 0 };
         let (streams, order) = (Streams::default(), VecDeque::new());
         Self { streams, bounds, pages: BTreeMap::new(), order, room, accesses: 0, misses: 0, largest: 0 }
     }
@@ -247,14 +247,14 @@ fn windows_shrink_where_they_are_wasted() {
 #[test]
 fn too_little_room_makes_windows_small() {
     let mut reader = Reader::new(100_000, 100);
-    reader.bounds.limit = 1 << 20; // Not told how little it is.
+    // Not told how little it is.
     reader.read_all(singles(0..20_000));
     assert!(reader.unused() < 8_000 && reader.misses < 1_000, "{} {}", reader.unused(), reader.misses);
     let mut small = Reader::new(100_000, 128);
-    small.bounds.limit = 128;
+    small.bounds.window = 2;
     small.read_all(singles(0..1_000));
-    assert!(small.largest == 2 && small.unused() <= 4, "a 64th part");
-    small.bounds.limit = 64;
+    assert!(small.largest == 2 && small.unused() <= 4, "no more than is allowed");
+    small.bounds.window = 1;
     small.read_all(singles(50_000..50_100));
     assert_eq!(small.largest, 2, "none at all in so little");
 }

@@ -19,7 +19,8 @@ impl Space {
     /// Tells what accesses to `range`, all of which is mapped, are to come. [`Normal`](Advice::Normal),
     /// [`Random`](Advice::Random) and [`Sequential`](Advice::Sequential) hold from now on. For files the others are as
     /// [`File::advise`](crate::File::advise) says, but that [`WillNeed`](Advice::WillNeed) doesn't wait. Of memory that is no
-    /// file's, [`DontNeed`](Advice::DontNeed) [discards](Self::discard) what was written; the others change nothing there.
+    /// file's, [`DontNeed`](Advice::DontNeed) [discards](Self::discard) what was written, and the first three say whether
+    /// neighbours come along from swap; the others change nothing there.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for [`PageOut`](Advice::PageOut).

@@ -57,6 +57,7 @@ mod guard;
 mod index;
 mod listing;
 mod mapped;
+mod read_along;
 mod refusal;
 mod region;
 mod relocate;
@@ -82,6 +83,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::group::Group;
 use crate::manager::Manager;
+use crate::prefetch::ReadAhead;
 use address::{Addresses, Pages};
 use entry::Entry;
 use index::Index;
@@ -104,6 +106,8 @@ struct SpaceState {
     lock: RangeLock,
     addresses: Addresses,
     warm: WarmFrames,
+    /// How slots are walked along (`read_along`).
+    read_ahead: ReadAhead,
     page_shift: u32,
     /// Whether anybody ever had a guard of a page: only then does unmapping look for pins first.
     has_guards: AtomicBool,
@@ -123,6 +127,7 @@ impl Space {
             lock: RangeLock::with_unit_bits(page_shift),
             addresses: Addresses::new(page_shift),
             warm: WarmFrames::new(),
+            read_ahead: ReadAhead::default(),
             page_shift,
             has_guards: AtomicBool::new(false),
         };

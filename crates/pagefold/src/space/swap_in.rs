@@ -15,12 +15,13 @@
 
 use std::cell::Cell;
 
-use frames::{Labels, LoadFailure, Loading, PageState};
+use frames::{Ahead, Labels, LoadFailure, Loading, PageState};
 use swap::{Owner, PageEntry, SlotId, SwapInError};
 use sync::SharedBytes;
 
 use super::SpaceState;
 use super::entry::Entry;
+use super::read_along::Along;
 use super::region::{REGION_PAGES, Region};
 use super::touch::zero;
 use crate::error::Error;
@@ -74,6 +75,11 @@ impl Fault<'_> {
         matches!(self, Self::Write { bytes, .. } if bytes.len() == page_size)
     }
 
+    /// Whether somebody wants what is in its slot.
+    pub(super) fn reads_slot(self, page_size: usize) -> bool {
+        self.frees_slot() && !self.overwrites(page_size)
+    }
+
     /// Whether its slot is free for others when the page is back, if there are too few: not so where an area goes.
     fn frees_slot(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. })
@@ -96,6 +102,13 @@ pub(super) struct Memory<'a> {
     exchange: Option<Exchange<'a>>,
 }
 
+impl Memory<'_> {
+    /// Whether there is no more, or the page can't be on a list.
+    pub(super) fn is_last(&self) -> bool {
+        self.exchange.is_some() || !self.is_listed
+    }
+}
+
 /// Why there is no memory for a page.
 pub(super) struct NoMemory {
     pub(super) error: Error,
@@ -105,12 +118,12 @@ pub(super) struct NoMemory {
 
 /// What a page has from where it was.
 #[derive(Default)]
-struct Past {
+pub(super) struct Past {
     /// The slot that is to be freed, or the one that it keeps.
-    unused: Option<SlotId>,
-    kept: Option<SlotId>,
-    level: Level,
-    is_refault: bool,
+    pub(super) unused: Option<SlotId>,
+    pub(super) kept: Option<SlotId>,
+    pub(super) level: Level,
+    pub(super) is_refault: bool,
 }
 
 impl SpaceState {
@@ -180,11 +193,12 @@ impl SpaceState {
         page: u64,
         loading: Loading<'_>,
         mut memory: Memory<'_>,
+        along: Option<Along<'_>>,
         fault: Fault<'_>,
         is_new: bool,
     ) -> Result<bool, Error> {
         let past = match loading.swapped().and_then(PageEntry::from_bits) {
-            Some(entry) => match self.fetch(entry, &loading, &memory, fault) {
+            Some(entry) => match self.fetch(entry, &loading, &memory, along, fault) {
                 Ok(past) => past,
                 Err(error) => {
                     let failure = match error {
@@ -212,22 +226,29 @@ impl SpaceState {
             }
         };
         let exchange = memory.exchange.take();
-        self.publish(loading, memory, &past);
+        self.publish(loading, memory.frame, memory.is_listed, &past, Ahead::No);
         self.manager().free_slots(self.group.state(), past.unused);
         drop(exchange);
         Ok(true)
     }
 
-    fn publish<'a>(&'a self, loading: Loading<'a>, memory: Memory<'a>, past: &Past) {
+    pub(super) fn publish<'a>(
+        &'a self,
+        loading: Loading<'a>,
+        frame: ChargedFrame<'a>,
+        is_listed: bool,
+        past: &Past,
+        ahead: Ahead,
+    ) {
         let (manager, group) = (&**self.manager(), self.group.state());
-        let rank = if memory.is_listed { Rank::young(past.level) } else { Rank::unlisted() };
+        let rank = if is_listed { Rank::young(past.level) } else { Rank::unlisted() };
         let slot = past.kept.map_or(0, SlotId::bits);
-        let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), slot, ..Labels::default() };
-        if memory.is_listed {
-            let (isolated, _) = loading.publish(memory.frame.into_frame(), labels, false);
+        let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), ahead, slot };
+        if is_listed {
+            let (isolated, _) = loading.publish(frame.into_frame(), labels, false);
             manager.enter(group, isolated);
         } else {
-            let (isolated, _) = loading.publish(memory.frame.into_anonymous(), labels, false);
+            let (isolated, _) = loading.publish(frame.into_anonymous(), labels, false);
             // On no list; but so that who unmaps it gets the frame.
             if let Err(orphan) = manager.frames.put_back(isolated) {
                 self.give_back([orphan]);
@@ -244,6 +265,7 @@ impl SpaceState {
         entry: PageEntry,
         loading: &Loading<'_>,
         memory: &Memory<'_>,
+        along: Option<Along<'_>>,
         fault: Fault<'_>,
     ) -> Result<Past, SwapInError> {
         let (manager, group, frame) = (&**self.manager(), self.group.state(), &memory.frame);
@@ -252,7 +274,8 @@ impl SpaceState {
             PageEntry::SameFilled(fill) => frame.fill(|bytes| fill.fill(bytes)),
             PageEntry::Slot(slot) => {
                 let owner = Owner::new(loading.word_number()).expect("there are no more page words than owners");
-                if !fault.overwrites(1 << self.page_shift) {
+                let came = along.is_some_and(|along| self.read_along(along, (slot, owner), frame));
+                if !came && !fault.overwrites(1 << self.page_shift) {
                     frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
                     group.swapped.read.add(1);
                 }

@@ -87,6 +87,7 @@ impl SpaceState {
                     fault.write_to(bytes);
                 });
             }
+            let along = self.look_along(region, local, fault, &memory);
             match region.map.begin_load(local) {
                 BeginLoad::Begun(loading) => {
                     fence(Ordering::SeqCst); // S1
@@ -101,7 +102,7 @@ impl SpaceState {
                             Err(self.refuse(page, entry))
                         };
                     }
-                    return self.bring_in(page, loading, memory, fault, is_new);
+                    return self.bring_in(page, loading, memory, along, fault, is_new);
                 }
                 BeginLoad::Resident => {
                     self.give_up(memory);

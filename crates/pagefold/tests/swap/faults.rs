@@ -25,12 +25,12 @@ fn raw(disk: &SimulatedDisk) -> Vec<u8> {
 }
 
 /// The slot on the disk that has this page.
-fn slot_of(disk: &SimulatedDisk, page: u64, version: u64) -> Option<usize> {
+pub(super) fn slot_of(disk: &SimulatedDisk, page: u64, version: u64) -> Option<usize> {
     let (bytes, wanted) = (raw(disk), contents(page, version));
     bytes.chunks(PAGE as usize).position(|slot| slot == wanted)
 }
 
-fn overwrite(disk: &SimulatedDisk, slot: usize, bytes: &[u8]) {
+pub(super) fn overwrite(disk: &SimulatedDisk, slot: usize, bytes: &[u8]) {
     let file = disk.open("/swap".as_ref(), Access::Write).unwrap();
     let mut bytes = bytes.to_vec();
     write_full(&*file, slot as u64 * PAGE, &[SharedBytes::of(&mut bytes).unwrap()], PAGE as usize).unwrap();
@@ -46,7 +46,7 @@ fn swapped_out(group: &Group, pages: u64) -> (Space, u64) {
     (space, base)
 }
 
-fn is_corrupt(space: &Space, base: u64, page: u64) -> bool {
+pub(super) fn is_corrupt(space: &Space, base: u64, page: u64) -> bool {
     let address = base + page * PAGE;
     let mut bytes = [0xa5; 64];
     let result = space.read_at(&mut bytes, address);

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod along;
 mod areas;
 mod compressed;
 mod faults;
@@ -60,4 +61,17 @@ fn filled(group: &Group, pages: u64) -> (Space, u64) {
 
 fn used(mm: &Pagefold) -> u64 {
     mm.stats().swap.iter().map(|area| area.used_bytes / PAGE).sum()
+}
+
+/// What a group that has nothing any more still has, in memory, slots, and by its count of those; once what the background was
+/// writing just then has been given back.
+fn left(mm: &Pagefold, group: &Group) -> (u64, u64, u64) {
+    let left = || (group.charged(), used(mm), group.stats().swapped_bytes);
+    for _ in 0..1_000 {
+        if left() == (0, 0, 0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    left()
 }

@@ -16,6 +16,7 @@ pub(crate) mod kernel;
 mod pagefold;
 
 use anyhow::Result;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::popularity::{Distribution, Popularity};
@@ -42,6 +43,10 @@ const ONE_STAYS_IN: u32 = 8;
 const UNIFORM: Workload = Workload { name: "uniform", about: "every page as often as any other; incompressible" };
 const ZIPF: Workload = Workload { name: "zipf", about: "by Zipf's law, exponent 0.99; incompressible" };
 const FIFTH: Workload = Workload { name: "80-20", about: "80 % of accesses to 20 % of the pages; incompressible" };
+const SEQUENTIAL: Workload = Workload {
+    name: "sequential",
+    about: "each task goes round its part of the pages, one access to each; incompressible",
+};
 const SAME_FILLED: Workload = Workload {
     name: "same-filled",
     about: "every page as often as any other; each repeats one word, which isn't zero",
@@ -56,9 +61,9 @@ const ZEROS: Workload = Workload { name: "zeros", about: "every page as often as
 pub(crate) const SWAP: Experiment = Experiment {
     name: "swap",
     question: "How does memory of four times the budget scale, in swap?",
-    operation: "one access to 8 bytes of a random page, of which some are in memory",
+    operation: "one access to 8 bytes of a page, of which some are in memory",
     machine: "xeon-e5-2699v4",
-    workloads: &[UNIFORM, ZIPF, FIFTH, COMPRESSIBLE, SAME_FILLED, ZEROS],
+    workloads: &[UNIFORM, ZIPF, FIFTH, SEQUENTIAL, COMPRESSIBLE, SAME_FILLED, ZEROS],
     schemes: SCHEMES,
     bytes: None,
     devices: DEVICES,
@@ -125,6 +130,7 @@ struct Subject<M> {
     sizes: Sizes,
     contents: Contents,
     popularity: Popularity,
+    is_sequential: bool,
     /// Where the region begins, and what fragments the area.
     region: u64,
     filler: u64,
@@ -133,6 +139,8 @@ struct Subject<M> {
 /// One task.
 struct Toucher {
     random: Random,
+    /// Its part of the pages, and where in it it is, if it goes round.
+    round: Option<(Range<u64>, u64)>,
 }
 
 impl<M: Memory> Subject<M> {
@@ -148,7 +156,15 @@ impl<M: Memory> Subject<M> {
         };
         let popularity = Popularity::new(distribution, u32::try_from(sizes.region).expect("a few GiB"));
         let (region, filler) = (memory.map(sizes.region), memory.map(sizes.area));
-        Self { memory, sizes, contents, popularity, region, filler }
+        Self {
+            memory,
+            sizes,
+            contents,
+            popularity,
+            is_sequential: job.workload.name == SEQUENTIAL.name,
+            region,
+            filler,
+        }
     }
 
     /// Does a task's share of fragmenting the area and filling the region, and touches pages until it looks as ever.
@@ -166,7 +182,8 @@ impl<M: Memory> Subject<M> {
             }
         }
         share(self.sizes.region).for_each(|page| fill(self.region, page));
-        let mut toucher = Toucher { random };
+        let round = self.is_sequential.then(|| share(self.sizes.region)).map(|part| (part.clone(), part.start));
+        let mut toucher = Toucher { random, round };
         // Other tasks may still be filling theirs.
         share(self.sizes.region).for_each(|_| self.access(&mut toucher, |found| found == 0));
         toucher
@@ -174,7 +191,14 @@ impl<M: Memory> Subject<M> {
 
     /// One access; `may_be` says which word is none of the page's and all right nevertheless.
     fn access(&self, toucher: &mut Toucher, may_be: impl Fn(u64) -> bool) {
-        let page = u64::from(self.popularity.page(&mut toucher.random));
+        let page = match &mut toucher.round {
+            Some((part, next)) => {
+                let page = *next;
+                *next = if page + 1 == part.end { part.start } else { page + 1 };
+                page
+            }
+            None => u64::from(self.popularity.page(&mut toucher.random)),
+        };
         let draw = toucher.random.next();
         let word = draw % (PAGE / 8);
         let address = self.region + page * PAGE + word * 8;

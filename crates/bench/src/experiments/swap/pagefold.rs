@@ -74,6 +74,8 @@ impl Memory for Swapping {
 
     fn count(&self) -> Counts {
         let stats = self.group.stats();
-        Counts { faults: stats.swap_ins, bytes_in: stats.swap_bytes_in, bytes_out: stats.swap_bytes_out }
+        // What came along was no fault.
+        let faults = stats.swap_ins - stats.swap_read_along;
+        Counts { faults, bytes_in: stats.swap_bytes_in, bytes_out: stats.swap_bytes_out }
     }
 }

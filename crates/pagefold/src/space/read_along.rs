@@ -1,0 +1,186 @@
+//! Reading along: pages that come back from swap with the one that is wanted, because they lie beside it.
+//!
+//! Slots are given out in the order in which pages leave memory, which is about the order in which they were last used. Who uses
+//! them in that order again walks along the slots, whatever the pages' addresses. So the policy is that of files (`read_ahead`), with
+//! slots in the place of pages, for each space: two steps in a row are believed; as what was read along is used, there is more of
+//! it, up to 256 KiB with one fault; and less, down to none, as that leaves memory unused.
+//!
+//! What comes along is in slots that follow each other and the wanted page's, in pages of the same region: one request brings all.
+//! Where a read is a copy, or a page has to be unpacked, nothing is gained by that, and nothing is read along.
+//!
+//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in *loading*; what there isn't without
+//!   waiting isn't waited for.
+//! - A2. A neighbour comes as if it were faulted on: its word in *loading*, which waits for nobody, and its entry looked at after
+//!   that (S1). The run ends at the first one that is somebody else's, has another slot by now, or mustn't be read.
+//! - A3. A neighbour keeps its slot, however few there are: unused, it leaves again without a write, and leaves as many as there
+//!   were.
+//! - A4. If the request fails, or the wanted page isn't what was written, that is read again alone, and nobody hears of the others:
+//!   a neighbour that isn't what was written is where it was, for who wants it.
+
+use arrayvec::ArrayVec;
+use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
+use swap::{Owner, PageEntry, SlotId, SlotState};
+use sync::atomic::{Ordering, fence};
+
+use super::SpaceState;
+use super::region::{REGION_PAGES, Region};
+use super::swap_in::{Fault, Memory, Past};
+use crate::advice::Advice;
+use crate::manager::{ChargedFrame, Manager};
+use crate::read_ahead::{Bounds, Eagerness};
+use crate::stats::Counters;
+
+/// Pages that come with one fault, at most, and their bytes.
+const ALONG_MAX: usize = 64;
+const ALONG_BYTES: u64 = 256 << 10;
+/// And what part of what the group may hold.
+const LIMIT_SHARE: u64 = 16;
+/// Slots of an area, and more.
+const AREA_SHIFT: u32 = 32;
+
+/// Neighbours of a page that may come along, and memory for them.
+pub(super) struct Along<'a> {
+    region: &'a Region,
+    /// The wanted page's.
+    slot: SlotId,
+    /// The nearest one first: all after it, or all before it.
+    neighbours: ArrayVec<Neighbour, ALONG_MAX>,
+    frames: Vec<ChargedFrame<'a>>,
+}
+
+/// A page in a slot.
+#[derive(Clone, Copy)]
+struct Neighbour {
+    local: u64,
+    slot: SlotId,
+    owner: Owner,
+}
+
+/// One that comes.
+struct Coming<'a> {
+    slot: SlotId,
+    owner: Owner,
+    loading: Loading<'a>,
+    frame: ChargedFrame<'a>,
+}
+
+impl SpaceState {
+    /// Takes memory for what should come along with a page that is about to be brought in. The caller has no word.
+    pub(super) fn look_along<'a>(
+        &'a self,
+        region: &'a Region,
+        local: u64,
+        fault: Fault<'_>,
+        memory: &Memory<'_>,
+    ) -> Option<Along<'a>> {
+        let manager = &**self.manager();
+        let PageState::Swapped { entry } = region.map.state(local) else { return None };
+        let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry) else { return None };
+        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !manager.swap.may_read_along(slot) {
+            return None;
+        }
+        let eagerness = match region.entry(local).advice() {
+            Advice::Random => return None,
+            Advice::Sequential => Eagerness::Sequential,
+            _ => Eagerness::Normal,
+        };
+        let neighbours = self.neighbours(manager, region, slot, eagerness);
+        if neighbours.is_empty() {
+            return None;
+        }
+        let mut frames = Vec::with_capacity(neighbours.len());
+        manager.spare_frames(self.group.state(), neighbours.len(), &mut frames); // A1
+        Some(Along { region, slot, neighbours, frames })
+    }
+
+    /// The pages beside a slot that a reader who comes to it will want next.
+    fn neighbours(
+        &self,
+        manager: &Manager,
+        region: &Region,
+        slot: SlotId,
+        eagerness: Eagerness,
+    ) -> ArrayVec<Neighbour, ALONG_MAX> {
+        let at = u64::from(slot.area()) << AREA_SHIFT | u64::from(slot.number());
+        let is_used = |position: u64| match manager.swap.neighbour(slot, position.wrapping_sub(at).cast_signed())?.0 {
+            SlotState::Cached { frame } => Some(!manager.frames.is_unused_ahead(FrameId::new(frame))),
+            _ => None,
+        };
+        let group = self.group.state();
+        let limit = group.max().min(manager.frames.budget().max() >> self.page_shift);
+        // Relaxed: statistics.
+        let bounds = Bounds {
+            pages: 1 << (2 * AREA_SHIFT - 2),
+            window: (ALONG_BYTES >> self.page_shift).min(ALONG_MAX as u64).min(limit / LIMIT_SHARE),
+            eagerness,
+            read: group.swapped.along.load(Ordering::Relaxed),
+            wasted: group.swapped.along_wasted.load(Ordering::Relaxed),
+        };
+        let window = self.read_ahead.here(|share| share.streams.missed(at..at + 1, at, &is_used, &bounds)).flatten();
+        let (after, before) = window.map_or((0, 0), |window| window.next_to(at));
+        let neighbour = |distance: i64| {
+            let (SlotState::Swapped { owner }, slot) = manager.swap.neighbour(slot, distance)? else { return None };
+            let local = owner.number().checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
+            Some(Neighbour { local, slot, owner })
+        };
+        let distances = (1..=after.cast_signed()).chain((1..=before.cast_signed()).map(|distance| -distance));
+        distances.map_while(neighbour).take(ALONG_MAX).collect()
+    }
+
+    /// Reads the page of `wanted` into `frame`, and those that come along. False if that one has yet to be read.
+    pub(super) fn read_along(&self, along: Along<'_>, wanted: (SlotId, Owner), frame: &OwnedFrame<'_>) -> bool {
+        let (manager, group) = (&**self.manager(), self.group.state());
+        if along.slot != wanted.0 {
+            return false; // It was in memory meanwhile.
+        }
+        let mut coming = Self::begin_along(along);
+        if coming.is_empty() {
+            return false;
+        }
+        coming.sort_unstable_by_key(|page| page.slot);
+        let at = coming.partition_point(|page| page.slot < wanted.0);
+        let mut run: Vec<_> = coming.iter().map(|page| (page.slot, page.owner)).collect();
+        run.insert(at, wanted);
+        let mut frames: Vec<&OwnedFrame<'_>> = coming.iter().map(|page| &*page.frame).collect();
+        frames.insert(at, frame);
+        let mut good = vec![false; run.len()];
+        let read =
+            OwnedFrame::fill_all(frames, |into| manager.swap.swap_in_run(&run, into, |at, is_good| good[at] = is_good));
+        let is_there = good.remove(at);
+        if read.is_err() {
+            return false; // A4
+        }
+        let mut came = 0;
+        for (page, _) in coming.into_iter().zip(good).filter(|(_, is_good)| *is_good) {
+            self.publish_along(page);
+            came += 1;
+        }
+        group.swapped.read.add(came + u64::from(is_there));
+        group.swapped.ins.add(came);
+        Counters::add(&group.swapped.along, came);
+        is_there
+    }
+
+    /// Puts the words of neighbours in *loading* (A2), as far as there is memory.
+    fn begin_along(along: Along<'_>) -> Vec<Coming<'_>> {
+        let Along { region, neighbours, frames, .. } = along;
+        let begin = |(Neighbour { local, slot, owner }, frame)| {
+            let BeginLoad::Begun(loading) = region.map.begin_load(local) else { return None };
+            fence(Ordering::SeqCst); // S1
+            let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
+            let is_permitted = Fault::Read.is_permitted(region.entry(local));
+            (is_there && is_permitted).then_some(Coming { slot, owner, loading, frame })
+        };
+        neighbours.into_iter().zip(frames).map_while(begin).collect()
+    }
+
+    fn publish_along(&self, Coming { slot, loading, frame, .. }: Coming<'_>) {
+        let (manager, group) = (&**self.manager(), self.group.state());
+        // It is ours, so its number is good.
+        let _ = manager.swap.set_cached(slot, frame.id().number()); // A3
+        let (level, is_refault) =
+            manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.welcome_back(note));
+        let past = Past { unused: None, kept: Some(slot), level, is_refault };
+        self.publish(loading, frame, true, &past, Ahead::Yes);
+    }
+}
