@@ -122,11 +122,12 @@ impl Stats {
             registry.register(name, help, family);
         }
         let compressed = || self.swap.iter().filter_map(|area| Some((AreaLabel::of(area), area.compressed.as_ref()?)));
-        let gauges: [(&str, &str, CompressedGet); 4] = [
+        let gauges: [(&str, &str, CompressedGet); 5] = [
             ("swap_compressed_max_bytes", "Memory that compressed pages may take", |area| area.limit_bytes),
             ("swap_compressed_memory_bytes", "Memory that compressed pages have taken", |area| area.memory_bytes),
             ("swap_compressed_original_bytes", "Compressed pages, as they were", |area| area.original_bytes),
             ("swap_compressed_bytes", "Compressed pages, compressed", |area| area.compressed_bytes),
+            ("swap_zstd_pages", "Those of them that are compressed with Zstandard", |area| area.zstd_pages),
         ];
         for (name, help, get) in gauges {
             let family = Family::<AreaLabel, Gauge<i64>>::default();

@@ -286,11 +286,12 @@ impl fmt::Display for Stats {
             if let Some(compressed) = &area.compressed {
                 write!(
                     f,
-                    "; {} compressed to {} in {} of {}, {} pages refused, {} spilled",
+                    "; {} compressed to {} in {} of {}, {} pages by zstd, {} refused, {} spilled",
                     size(compressed.original_bytes),
                     size(compressed.compressed_bytes),
                     size(compressed.memory_bytes),
                     size(compressed.limit_bytes),
+                    compressed.zstd_pages,
                     compressed.incompressible_pages + compressed.no_room_pages,
                     compressed.spilled_pages
                 )?;

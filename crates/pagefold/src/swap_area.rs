@@ -57,7 +57,7 @@ impl SwapArea {
     /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
     /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets. Pages
     /// that don't shrink to less than three quarters go to the other areas, or stay; and so do those that have been there longest
-    /// when there is no room for others. Its priority is 100 unless said otherwise, so that it is filled first.
+    /// when there is no room for others, once those were compressed with more care (Zstandard) and were still there. Its priority is 100 unless said otherwise, so that it is filled first.
     ///
     /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to groups: which of them may have
     /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. Nor does it shrink when the budget is
@@ -138,6 +138,10 @@ pub struct CompressedSwapStats {
     pub no_room_pages: u64,
     /// Pages that went on to other areas, as they had been in it longest when it was full.
     pub spilled_pages: u64,
+    /// Pages in it that are compressed with LZ4, as all are at first.
+    pub lz4_pages: u64,
+    /// Those that are compressed with Zstandard, as they had been in it for long when there was no room for others.
+    pub zstd_pages: u64,
 }
 
 impl From<swap::CompressedInfo> for CompressedSwapStats {
@@ -150,6 +154,8 @@ impl From<swap::CompressedInfo> for CompressedSwapStats {
             incompressible_pages: info.incompressible,
             no_room_pages: info.no_room,
             spilled_pages: info.spilled,
+            lz4_pages: info.lz4_pages,
+            zstd_pages: info.zstd_pages,
         }
     }
 }

@@ -179,12 +179,31 @@ impl BlockPool {
     pub(crate) fn free(&self, place: Place) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         chunk.put_back(place, self.blocks(place.len as usize));
-        if chunk.list == List::Full && usize::from(chunk.free_len) >= OPEN_MIN {
-            self.relist(place.chunk, &mut chunk, List::Open);
-        }
+        self.relist_freed(place.chunk, &mut chunk);
         if chunk.list == List::Open {
             self.release_if_empty(place.chunk, &mut chunk);
         }
+    }
+
+    /// The most bytes that take an eighth of the blocks less than `len` bytes do, and one less in any case.
+    pub(crate) fn tighter(&self, len: usize) -> usize {
+        let blocks = self.blocks(len);
+        (blocks - blocks.div_ceil(8)) * self.block_bytes
+    }
+
+    /// Puts fewer bytes in the place of others, which is the caller's: they take the first of its blocks. Says where they are.
+    pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> Place {
+        let mut chunk = self.chunks[place.chunk as usize].lock();
+        let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(place.block));
+        blocks.for_each(|(part, block)| self.block(place.chunk, block).copy_from(0, part));
+        let (shrunk, before) = (Place { len: bytes.len() as u32, ..place }, self.blocks(place.len as usize));
+        if let Some(rest) = chunk.cut(shrunk, self.blocks(bytes.len())) {
+            let rest = Place { block: rest, len: place.len - shrunk.len, ..place };
+            chunk.put_back(rest, before - self.blocks(bytes.len()));
+            chunk.content.pages += 1; // That was no page.
+        }
+        self.relist_freed(place.chunk, &mut chunk);
+        shrunk
     }
 
     /// Gives back the memory of chunks in hands that have nothing in them.
@@ -302,6 +321,13 @@ impl BlockPool {
         self.allowance.give_back();
     }
 
+    /// After blocks became free.
+    fn relist_freed(&self, number: u32, chunk: &mut Chunk) {
+        if chunk.list == List::Full && usize::from(chunk.free_len) >= OPEN_MIN {
+            self.relist(number, chunk, List::Open);
+        }
+    }
+
     fn relist(&self, number: u32, chunk: &mut Chunk, to: List) {
         let from = std::mem::replace(&mut chunk.list, to);
         if let Some(list) = self.list(to) {
@@ -351,6 +377,13 @@ impl Chunk {
         self.content.pages += 1;
         self.content.bytes += len as u64;
         Some(first)
+    }
+
+    /// Cuts a chain off after so many blocks. Says which block comes first of the rest.
+    fn cut(&mut self, place: Place, blocks: usize) -> Option<u16> {
+        let last = self.chain(place.block).nth(blocks - 1)?;
+        let rest = std::mem::replace(&mut self.next.as_mut()?[usize::from(last)], END);
+        (rest != END).then_some(rest)
     }
 
     /// Makes a chain of so many blocks free.

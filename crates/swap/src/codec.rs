@@ -43,16 +43,28 @@ impl Codec {
         (len <= len_max).then(|| put(&packed[..len]))
     }
 
-    /// Makes a page of the `len` bytes that `get` puts there. False, and `into` is as it was, if they are none.
-    pub(crate) fn decompress(&self, len: usize, get: impl FnOnce(&mut [u8]), into: SharedBytes<'_>) -> bool {
+    /// Makes a page of the `len` bytes that `get` puts there, which `unpack` unpacks. False, and `into` is as it was, if they are
+    /// none.
+    pub(crate) fn decompress(
+        &self,
+        len: usize,
+        get: impl FnOnce(&mut [u8]),
+        unpack: impl FnOnce(&[u8], &mut [u8]) -> bool,
+        into: SharedBytes<'_>,
+    ) -> bool {
         let Scratch { page, packed, .. } = &mut *self.scratch();
         let Some(packed) = packed.get_mut(..len) else { return false };
         get(packed);
-        let is_page = decompress_into(packed, page).is_ok_and(|len| len == page.len());
+        let is_page = unpack(packed, page);
         if is_page {
             into.copy_from(0, page);
         }
         is_page
+    }
+
+    /// Unpacks what [`compress`](Self::compress) made.
+    pub(crate) fn unpack(packed: &[u8], page: &mut [u8]) -> bool {
+        decompress_into(packed, page).is_ok_and(|len| len == page.len())
     }
 
     /// This CPU's, or another one if somebody has that just now.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | a page takes more than three quarters of its size, compressed | *refused*: it goes to the next area, or stays |
 //! | the limit is reached, or the budget has no room | the same; then pages that have been there longest are *spilled* (`spill`) |
+//! | a page has been there for long when room is wanted | *tightened*: compressed again, with Zstandard, in its place |
 //! | compressed bytes have rotted | they are none any more, or the seal doesn't fit: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; the pool uncharges what is left when it goes |
 //!
@@ -24,11 +25,13 @@ use sync::{Arc, PerCpu, SharedBytes, SparseWords};
 use crate::allowance::{Memory, Need};
 use crate::block_pool::{BlockPool, Place};
 use crate::codec::Codec;
+use crate::cold_codec::ColdCodec;
 
 /// See the module's head.
 pub(crate) struct Compressed {
     pool: BlockPool,
     codec: Codec,
+    cold_codec: ColdCodec,
     /// Of each slot; 0 without one.
     places: Box<[AtomicU64]>,
     refused: PerCpu<Refused>,
@@ -39,6 +42,8 @@ pub(crate) struct Compressed {
     /// Where the search for old pages goes on, and room for one, for who has the turn.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
+    /// Pages in it that were tightened.
+    tight: AtomicU64,
     limit: u64,
     page_size: usize,
 }
@@ -73,10 +78,27 @@ pub struct CompressedInfo {
     pub no_room: u64,
     /// Pages that went on to other areas.
     pub spilled: u64,
+    /// Pages in it, by what they are compressed with.
+    pub lz4_pages: u64,
+    /// The same.
+    pub zstd_pages: u64,
+}
+
+/// What came of an old page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    /// It takes less room.
+    Tightened,
+    /// It is somewhere else.
+    Gone,
 }
 
 /// One page in so many is tried although there seems to be no room.
 const TRIED_SHARE: u64 = 64;
+
+/// Slots that are looked at for a page that may be tightened, where none can go on.
+const LOOKS: usize = 4096;
 
 /// Slots for each page of the limit.
 const SLOTS_PER_PAGE: u64 = 4;
@@ -87,12 +109,14 @@ impl Compressed {
         Some(Self {
             pool: BlockPool::new(limit, reserve, page_size, memory)?,
             codec: Codec::new(page_size),
+            cold_codec: ColdCodec::new(page_size)?,
             places: zeroed(usize::try_from(Self::slots(limit, page_size)).ok()?)?,
             refused: PerCpu::new(Refused::default),
             crowded: AtomicBool::new(false),
             full: AtomicBool::new(false),
             clock: Mutex::new(Clock { next: 0, page: SparseWords::new(page_size / size_of::<u64>())? }),
             spilled: AtomicU64::new(0),
+            tight: AtomicU64::new(0),
             limit,
             page_size,
         })
@@ -111,7 +135,8 @@ impl Compressed {
     /// Memory that it takes when it is empty.
     pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
         let places = Self::slots(limit, page_size).saturating_mul(size_of::<u64>() as u64);
-        places + BlockPool::bytes(limit, page_size) + Codec::bytes(page_size) + page_size as u64
+        let codecs = Codec::bytes(page_size) + ColdCodec::bytes(page_size);
+        places + BlockPool::bytes(limit, page_size) + codecs + page_size as u64
     }
 
     /// The same of this one.
@@ -158,14 +183,41 @@ impl Compressed {
     /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for the caller to check.
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
         // Relaxed: stored before the slot's word, which was looked at.
-        let place = unpack(self.places[slot as usize].load(Ordering::Relaxed));
-        place.is_some_and(|place| self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), into))
+        let word = self.places[slot as usize].load(Ordering::Relaxed);
+        let Some(place) = unpack(word) else { return false };
+        let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
+            0 => Codec::unpack(packed, page),
+            _ => self.cold_codec.decompress(packed, page),
+        };
+        self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), unpack, into)
+    }
+
+    /// Has a page, which is in `bytes` and in a slot that is the caller's, take less room, if that wasn't tried before. Says whether it
+    /// does.
+    pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>) -> bool {
+        let word = &self.places[slot as usize];
+        // Relaxed, both: as in `read` and `write`. Only who has the clock's turn changes the word of a page that is there.
+        let before = word.load(Ordering::Relaxed);
+        let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
+        let len_max = self.pool.tighter(place.len as usize);
+        let tight = self.cold_codec.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
+        // A tight one is new again: it may stay for as long as it did, for less.
+        word.store(tight.map_or(before, |place| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
+        if tight.is_some() {
+            self.tight.fetch_add(1, Ordering::Relaxed);
+            self.has_room();
+        }
+        tight.is_some()
     }
 
     /// Forgets the page of a slot that is the caller's.
     pub(crate) fn forget(&self, slot: u32) {
-        if let Some(place) = unpack(self.places[slot as usize].swap(0, Ordering::Relaxed)) {
+        let word = self.places[slot as usize].swap(0, Ordering::Relaxed);
+        if let Some(place) = unpack(word) {
             self.pool.free(place);
+            if word & TIGHT != 0 {
+                self.tight.fetch_sub(1, Ordering::Relaxed);
+            }
             self.has_room();
         }
     }
@@ -189,25 +241,35 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages on to `spill`, with room for one that is read, until so many have gone, or it says that no more can.
+    /// Passes old pages on to `spill`, with room for one that is read, until so many have gone or take less room, or it says that
+    /// no more can. Where none can go, those that were tightened in vain aren't passed on, and a few slots are looked at each time.
     /// Nothing happens if somebody else is at it.
-    pub(crate) fn spill(&self, wanted: usize, mut spill: impl FnMut(u32, SharedBytes<'_>) -> ControlFlow<(), bool>) {
+    pub(crate) fn spill(
+        &self,
+        wanted: usize,
+        can_go: bool,
+        mut spill: impl FnMut(u32, SharedBytes<'_>) -> ControlFlow<(), Fate>,
+    ) {
         let Some(mut clock) = self.clock.try_lock() else { return };
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page } = &mut *clock;
-        let (mut gone, words) = (0, self.page_size / size_of::<u64>());
+        let (mut gone, mut tightened, words) = (0, 0, self.page_size / size_of::<u64>());
         // Two rounds: in the first one all may be new.
-        for _ in 0..2 * self.places.len() {
+        let looks = if can_go { 2 * self.places.len() } else { LOOKS.min(2 * self.places.len()) };
+        for _ in 0..looks {
             let slot = *next;
             *next = (slot + 1) % self.places.len();
-            if !self.is_old(slot) {
+            if !self.is_old(slot) || !can_go && self.places[slot].load(Ordering::Relaxed) & TRIED != 0 {
                 continue;
             }
             match spill(slot as u32, SharedBytes::new(page.part(0..words))) {
-                ControlFlow::Continue(went) => gone += usize::from(went),
+                ControlFlow::Continue(fate) => {
+                    gone += usize::from(fate == Fate::Gone);
+                    tightened += usize::from(fate == Fate::Tightened);
+                }
                 ControlFlow::Break(()) => break,
             }
-            if gone == wanted {
+            if gone + tightened >= wanted {
                 break;
             }
         }
@@ -247,6 +309,7 @@ impl Compressed {
             self.refused.iter().map(|refused| count(refused).load(Ordering::Relaxed)).sum()
         };
         let content = self.pool.content();
+        let tight = self.tight.load(Ordering::Relaxed).min(content.pages);
         CompressedInfo {
             limit_bytes: self.limit,
             memory_bytes: self.pool.held_bytes(),
@@ -255,6 +318,8 @@ impl Compressed {
             incompressible: sum(|refused| &refused.incompressible),
             no_room: sum(|refused| &refused.no_room),
             spilled: self.spilled.load(Ordering::Relaxed),
+            lz4_pages: content.pages - tight,
+            zstd_pages: tight,
         }
     }
 
@@ -272,13 +337,17 @@ impl Compressed {
 
 const LEN_BITS: u32 = 22;
 const BLOCK_BITS: u32 = 10;
-const CHUNK_BITS: u32 = 31;
+const CHUNK_BITS: u32 = 29;
+const PLACE: u64 = (1 << (LEN_BITS + BLOCK_BITS + CHUNK_BITS)) - 1;
+/// The page is compressed with Zstandard, or was tried to be.
+const TIGHT: u64 = 1 << 61;
+const TRIED: u64 = 1 << 62;
 /// The clock came by.
 const OLD: u64 = 1 << 63;
 
-const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 63);
+const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 61);
 
-/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 31 of chunk; and whether it is old.
+/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk, of which an area has no more than 2^25 (2^31 slots).
 fn pack(place: Place) -> u64 {
     u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
 }
@@ -286,7 +355,7 @@ fn pack(place: Place) -> u64 {
 fn unpack(word: u64) -> Option<Place> {
     let len = word as u32 & ((1 << LEN_BITS) - 1);
     let block = (word >> LEN_BITS) as u16 & ((1 << BLOCK_BITS) - 1);
-    let chunk = (word & !OLD) >> (LEN_BITS + BLOCK_BITS);
+    let chunk = (word & PLACE) >> (LEN_BITS + BLOCK_BITS);
     (word != 0).then_some(Place { chunk: chunk as u32, block, len })
 }
 

@@ -21,6 +21,7 @@ mod cluster;
 mod cluster_list;
 mod clusters;
 mod codec;
+mod cold_codec;
 mod compressed;
 mod error;
 mod hand;

@@ -1,10 +1,14 @@
-//! Spilling: where compressed pages have no room left, those that have been there longest go on to the other areas.
+//! Spilling: where compressed pages have no room left, those that have been there longest take less, or go on to the other areas.
 //!
 //! Otherwise the area would fill up with pages that nobody wants, and those that are wanted again soon would go to the device. A
 //! clock goes round the slots; a page that it meets twice is old (`compressed`).
 //!
+//! What has been there for long is cold, so it pays to take more care with it: it is first *tightened*, compressed again with
+//! Zstandard, in the place that it has (`BlockPool::shrink`: it takes less, so that can't fail). If that saves an eighth of it, it is new
+//! again, and stays for as long; otherwise, or when it is old for the second time, it goes.
+//!
 //! A page's slot is its owner's, so the owner has the page held ([`Owners::move_slot`]) while it is read, written elsewhere and
-//! given the new slot; a fault waits for that as for another's. The old slot is freed when the owner has let go. If anything fails,
+//! given the new slot, or while its bytes change in the old one; a fault waits for that as for another's. The old slot is freed when the owner has let go. If anything fails,
 //! or the page came back meanwhile, nothing has happened.
 //!
 //! Whoever is about to write pages spills a batch if there was no room the last time: one at a time does, and others go on.
@@ -15,8 +19,9 @@ use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
 use crate::area::Area;
+use crate::compressed::Fate;
 use crate::page_out::{PageOut, Tried, write_out};
-use crate::slot_word::{Owner, SlotId, SlotState};
+use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 
 /// Pages that are spilled at a time: a sixteenth of a small area, but so many that what they leave is of use.
@@ -27,54 +32,46 @@ const BATCH_MAX: usize = 64;
 impl Swap {
     /// Makes room for compressed pages, where there was none. Called without any page word held.
     pub fn spill(&self, owners: &dyn Owners) {
-        for area in self.crowded() {
+        let (crowded, can_go) = self.crowded();
+        for area in crowded {
             let Some(compressed) = area.compressed() else { continue };
             let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
-            compressed.spill(wanted, |number, page| {
+            compressed.spill(wanted, can_go, |number, page| {
                 let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else {
-                    return ControlFlow::Continue(false);
+                    return ControlFlow::Continue(Fate::Stays);
                 };
-                let mut outcome = Ok(None);
+                let mut outcome = Ok(Fate::Stays);
                 owners.move_slot(owner, slot, &mut || {
-                    outcome = self.write_on(&area, slot, owner, page);
-                    outcome.unwrap_or_default()
-                });
-                match outcome {
-                    Ok(Some(_)) => {
-                        let _ = area.free(slot); // Its page has another one.
-                        ControlFlow::Continue(true)
+                    // If it can't be read, who wants it is told then.
+                    let note = area.slots.note(slot).ok().filter(|_| area.read(slot, owner, page).is_ok())?;
+                    if compressed.tighten(number, page) {
+                        outcome = Ok(Fate::Tightened);
+                        return None;
                     }
-                    Ok(None) => ControlFlow::Continue(false),
-                    Err(_) => ControlFlow::Break(()),
+                    let moved = if can_go { self.write_on(owner, note, page) } else { return None };
+                    outcome = moved.map(|_| Fate::Gone);
+                    moved.ok()
+                });
+                if outcome == Ok(Fate::Gone) {
+                    let _ = area.free(slot); // Its page has another one.
                 }
+                outcome.map_or(ControlFlow::Break(()), ControlFlow::Continue)
             });
         }
     }
 
-    /// Areas that have no room for compressed pages, if there are others. No lock is held while owners are asked.
-    fn crowded(&self) -> Vec<Arc<Area>> {
+    /// Areas that have no room for compressed pages, and whether there are others. No lock is held while owners are asked.
+    fn crowded(&self) -> (Vec<Arc<Area>>, bool) {
         let areas = self.here();
         let is_crowded = |area: &&Arc<Area>| area.compressed().is_some_and(|compressed| compressed.is_crowded());
+        let crowded: Vec<_> = areas.all().filter(is_crowded).cloned().collect();
         let others = || areas.all().any(|area| area.compressed().is_none() && areas.is_filled(area));
-        if areas.all().any(|area| is_crowded(&area)) && others() {
-            areas.all().filter(is_crowded).cloned().collect()
-        } else {
-            Vec::new()
-        }
+        let can_go = !crowded.is_empty() && others();
+        (crowded, can_go)
     }
 
-    /// Writes a page that is held to an area where it isn't compressed. `None` if it can't be read; who wants it is told then.
-    fn write_on(
-        &self,
-        area: &Area,
-        slot: SlotId,
-        owner: Owner,
-        page: SharedBytes<'_>,
-    ) -> Result<Option<SlotId>, SwapOutError> {
-        let Ok(note) = area.slots.note(slot) else { return Ok(None) };
-        if area.read(slot, owner, page).is_err() {
-            return Ok(None);
-        }
+    /// Writes a page that is held to an area where it isn't compressed.
+    fn write_on(&self, owner: Owner, note: Note, page: SharedBytes<'_>) -> Result<SlotId, SwapOutError> {
         let areas = self.here();
         let compressed = areas.all().filter(|area| area.compressed().is_some());
         let tried = Tried::refused_by(compressed.fold(0, |bits, area| bits | 1 << area.number));
@@ -86,6 +83,6 @@ impl Swap {
         if let Some(area) = areas.get(new.area()) {
             let _ = area.slots.set_swapped(new, owner, note); // It was allocated just now.
         }
-        Ok(Some(new))
+        Ok(new)
     }
 }

@@ -33,10 +33,13 @@ fn contents(page: u64, version: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| mix(mix(page << 24 | version) ^ word).to_le_bytes()).collect()
 }
 
-/// The same of a page that is easily compressed, to less than a half: its last three eighths alone are like that.
+/// The same of a page that is easily compressed, to less than a half: its last three eighths alone are like that, and of bytes of
+/// which half are always zeros, which takes more care to find.
 fn sparse(page: u64, version: u64) -> Vec<u8> {
     let mut bytes = contents(page, version);
-    bytes[..PAGE as usize * 5 / 8].chunks_mut(16).for_each(|part| part.fill(version as u8));
+    let (same, others) = bytes.split_at_mut(PAGE as usize * 5 / 8);
+    same.fill(version as u8);
+    others.iter_mut().for_each(|byte| *byte &= 0x0f);
     bytes
 }
 

@@ -32,9 +32,15 @@ fn what_is_put_in_comes_out_and_memory_is_given_back() {
             let bytes = bytes(&mut random, pool.len_max());
             places.extend(pool.store(&bytes, Need::Usual).map(|place| (place, bytes)));
         } else if !places.is_empty() {
-            let (place, bytes) = places.swap_remove(random.below(places.len() as u64) as usize);
+            let (place, mut bytes) = places.swap_remove(random.below(places.len() as u64) as usize);
             check(&pool, place, &bytes);
-            pool.free(place);
+            if random.below(2) == 0 && pool.tighter(bytes.len()) > 0 {
+                bytes =
+                    (0..1 + random.below(pool.tighter(bytes.len()) as u64)).map(|_| random.next_u64() as u8).collect();
+                places.push((pool.shrink(place, &bytes), bytes));
+            } else {
+                pool.free(place);
+            }
         }
         assert!(pool.held_bytes() <= 20 * CHUNK && pool.held_bytes() + purse.0.load(Ordering::Relaxed) == 100 * CHUNK);
     }

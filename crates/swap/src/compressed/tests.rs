@@ -52,7 +52,7 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
     (0..=64).for_each(|slot| area.forget(slot));
     area.release_idle();
     let kept = BlockPool::chunk_cost(PAGE);
-    let empty = CompressedInfo { original_bytes: 0, compressed_bytes: 0, memory_bytes: kept, ..info };
+    let empty = CompressedInfo { original_bytes: 0, compressed_bytes: 0, memory_bytes: kept, lz4_pages: 0, ..info };
     assert_eq!(area.info(), empty);
 }
 
@@ -63,11 +63,45 @@ fn places_survive_packing() {
             for len in [1, 3 << 19, (1 << LEN_BITS) - 1] {
                 let place = Place { chunk, block, len };
                 assert_eq!(unpack(pack(place)), Some(place));
-                assert_eq!(unpack(pack(place) | OLD), Some(place));
+                assert_eq!(unpack(pack(place) | OLD | TRIED | TIGHT), Some(place));
             }
         }
     }
     assert_eq!(unpack(0), None);
+}
+
+/// A page of bytes that have few values, in no order, after a half that repeats one.
+fn text(number: u64) -> Bytes {
+    let word = |at| if at < 256 { number } else { mix(number << 20 ^ at) & 0x0f0f_0f0f_0f0f_0f0f };
+    (0..PAGE as u64 / 8).map(|at| AtomicU64::new(word(at))).collect()
+}
+
+#[test]
+fn tightened_pages_take_less_and_come_back() {
+    let area = Compressed::new(1 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();
+    let pages: Vec<Bytes> =
+        (0..100).map(|number| if number % 3 == 0 { page(number, 256) } else { text(number) }).collect();
+    for (slot, page) in (0..).zip(&pages) {
+        assert!(area.write(slot, SharedBytes::new(page), Need::Usual));
+    }
+    let before = area.info();
+    assert_eq!((before.lz4_pages, before.zstd_pages), (100, 0));
+    for (slot, page) in (0..).zip(&pages) {
+        assert_eq!(area.tighten(slot, SharedBytes::new(page)), slot % 3 > 0, "random words don't shrink further");
+        assert!(!area.tighten(slot, SharedBytes::new(page)), "once is enough");
+    }
+    let after = area.info();
+    assert_eq!((after.lz4_pages, after.zstd_pages, after.original_bytes), (34, 66, before.original_bytes));
+    assert!(after.compressed_bytes * 4 < before.compressed_bytes * 3, "{before:?} {after:?}");
+    for (slot, page) in (0..).zip(&pages) {
+        let into = text(1000);
+        assert!(area.read(slot, SharedBytes::new(&into)) && same(&into, page));
+    }
+    (0..100).for_each(|slot| area.forget(slot));
+    area.release_idle();
+    let empty = area.info();
+    assert_eq!((empty.original_bytes, empty.compressed_bytes, empty.lz4_pages, empty.zstd_pages), (0, 0, 0, 0));
+    assert_eq!(empty.memory_bytes, BlockPool::chunk_cost(PAGE), "the one that is kept");
 }
 
 /// Has pages in slots.
