@@ -143,16 +143,19 @@ pub(crate) enum PinRefused {
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // Acquire: see the module head.
-        let before = self.count.fetch_add(1, Ordering::Acquire);
-        if before < PINS_MAX { Ok(()) } else { Err(self.step_back(before)) }
+        // In two steps: what an addition is asked for keeps the CPU from going on to the frame's bytes meanwhile. Nobody freezes
+        // the frame between the two, and if an owner leaves it, the addition counts as a pin from then on.
+        // Relaxed, as the look is the Acquire of the module head: it sees this addition, or one after it, and so all before it.
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let count = self.count.load(Ordering::Acquire);
+        if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
     }
 
     #[cold]
-    fn step_back(&self, before: u32) -> PinRefused {
+    fn step_back(&self, count: u32) -> PinRefused {
         // Relaxed: nothing was read through the pin that wasn't one.
         self.count.fetch_sub(1, Ordering::Relaxed);
-        if before & FROZEN != 0 { PinRefused::Frozen } else { PinRefused::Saturated }
+        if count & FROZEN != 0 { PinRefused::Frozen } else { PinRefused::Saturated }
     }
 
     #[inline]

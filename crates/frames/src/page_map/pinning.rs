@@ -95,9 +95,12 @@ impl PageMap {
         }
         let (record, bytes) = lookup.frame(&self.shared, before);
         record.pin().ok()?;
-        let pin = PinnedFrame::new(record, bytes);
         // Relaxed: as in `pin`.
-        (word.load(Ordering::Relaxed) == before.bits()).then_some(pin)
+        if word.load(Ordering::Relaxed) != before.bits() {
+            record.unpin();
+            return None;
+        }
+        Some(PinnedFrame::new(record, bytes))
     }
 
     /// Pins a resident page: its bytes stay where they are and as they are until the pin is dropped. `None` if the
