@@ -28,6 +28,10 @@ impl Memory for BudgetMemory {
     fn uncharge(&self, bytes: u64) {
         self.0.budget().uncharge(bytes);
     }
+
+    fn max(&self) -> u64 {
+        self.0.budget().max()
+    }
 }
 
 /// Extents that are drained at a time.

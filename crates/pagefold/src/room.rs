@@ -66,6 +66,8 @@ impl Manager {
         let budget = self.frames.budget();
         let before = budget.max();
         self.frames.set_budget(size.0);
+        // Comes to an end: areas that are beyond their limits take nothing in.
+        while self.swap.give_way(self) {}
         let (mut cleaned, mut awaited) = (0, 0);
         while budget.used() > size.0 {
             if !self.drain_extent()

@@ -60,8 +60,9 @@ impl SwapArea {
     /// when there is no room for others, once those were compressed with more care (Zstandard) and were still there. Its priority is 100 unless said otherwise, so that it is filled first.
     ///
     /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to groups: which of them may have
-    /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. Nor does it shrink when the budget is
-    /// lowered ([`Pagefold::resize`](crate::Pagefold::resize) fails if that leaves too little): remove it first.
+    /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. When the budget is
+    /// [lowered](crate::Pagefold::resize), the area may have the same part of it as before: what is beyond goes on to other areas, and
+    /// where there are none, stays until it is wanted. A limit above the budget is an error.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
         Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)

@@ -14,13 +14,18 @@ pub trait Memory: fmt::Debug + Send + Sync {
 
     /// Gives back what was charged.
     fn uncharge(&self, bytes: u64);
+
+    /// How much could be charged, by all together: may change.
+    fn max(&self) -> u64;
 }
 
 /// How much memory a pool may take, and has. `Relaxed` throughout: numbers that arbitrate themselves.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     memory: Arc<dyn Memory>,
+    /// The limit, and what part of that it was of how much memory there was.
     limit: u64,
+    of: u64,
     /// What a chunk costs.
     chunk: u64,
     /// Chunks that the stock should have.
@@ -49,7 +54,8 @@ impl Allowance {
     pub(crate) fn new(limit: u64, reserve: u64, chunk: u64, memory: Arc<dyn Memory>) -> Self {
         let (held, stock) = (AtomicU64::new(0), AtomicU64::new(0));
         let kept = u64::from(limit / chunk >= KEEPING_MIN);
-        Self { memory, limit, chunk, reserve: reserve.div_ceil(chunk) + kept, held, stock, kept }
+        let of = memory.max();
+        Self { memory, limit, of, chunk, reserve: reserve.div_ceil(chunk) + kept, held, stock, kept }
     }
 
     /// Takes what a chunk costs: from outside as long as there is something, then from the stock.
@@ -61,19 +67,48 @@ impl Allowance {
         self.charge(missing) || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
+    /// The most that may be charged now: of less memory than there was, the same part.
+    pub(crate) fn limit(&self) -> u64 {
+        let max = self.memory.max();
+        if max >= self.of {
+            return self.limit;
+        }
+        (u128::from(self.limit) * u128::from(max) / u128::from(self.of)) as u64
+    }
+
+    /// Whether more is charged than may be, as there is less memory.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.held_bytes() > self.limit()
+    }
+
+    /// Gives up a chunk of the stock, if there is one.
+    pub(crate) fn give_up_stock(&self) -> bool {
+        let less = |stock: u64| stock.checked_sub(1);
+        let is_less = self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        if is_less {
+            self.uncharge();
+        }
+        is_less
+    }
+
+    fn uncharge(&self) {
+        self.held.fetch_sub(self.chunk, Ordering::Relaxed);
+        self.memory.uncharge(self.chunk);
+    }
+
     /// Gives it back: to the stock, if that lacks something.
     pub(crate) fn give_back(&self) {
-        let more = |stock: u64| (stock < self.reserve).then_some(stock + 1);
+        let is_beyond = self.is_beyond();
+        let more = |stock: u64| (stock < self.reserve && !is_beyond).then_some(stock + 1);
         if self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            self.held.fetch_sub(self.chunk, Ordering::Relaxed);
-            self.memory.uncharge(self.chunk);
+            self.uncharge();
         }
     }
 
     /// Whether what is kept for the last need is in stock, or has its room below the limit.
     pub(crate) fn has_kept(&self) -> bool {
         let missing = self.kept.saturating_sub(self.stock.load(Ordering::Relaxed));
-        missing == 0 || self.held_bytes() + missing * self.chunk <= self.limit
+        missing == 0 || self.held_bytes() + missing * self.chunk <= self.limit()
     }
 
     /// Bytes that are charged.
@@ -82,7 +117,7 @@ impl Allowance {
     }
 
     fn is_at_limit(&self) -> bool {
-        self.held_bytes() + self.chunk > self.limit
+        self.held_bytes() + self.chunk > self.limit()
     }
 
     /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is reached.
@@ -98,8 +133,8 @@ impl Allowance {
 
     /// Charges what a chunk costs, if there is room for that and so many more.
     fn charge(&self, more: u64) -> bool {
-        let room = (1 + more) * self.chunk;
-        let more = |held: u64| (held + room <= self.limit).then_some(held + self.chunk);
+        let (room, limit) = ((1 + more) * self.chunk, self.limit());
+        let more = |held: u64| (held + room <= limit).then_some(held + self.chunk);
         let fits = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
         if fits && !self.memory.try_charge(self.chunk) {
             self.held.fetch_sub(self.chunk, Ordering::Relaxed);

@@ -161,6 +161,9 @@ impl Area {
         if limit < min {
             return Err(AddError::TooSmall { area: name, bytes: limit, min });
         }
+        if limit > memory.max() {
+            return Err(AddError::BeyondMemory { area: name, bytes: limit, max: memory.max() });
+        }
         let slots = Compressed::slots(limit, page_size);
         if slots > 1 << NUMBER_BITS {
             return Err(too_large(name, slots));

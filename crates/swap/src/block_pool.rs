@@ -147,6 +147,9 @@ impl BlockPool {
     /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no memory for them. At the last
     /// need every chunk is looked at.
     pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
+        if need == Need::Usual && self.allowance.is_beyond() {
+            return None; // What becomes free is to be given back.
+        }
         let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
         let stored = self.store_by(self.hands.here(), bytes, Need::Usual);
         let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes, Need::Usual)));
@@ -221,6 +224,21 @@ impl BlockPool {
     /// Has the stock filled up as far as memory is to be had. Says whether it is, or is at the limit.
     pub(crate) fn stock_up(&self) -> bool {
         self.allowance.stock_up()
+    }
+
+    /// Whether it has more than it may, as there is less memory. Gives back what nobody uses then.
+    pub(crate) fn is_beyond(&self) -> bool {
+        if !self.allowance.is_beyond() {
+            return false;
+        }
+        self.release_idle();
+        while self.allowance.is_beyond() && self.allowance.give_up_stock() {}
+        self.allowance.is_beyond()
+    }
+
+    /// The most that it may take now.
+    pub(crate) fn limit(&self) -> u64 {
+        self.allowance.limit()
     }
 
     /// Bytes that are charged.

@@ -243,14 +243,14 @@ impl Compressed {
 
     /// Passes old pages on to `spill`, with room for one that is read, until so many have gone or take less room, or it says that
     /// no more can. Where none can go, those that were tightened in vain aren't passed on, and a few slots are looked at each time.
-    /// Nothing happens if somebody else is at it.
+    /// Says how many did either. Nothing happens if somebody else is at it.
     pub(crate) fn spill(
         &self,
         wanted: usize,
         can_go: bool,
         mut spill: impl FnMut(u32, SharedBytes<'_>) -> ControlFlow<(), Fate>,
-    ) {
-        let Some(mut clock) = self.clock.try_lock() else { return };
+    ) -> usize {
+        let Some(mut clock) = self.clock.try_lock() else { return 0 };
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page } = &mut *clock;
         let (mut gone, mut tightened, words) = (0, 0, self.page_size / size_of::<u64>());
@@ -274,6 +274,7 @@ impl Compressed {
             }
         }
         self.spilled.fetch_add(gone as u64, Ordering::Relaxed);
+        gone + tightened
     }
 
     /// Whether a slot's page was there when this last came by. Marks it.
@@ -299,6 +300,11 @@ impl Compressed {
         is_enough
     }
 
+    /// Whether it has more memory than it may, as there is less of it.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.pool.is_beyond()
+    }
+
     /// Gives back what nobody uses.
     pub(crate) fn release_idle(&self) {
         self.pool.release_idle();
@@ -311,7 +317,7 @@ impl Compressed {
         let content = self.pool.content();
         let tight = self.tight.load(Ordering::Relaxed).min(content.pages);
         CompressedInfo {
-            limit_bytes: self.limit,
+            limit_bytes: self.pool.limit(),
             memory_bytes: self.pool.held_bytes(),
             original_bytes: content.pages * self.page_size as u64,
             compressed_bytes: content.bytes,

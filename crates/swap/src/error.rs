@@ -63,6 +63,16 @@ pub enum AddError {
         /// Bytes that would do.
         min: u64,
     },
+    /// It may not take more memory than there is for everything.
+    #[error("{area} can't have {bytes} bytes: the budget has {max}")]
+    BeyondMemory {
+        /// The area's name.
+        area: String,
+        /// Bytes that it was to take at most.
+        bytes: u64,
+        /// Bytes that there are.
+        max: u64,
+    },
     /// There is no number for each of its pages.
     #[error("{area} is too large: it has {pages} pages, and an area has at most {max}")]
     TooLarge {

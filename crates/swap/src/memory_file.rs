@@ -5,8 +5,10 @@ use sync::SharedBytes;
 use sync::atomic::AtomicU64;
 use sync::zeroed::zeroed;
 
-/// Bytes that are copied at once.
+/// Bytes that are written at once: as many as a page has, or a part of them.
 const PART: usize = 4096;
+/// Bytes that are read at once: few, as the buffer is zeroed for each page.
+const READ_PART: usize = 512;
 
 /// Bytes in memory, which takes the system's where it is written.
 #[derive(Debug)]
@@ -35,10 +37,10 @@ impl MemoryFile {
 }
 
 /// Passes `len` bytes on, by way of a buffer that stays in the nearest cache.
-fn copy(from: SharedBytes<'_>, len: usize, mut put: impl FnMut(usize, &[u8])) {
-    let mut part = [0; PART];
-    for at in (0..len).step_by(PART) {
-        let part = &mut part[..(len - at).min(PART)];
+fn copy(from: SharedBytes<'_>, len: usize, buffer: &mut [u8], mut put: impl FnMut(usize, &[u8])) {
+    for at in (0..len).step_by(buffer.len()) {
+        let most = buffer.len().min(len - at);
+        let part = &mut buffer[..most];
         from.copy_to(at, part);
         put(at, part);
     }
@@ -59,20 +61,20 @@ impl BackingFile for MemoryFile {
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        let mut done = 0;
+        let (mut done, mut buffer) = (0, [0; READ_PART]);
         for slice in into {
             let (from, part) = self.at(offset + done as u64, slice.len());
-            copy(from, part, |at, bytes| slice.copy_from(at, bytes));
+            copy(from, part, &mut buffer, |at, bytes| slice.copy_from(at, bytes));
             done += part;
         }
         Ok(done)
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        let mut done = 0;
+        let (mut done, mut buffer) = (0, [0; PART]);
         for slice in from {
             let (into, part) = self.at(offset + done as u64, slice.len().min(len - done));
-            copy(*slice, part, |at, bytes| match bytes.len() {
+            copy(*slice, part, &mut buffer, |at, bytes| match bytes.len() {
                 // Past the caches: nobody looks at it soon.
                 PART => self.part(offset + (done + at) as u64).stream_from(bytes),
                 _ => into.copy_from(at, bytes),

@@ -11,6 +11,8 @@
 //! given the new slot, or while its bytes change in the old one; a fault waits for that as for another's. The old slot is freed when the owner has let go. If anything fails,
 //! or the page came back meanwhile, nothing has happened.
 //!
+//! Where there is less memory than there was, an area may have less of it, too, and those pages go that are beyond.
+//!
 //! Whoever is about to write pages spills a batch if there was no room the last time: one at a time does, and others go on.
 
 use std::ops::ControlFlow;
@@ -19,7 +21,7 @@ use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
 use crate::area::Area;
-use crate::compressed::Fate;
+use crate::compressed::{Compressed, Fate};
 use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
@@ -32,42 +34,51 @@ const BATCH_MAX: usize = 64;
 impl Swap {
     /// Makes room for compressed pages, where there was none. Called without any page word held.
     pub fn spill(&self, owners: &dyn Owners) {
-        let (crowded, can_go) = self.crowded();
-        for area in crowded {
-            let Some(compressed) = area.compressed() else { continue };
-            let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
-            compressed.spill(wanted, can_go, |number, page| {
-                let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else {
-                    return ControlFlow::Continue(Fate::Stays);
-                };
-                let mut outcome = Ok(Fate::Stays);
-                owners.move_slot(owner, slot, &mut || {
-                    // If it can't be read, who wants it is told then.
-                    let note = area.slots.note(slot).ok().filter(|_| area.read(slot, owner, page).is_ok())?;
-                    if compressed.tighten(number, page) {
-                        outcome = Ok(Fate::Tightened);
-                        return None;
-                    }
-                    let moved = if can_go { self.write_on(owner, note, page) } else { return None };
-                    outcome = moved.map(|_| Fate::Gone);
-                    moved.ok()
-                });
-                if outcome == Ok(Fate::Gone) {
-                    let _ = area.free(slot); // Its page has another one.
-                }
-                outcome.map_or(ControlFlow::Break(()), ControlFlow::Continue)
-            });
-        }
+        let (crowded, can_go) = self.compressed_areas(Compressed::is_crowded);
+        crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Areas that have no room for compressed pages, and whether there are others. No lock is held while owners are asked.
-    fn crowded(&self) -> (Vec<Arc<Area>>, bool) {
+    /// Has pages go on from areas that have more memory than they may, as there is less of it. Says whether any did. Called as
+    /// [`spill`](Self::spill).
+    pub fn give_way(&self, owners: &dyn Owners) -> bool {
+        let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
+        can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)
+    }
+
+    /// Has old pages of an area take less room, or go on. Says how many.
+    fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
+        let Some(compressed) = area.compressed() else { return 0 };
+        let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
+        compressed.spill(wanted, can_go, |number, page| {
+            let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else {
+                return ControlFlow::Continue(Fate::Stays);
+            };
+            let mut outcome = Ok(Fate::Stays);
+            owners.move_slot(owner, slot, &mut || {
+                // If it can't be read, who wants it is told then.
+                let note = area.slots.note(slot).ok().filter(|_| area.read(slot, owner, page).is_ok())?;
+                if compressed.tighten(number, page) {
+                    outcome = Ok(Fate::Tightened);
+                    return None;
+                }
+                let moved = if can_go { self.write_on(owner, note, page) } else { return None };
+                outcome = moved.map(|_| Fate::Gone);
+                moved.ok()
+            });
+            if outcome == Ok(Fate::Gone) {
+                let _ = area.free(slot); // Its page has another one.
+            }
+            outcome.map_or(ControlFlow::Break(()), ControlFlow::Continue)
+        })
+    }
+
+    /// The areas of compressed pages of which `is_due` is so, and whether there are others. No lock is held while owners are asked.
+    fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (Vec<Arc<Area>>, bool) {
         let areas = self.here();
-        let is_crowded = |area: &&Arc<Area>| area.compressed().is_some_and(|compressed| compressed.is_crowded());
-        let crowded: Vec<_> = areas.all().filter(is_crowded).cloned().collect();
+        let due: Vec<_> = areas.all().filter(|area| area.compressed().is_some_and(is_due)).cloned().collect();
         let others = || areas.all().any(|area| area.compressed().is_none() && areas.is_filled(area));
-        let can_go = !crowded.is_empty() && others();
-        (crowded, can_go)
+        let can_go = !due.is_empty() && others();
+        (due, can_go)
     }
 
     /// Writes a page that is held to an area where it isn't compressed.

@@ -18,6 +18,10 @@ impl Memory for Plenty {
     }
 
     fn uncharge(&self, _: u64) {}
+
+    fn max(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 /// A page of which `random` of 512 words are random, and the others small numbers.
