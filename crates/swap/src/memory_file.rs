@@ -5,10 +5,8 @@ use sync::SharedBytes;
 use sync::atomic::AtomicU64;
 use sync::zeroed::zeroed;
 
-/// Bytes that are written at once: as many as a page has, or a part of them.
+/// Bytes that are copied at once: fewer would zero a smaller buffer for a page that is read, and take longer.
 const PART: usize = 4096;
-/// Bytes that are read at once: few, as the buffer is zeroed for each page.
-const READ_PART: usize = 512;
 
 /// Bytes in memory, which takes the system's where it is written.
 #[derive(Debug)]
@@ -61,7 +59,7 @@ impl BackingFile for MemoryFile {
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        let (mut done, mut buffer) = (0, [0; READ_PART]);
+        let (mut done, mut buffer) = (0, [0; PART]);
         for slice in into {
             let (from, part) = self.at(offset + done as u64, slice.len());
             copy(from, part, &mut buffer, |at, bytes| slice.copy_from(at, bytes));

@@ -240,7 +240,7 @@ impl Swap {
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
         let areas = self.here();
-        areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.has_device())
+        areas.get(slot.area()).is_some_and(|area| area.has_device() && areas.is_filled(area))
     }
 
     /// What is in the slot that is so many further on in the same area, and which use of that slot it is.
