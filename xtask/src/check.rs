@@ -156,7 +156,8 @@ pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
     let check = cargo_with(name, flags, "tsan", &format!("{test} {target} -- {rest}"));
     let suppressions = root().join("crates/frames/tests/tsan.supp");
     let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
-    check.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options)
+    // What is suppressed is told by names that line tables alone don't have.
+    check.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options).env("CARGO_PROFILE_DEV_DEBUG", "full")
 }
 
 #[cfg(test)]
