@@ -7,7 +7,7 @@
 //!
 //! Everything above, which files there are, whom a page is charged to and which page has to go, is policy and lives
 //! in the `pagefold` crate, without `unsafe`. The protocols are in the heads of `page_word`, `frame_table`,
-//! `page_map`, `writing`, `write_state`, `writeback`, `swapping`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
+//! `page_map`, `page_maps`, `writing`, `write_state`, `writeback`, `swapping`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot; population and
 //! free segments are leaves.
@@ -21,11 +21,13 @@ mod frame_table;
 mod frames;
 mod free_frames;
 mod held_run;
+mod length;
 mod loading_run;
 mod lookup;
 mod map_state;
 mod numa;
 mod page_map;
+mod page_maps;
 mod page_word;
 mod page_words;
 mod population;
@@ -46,6 +48,7 @@ pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, Refu
 pub use held_run::HeldRun;
 pub use loading_run::{KeptPin, LoadingRun};
 pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError, PinnedFrame};
+pub use page_maps::{MapNumber, PageMaps};
 pub use page_word::{PageState, PageWord};
 pub use swapping::Unwritten;
 pub use usage::Usage;

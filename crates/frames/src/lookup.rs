@@ -1,19 +1,19 @@
-//! The addresses that a hit needs, at hand: where the map's words start, where the arena does, and its table.
+//! The addresses that a hit needs, at hand: where a map's words start, where the arena does, and its table.
 //!
 //! None of them changes, so a loop over lookups may keep them in registers. (That is why the length, which changes, is
 //! behind a pointer, and why every clone of a map has a lookup of its own.)
 //!
-//! - L1. All that a lookup points to stays where it is while the map's state lives, which whoever has the lookup keeps
-//!   alive.
+//! - L1. All that a lookup points to stays where it is while the frames live, which whoever has the lookup keeps alive. So a
+//!   lookup may outlive its map: what it finds then is another's, or nothing.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
 //! - L3. The object's length is at most what the map has words for, so one comparison checks both.
 //! - L4. Pages below `whole_pages` are the object's from their first byte to their last.
 
 use sync::SharedBytes;
-use sync::atomic::AtomicU64;
+use sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::frame_table::FrameRecord;
-use crate::map_state::MapState;
+use crate::frames::Frames;
 use crate::page_word::PageWord;
 
 #[cfg(not(pagefold_loom))]
@@ -22,39 +22,67 @@ pub(crate) use real::Lookup;
 #[cfg(pagefold_loom)]
 pub(crate) use model::Lookup;
 
+impl Lookup {
+    /// Copies bytes of a page that is in memory, used since reclaim last looked, and whole, if `still` says yes once they are copied
+    /// and before the word is looked at again: at that moment the page is there. (See `page_map`.)
+    #[inline(always)]
+    pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
+        let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
+        // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        if !before.is_hot() {
+            return false;
+        }
+        self.copy(frames, before, offset, into);
+        // Pairs with the fence in `OwnedFrame::fill`: see the head of `page_map`.
+        fence(Ordering::Acquire);
+        still() && word.load(Ordering::Relaxed) == before.bits()
+    }
+}
+
 #[cfg(not(pagefold_loom))]
 mod real {
-    use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
+    use super::{AtomicU64, FrameRecord, Frames, PageWord, SharedBytes};
+    use crate::length::Length;
     use crate::page_word::SMALLEST_PAGE_SHIFT;
+    use crate::page_words::MAP_SHIFT;
     use core::ptr::NonNull;
-    use sync::atomic::Ordering;
 
     /// Where things are.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Lookup {
         words: NonNull<AtomicU64>,
         arena: NonNull<AtomicU64>,
-        whole_pages: NonNull<AtomicU64>,
+        length: NonNull<Length>,
         page_shift: u32,
         records: NonNull<FrameRecord>,
     }
 
-    // SAFETY: the pointers are to atomics that live as long as the map (L1), and are only ever made `&` again.
+    // SAFETY: the pointers are to atomics that live as long as the frames (L1), and are only ever made `&` again.
     unsafe impl Send for Lookup {}
     // SAFETY: as above.
     unsafe impl Sync for Lookup {}
 
     impl Lookup {
-        /// For clones of the map that share `map`.
-        pub(crate) fn new(map: &MapState) -> Self {
-            let frames = &*map.frames;
+        /// For the map with number 0.
+        pub(crate) fn new(frames: &Frames) -> Self {
             Self {
-                words: NonNull::from(&frames.words.words[map.first]),
+                words: NonNull::from(&*frames.words.words).cast(),
                 arena: NonNull::from(frames.arena()).cast(),
-                whole_pages: NonNull::from(&map.len.whole_pages),
+                length: NonNull::from(&*frames.words.lengths).cast(),
                 page_shift: frames.page_size().trailing_zeros(),
                 records: NonNull::from(frames.table.records()).cast(),
             }
+        }
+
+        /// For the map with that number, where this is for the first.
+        ///
+        /// # Safety
+        /// There are as many lengths.
+        #[inline]
+        pub(crate) unsafe fn of_map(self, number: usize) -> Self {
+            // SAFETY: the caller's; and there are words for each length.
+            unsafe { Self { words: self.words.add(number << MAP_SHIFT), length: self.length.add(number), ..self } }
         }
 
         /// The same, if pages are of the smallest size, which the compiler then knows: it computes places at once, and often
@@ -64,10 +92,21 @@ mod real {
             (self.page_shift == SMALLEST_PAGE_SHIFT).then_some(Self { page_shift: SMALLEST_PAGE_SHIFT, ..self })
         }
 
+        #[inline]
+        pub(crate) fn page_shift(&self) -> u32 {
+            self.page_shift
+        }
+
         /// One less than the page size.
         #[inline]
         fn page_mask(&self) -> usize {
             (1 << self.page_shift) - 1
+        }
+
+        #[inline]
+        fn length<'a>(&self, _: &'a Frames) -> &'a Length {
+            // SAFETY: it lives as long as the frames (L1).
+            unsafe { self.length.as_ref() }
         }
 
         /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page that is all the
@@ -75,7 +114,7 @@ mod real {
         #[inline]
         pub(crate) fn locate_whole<'a>(
             &self,
-            map: &'a MapState,
+            frames: &'a Frames,
             start: u64,
             len: usize,
         ) -> Option<(&'a AtomicU64, usize)> {
@@ -85,39 +124,38 @@ mod real {
             if (offset + len).wrapping_sub(1) > self.page_mask() {
                 return None;
             }
-            Some((self.whole_page(map, start >> self.page_shift)?, offset))
+            Some((self.whole_page(frames, start >> self.page_shift)?, offset))
         }
 
         /// As [`locate_whole`](Self::locate_whole), in any page. Bytes that the object doesn't have aren't found.
-        pub(crate) fn locate<'a>(&self, map: &'a MapState, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
+        pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let offset = start as usize & self.page_mask();
-            let in_object = start.checked_add(len as u64).is_some_and(|end| end <= map.len.bytes());
+            let in_object = start.checked_add(len as u64).is_some_and(|end| end <= self.length(frames).bytes());
             if !in_object || offset + len > self.page_mask() + 1 {
                 return None;
             }
-            Some((self.word(map, start >> self.page_shift)?, offset))
+            Some((self.word(frames, start >> self.page_shift)?, offset))
         }
 
         /// The word of `page`, if the object has a byte in it.
         #[inline]
-        pub(crate) fn word<'a>(&self, map: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
-            let there = page.checked_mul(1 << self.page_shift).is_some_and(|start| start < map.len.bytes());
+        pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
+            let start = page.checked_mul(1 << self.page_shift);
+            let there = start.is_some_and(|start| start < self.length(frames).bytes());
             // SAFETY: the object's bytes have words (L3), which live long enough (L1).
             there.then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
         /// The word of `page`, if all of it is the object's.
         #[inline]
-        pub(crate) fn whole_page<'a>(&self, _: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
-            // SAFETY: it lives as long as the map (L1). Acquire: see `Length`.
-            let whole_pages = unsafe { self.whole_pages.as_ref() }.load(Ordering::Acquire);
+        pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
             // SAFETY: as in `word`.
-            (page < whole_pages).then(|| unsafe { self.words.add(page as usize).as_ref() })
+            (page < self.length(frames).whole_pages()).then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
         /// The record and the bytes of the frame that a resident word names.
         #[inline]
-        pub(crate) fn frame<'a>(&self, _: &'a MapState, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
+        pub(crate) fn frame<'a>(&self, _: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
             let words = (self.page_mask() + 1) / size_of::<AtomicU64>();
             // SAFETY: the frame is one of the arena's (L2), whose memory and table live long enough (L1).
             unsafe {
@@ -129,8 +167,8 @@ mod real {
 
         /// Copies from the frame that a resident word names. `offset` and the length are as `locate` or `locate_whole` said.
         #[inline]
-        pub(crate) fn copy(&self, map: &MapState, word: PageWord, offset: usize, into: &mut [u8]) {
-            let (_, bytes) = self.frame(map, word);
+        pub(crate) fn copy(&self, frames: &Frames, word: PageWord, offset: usize, into: &mut [u8]) {
+            let (_, bytes) = self.frame(frames, word);
             // SAFETY: it was checked that the range is within a page.
             unsafe { bytes.copy_to_unchecked(offset, into) };
         }
@@ -140,53 +178,64 @@ mod real {
 /// A model looks things up where they are.
 #[cfg(pagefold_loom)]
 mod model {
-    use super::{AtomicU64, FrameRecord, MapState, PageWord, SharedBytes};
+    use super::{AtomicU64, FrameRecord, Frames, PageWord, SharedBytes};
+    use crate::page_words::MAP_SHIFT;
 
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Lookup {
+        number: usize,
         page_size: usize,
     }
 
     impl Lookup {
-        pub(crate) fn new(map: &MapState) -> Self {
-            Self { page_size: map.frames.page_size() }
+        pub(crate) fn new(frames: &Frames) -> Self {
+            Self { number: 0, page_size: frames.page_size() }
+        }
+
+        pub(crate) unsafe fn of_map(self, number: usize) -> Self {
+            Self { number, ..self }
         }
 
         pub(crate) fn of_smallest_pages(self) -> Option<Self> {
             Some(self)
         }
 
-        pub(crate) fn locate<'a>(&self, map: &'a MapState, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
+        pub(crate) fn page_shift(&self) -> u32 {
+            self.page_size.trailing_zeros()
+        }
+
+        pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let offset = start as usize % self.page_size;
-            let fits = start + len as u64 <= map.len.bytes() && offset + len <= self.page_size;
-            let word = &map.frames.words.words[map.first + start as usize / self.page_size];
-            fits.then_some((word, offset))
+            let in_object = start + len as u64 <= frames.words.lengths[self.number].bytes();
+            let fits = in_object && offset + len <= self.page_size;
+            let first = self.number << MAP_SHIFT;
+            fits.then(|| (&frames.words.words[first + start as usize / self.page_size], offset))
         }
 
         pub(crate) fn locate_whole<'a>(
             &self,
-            map: &'a MapState,
+            frames: &'a Frames,
             start: u64,
             len: usize,
         ) -> Option<(&'a AtomicU64, usize)> {
-            self.locate(map, start, len)
+            self.locate(frames, start, len)
         }
 
-        pub(crate) fn word<'a>(&self, map: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
-            self.locate(map, page * self.page_size as u64, 1).map(|(word, _)| word)
+        pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
+            self.locate(frames, page * self.page_size as u64, 1).map(|(word, _)| word)
         }
 
-        pub(crate) fn whole_page<'a>(&self, map: &'a MapState, page: u64) -> Option<&'a AtomicU64> {
-            self.locate(map, page * self.page_size as u64, self.page_size).map(|(word, _)| word)
+        pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
+            self.locate(frames, page * self.page_size as u64, self.page_size).map(|(word, _)| word)
         }
 
-        pub(crate) fn frame<'a>(&self, map: &'a MapState, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
+        pub(crate) fn frame<'a>(&self, frames: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
             let frame = word.frame().expect("the word is resident");
-            (map.frames.table.record(frame), map.frames.bytes(frame))
+            (frames.table.record(frame), frames.bytes(frame))
         }
 
-        pub(crate) fn copy(&self, map: &MapState, word: PageWord, offset: usize, into: &mut [u8]) {
-            self.frame(map, word).1.copy_to(offset, into);
+        pub(crate) fn copy(&self, frames: &Frames, word: PageWord, offset: usize, into: &mut [u8]) {
+            self.frame(frames, word).1.copy_to(offset, into);
         }
     }
 }

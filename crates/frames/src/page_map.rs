@@ -33,6 +33,7 @@ use crate::error::ReserveError;
 use crate::frames::Frames;
 use crate::lookup::Lookup;
 use crate::map_state::MapState;
+use crate::page_maps::MapNumber;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 
@@ -51,7 +52,9 @@ impl PageMap {
     /// When the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
         let shared = Arc::new(MapState::new(frames, pages)?);
-        let map = Self { lookup: Lookup::new(&shared), shared };
+        // SAFETY: there is a length for each map (`PageWords::length`).
+        let lookup = unsafe { Lookup::new(&shared.frames).of_map(shared.number().0) };
+        let map = Self { lookup, shared };
         map.set_len(u64::MAX);
         Ok(map)
     }
@@ -60,6 +63,12 @@ impl PageMap {
     #[must_use]
     pub fn first_word(&self) -> u64 {
         self.shared.first as u64
+    }
+
+    /// Which of all maps it is, while it lives.
+    #[must_use]
+    pub fn number(&self) -> MapNumber {
+        self.shared.number()
     }
 
     /// Pages that the map was made for.
@@ -73,7 +82,7 @@ impl PageMap {
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.shared.len.bytes()
+        self.shared.length().bytes()
     }
 
     /// Whether the object has no bytes.
@@ -118,9 +127,9 @@ impl PageMap {
     #[must_use]
     pub fn is_used(&self, page: u64) -> Option<bool> {
         // Acquire only because looking up a frame asks for it.
-        let word = PageWord::from_bits(self.lookup.word(&self.shared, page)?.load(Ordering::Acquire));
+        let word = PageWord::from_bits(self.lookup.word(self.frames(), page)?.load(Ordering::Acquire));
         word.frame()?;
-        Some(!self.lookup.frame(&self.shared, word).0.write_state.is_ahead())
+        Some(!self.lookup.frame(self.frames(), word).0.write_state.is_ahead())
     }
 
     /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim last looked, and whole.
@@ -128,28 +137,14 @@ impl PageMap {
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
         match self.lookup.of_smallest_pages() {
-            Some(lookup) => self.read_hot_by(lookup, start, into),
+            Some(lookup) => lookup.read_hot(self.frames(), start, into, || true),
             None => self.read_hot_of_any_size(start, into),
         }
     }
 
     #[inline(never)]
     fn read_hot_of_any_size(&self, start: u64, into: &mut [u8]) -> bool {
-        self.read_hot_by(self.lookup, start, into)
-    }
-
-    #[inline(always)]
-    fn read_hot_by(&self, lookup: Lookup, start: u64, into: &mut [u8]) -> bool {
-        let Some((word, offset)) = lookup.locate_whole(&self.shared, start, into.len()) else { return false };
-        // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
-        let before = PageWord::from_bits(word.load(Ordering::Acquire));
-        if !before.is_hot() {
-            return false;
-        }
-        lookup.copy(&self.shared, before, offset, into);
-        // Pairs with the fence in `OwnedFrame::fill`: see the module head.
-        fence(Ordering::Acquire);
-        word.load(Ordering::Relaxed) == before.bits()
+        self.lookup.read_hot(self.frames(), start, into, || true)
     }
 
     /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared write unless the use of
@@ -161,13 +156,13 @@ impl PageMap {
 
     /// As [`read`](Self::read). Says in `ahead` if this was the first use of a page that was read ahead.
     pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
-        let Some((word, offset)) = self.lookup.locate(&self.shared, start, into.len()) else { return false };
+        let Some((word, offset)) = self.lookup.locate(self.frames(), start, into.len()) else { return false };
         self.read_word(word, offset, into, ahead)
     }
 
     /// As [`read_first`](Self::read_first), of the page that `word` is the word of.
     pub(crate) fn read_word(&self, word: &AtomicU64, offset: usize, into: &mut [u8], ahead: &mut Ahead) -> bool {
-        // Acquire, and the fence: as in `read_hot`.
+        // Acquire, and the fence: as in `Lookup::read_hot`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.frame().is_none() {
             return false;
@@ -175,7 +170,7 @@ impl PageMap {
         if before.is_written() {
             return self.read_written(word, offset, into, ahead);
         }
-        self.lookup.copy(&self.shared, before, offset, into);
+        self.lookup.copy(self.frames(), before, offset, into);
         fence(Ordering::Acquire);
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(after) {
@@ -183,7 +178,7 @@ impl PageMap {
         }
         if !after.is_referenced() {
             reference(word, after);
-            *ahead = self.lookup.frame(&self.shared, before).0.write_state.take_ahead();
+            *ahead = self.lookup.frame(self.frames(), before).0.write_state.take_ahead();
         }
         true
     }
@@ -191,7 +186,7 @@ impl PageMap {
     /// Asks the CPU to fetch the word of the page that has byte `start`, ahead of [`prefetch_bytes`](Self::prefetch_bytes).
     #[inline]
     pub fn prefetch_word(&self, start: u64) {
-        if let Some((word, _)) = self.lookup.locate_whole(&self.shared, start, 1) {
+        if let Some((word, _)) = self.lookup.locate_whole(self.frames(), start, 1) {
             crate::prefetch::prefetch(word);
         }
     }
@@ -200,11 +195,11 @@ impl PageMap {
     /// [`read_hot`](Self::read_hot).
     #[inline]
     pub fn prefetch_bytes(&self, start: u64, len: usize) {
-        let Some((word, offset)) = self.lookup.locate_whole(&self.shared, start, len) else { return };
+        let Some((word, offset)) = self.lookup.locate_whole(self.frames(), start, len) else { return };
         // Acquire only because looking up a frame asks for it: nothing is read.
         let word = PageWord::from_bits(word.load(Ordering::Acquire));
         if word.is_hot() {
-            crate::prefetch::prefetch_bytes(self.lookup.frame(&self.shared, word).1, offset, len);
+            crate::prefetch::prefetch_bytes(self.lookup.frame(self.frames(), word).1, offset, len);
         }
     }
 

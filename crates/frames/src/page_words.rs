@@ -16,6 +16,7 @@ use sync::lock::Mutex;
 use crate::budget::Budget;
 use crate::chunks::{Chunks, NoRoom};
 use crate::error::ReserveError;
+use crate::length::Length;
 use crate::region::{Protection, Region};
 
 /// Sizes of the array, in words, as powers of two.
@@ -29,6 +30,9 @@ pub(crate) struct WordGeometry {
     pub(crate) total_shift: u32,
 }
 
+/// No segment is shorter, as a power of two: so the upper bits of a map's first word tell all maps apart.
+pub(crate) const MAP_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 18 };
+
 const CLOSED: u32 = 0;
 const OPEN: u32 = 1;
 
@@ -39,6 +43,8 @@ pub(crate) struct PageWords {
     pub(crate) chunks: Chunks,
     /// [`CLOSED`] or [`OPEN`]; changed under the lock of `free`.
     segments: Region<AtomicU32>,
+    /// Of the objects, by their maps' numbers.
+    pub(crate) lengths: Region<Length>,
     /// Runs of segments that belong to no map: start → length.
     free: Mutex<BTreeMap<usize, usize>>,
     geometry: WordGeometry,
@@ -68,6 +74,7 @@ impl PageWords {
             words: Region::reserve(1 << geometry.total_shift, Protection { closed: true, ..open })?,
             chunks: Chunks::new(states, geometry.chunk_shift),
             segments: Region::reserve(segments, open)?,
+            lengths: Region::reserve((1 << geometry.total_shift) >> MAP_SHIFT, open)?,
             free: Mutex::new(BTreeMap::from([(0, segments)])),
             geometry,
         })

@@ -88,11 +88,11 @@ impl PageMap {
                 // Settled, or gone: at worst the caller finds it vacant.
                 return before.frame().is_some() && self.read_word(word, offset, into, ahead);
             }
-            let (record, _) = self.lookup.frame(&self.shared, before);
+            let (record, _) = self.lookup.frame(self.frames(), before);
             // Acquire pairs with the Release of `change`: an even version's bytes are visible.
             let version = record.version.load(Ordering::Acquire);
             if version.is_multiple_of(2) {
-                self.lookup.copy(&self.shared, before, offset, into);
+                self.lookup.copy(self.frames(), before, offset, into);
                 // Pairs with the fence in `change` (V1).
                 fence(Ordering::Acquire);
                 if record.version.load(Ordering::Relaxed) == version && word.load(Ordering::Relaxed) == before.bits() {

@@ -13,14 +13,14 @@ use sync::thread::{JoinHandle, spawn};
 const OLD: u64 = 3;
 
 /// A granule of one entry, with memory for two.
-fn granule() -> Arc<Entries> {
-    let entries = Entries::new(1);
+fn granule() -> Arc<Entries<1>> {
+    let entries = Entries::new();
     entries.change(0..GRANULE_PAGES, OLD);
     entries.prepare_leaf(0);
     Arc::new(entries)
 }
 
-fn changer(entries: &Arc<Entries>, page: u64, to: u64) -> JoinHandle<()> {
+fn changer(entries: &Arc<Entries<1>>, page: u64, to: u64) -> JoinHandle<()> {
     let entries = Arc::clone(entries);
     spawn("change", move || {
         entries.change(page..page + 1, to);

@@ -1,41 +1,74 @@
 //! Gathering the numbers: what each handle, file and group counted, added up when somebody asks.
 
-use sync::atomic::Ordering;
-
-use sync::atomic::AtomicU64;
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, ThreadCounter, Weak};
 
+use crate::error::Error;
 use crate::file_state::FileState;
 use crate::group_state::GroupState;
 use crate::manager::Manager;
-use crate::stats::{FileStats, GroupStats, Stats};
+use crate::stats::{Counters, FileStats, GroupStats, Stats};
 
-/// Where the hits of one open handle are counted. Apart from the handle, so that who adds them up doesn't keep the
-/// handle, its file and its group open.
+/// Where hits are counted: those of one open handle, or of a place that files are mapped at one after the other. Apart from
+/// them, so that who adds hits up doesn't keep the handle, its file and its group open.
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
-    pub(crate) group: u32,
-    pub(crate) file: u32,
+    group: u32,
+    /// The file's number, or [`NO_FILE`].
+    file: AtomicU32,
+    /// How many are in the numbers of their files and the group.
+    settled: AtomicU64,
 }
 
-/// Who counts hits: the open handles.
+const NO_FILE: u32 = u32::MAX;
+
+impl Hits {
+    /// For a group, and no file as yet.
+    ///
+    /// # Errors
+    /// [`Error::TooManyCounters`].
+    pub(crate) fn new(group: &GroupState) -> Result<Self, Error> {
+        let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
+        Ok(Self { counter, group: group.id, file: AtomicU32::new(NO_FILE), settled: AtomicU64::new(0) })
+    }
+
+    /// What is counted from now on is `file`'s. Relaxed, here and below: statistics.
+    pub(crate) fn begin(&self, file: &FileState) {
+        self.file.store(file.owner, Ordering::Relaxed);
+    }
+
+    /// Adds what was counted to the numbers of `file` and the group. What comes late is the next file's.
+    pub(crate) fn settle(&self, file: &FileState, group: &GroupState) {
+        self.file.store(NO_FILE, Ordering::Relaxed);
+        let all = self.counter.sum();
+        let more = all.saturating_sub(self.settled.swap(all, Ordering::Relaxed));
+        Counters::add(&file.counters.hits, more);
+        Counters::add(&group.counters.hits, more);
+    }
+
+    fn unsettled(&self) -> u64 {
+        self.counter.sum().saturating_sub(self.settled.load(Ordering::Relaxed))
+    }
+}
+
+/// Who counts hits: the open handles, and mappings.
 #[derive(Default)]
 pub(crate) struct HandleTable {
     open: Mutex<Vec<Weak<Hits>>>,
 }
 
 impl HandleTable {
-    pub(crate) fn add(&self, handle: &Arc<Hits>) {
+    pub(crate) fn add(&self, hits: &Arc<Hits>) {
         let mut open = self.open.lock();
-        open.retain(|handle| handle.strong_count() > 0);
-        open.push(Arc::downgrade(handle));
+        open.retain(|hits| hits.strong_count() > 0);
+        open.push(Arc::downgrade(hits));
     }
 
     /// Hits of the open handles that `of` tells. A handle that is just being closed may count nowhere for a moment.
     fn hits(&self, of: impl Fn(&Hits) -> bool) -> u64 {
         let open: Vec<_> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().filter(|handle| of(handle)).map(|handle| handle.counter.sum()).sum()
+        open.iter().filter(|hits| of(hits)).map(|hits| hits.unsettled()).sum()
     }
 }
 
@@ -81,7 +114,7 @@ impl Manager {
             max_bytes: group.max() * page_bytes,
             charged_bytes: self.pages_of(group) * page_bytes,
             peak_bytes: group.peak() * page_bytes,
-            hits: get(&counters.hits) + self.handles.hits(|handle| handle.group == group.id),
+            hits: get(&counters.hits) + self.handles.hits(|hits| hits.group == group.id),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),
             bytes_in: counters.bytes_in.sum(),
@@ -112,7 +145,7 @@ impl Manager {
         FileStats {
             path: file.path.clone(),
             len: file.len(),
-            hits: get(&counters.hits) + self.handles.hits(|handle| handle.file == file.owner),
+            hits: get(&counters.hits) + self.handles.hits(|hits| hits.file.load(Ordering::Relaxed) == file.owner),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),
             bytes_in: counters.bytes_in.sum(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use frames::{PageMap, PinnedFrame};
 use sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use sync::{Arc, CounterPlace, ThreadCounter};
+use sync::{Arc, CounterPlace};
 
 use crate::advice::Advice;
 use crate::census::Hits;
@@ -37,9 +37,9 @@ impl File {
         if manager.frames.forked() {
             return Err(Error::Forked);
         }
-        let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
+        let hits = Hits::new(group.state())?;
         let file = manager.open(path, access)?;
-        Ok(Self::of(group, file, counter, access.writes()))
+        Ok(Self::of(group, file, hits, access.writes()))
     }
 
     /// Another handle of a file that is open, for `group`.
@@ -47,14 +47,14 @@ impl File {
     /// # Errors
     /// [`Error::TooManyCounters`].
     pub(crate) fn open_again(&self, group: &Group) -> Result<Self, Error> {
-        let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
-        Ok(Self::of(group, Arc::clone(&self.handle.file), counter, self.handle.writable))
+        let hits = Hits::new(group.state())?;
+        Ok(Self::of(group, Arc::clone(&self.handle.file), hits, self.handle.writable))
     }
 
-    fn of(group: &Group, file: Arc<FileState>, counter: ThreadCounter, writable: bool) -> Self {
-        let manager = group.pagefold().manager();
-        let hits = Arc::new(Hits { counter, group: group.state().id, file: file.owner });
-        manager.handles.add(&hits);
+    fn of(group: &Group, file: Arc<FileState>, hits: Hits, writable: bool) -> Self {
+        let hits = Arc::new(hits);
+        hits.begin(&file);
+        group.pagefold().manager().handles.add(&hits);
         let (map, place) = (file.map.clone(), hits.counter.place());
         file.handles.fetch_add(1, Ordering::AcqRel);
         let handle = Handle {
@@ -167,16 +167,6 @@ impl File {
         if range.start < end {
             self.handle.prefetch(range.start >> shift..end.div_ceil(1 << shift));
         }
-    }
-
-    /// Copies bytes of one page that is in memory, if it needs nothing else.
-    #[inline]
-    pub(crate) fn read_hot(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let there = self.map.read_hot(offset, buf);
-        if there {
-            self.count_hit();
-        }
-        there
     }
 
     #[inline]

@@ -11,7 +11,6 @@ use crate::file_state::FileState;
 use crate::group::Group;
 use crate::io::IoError;
 use crate::prefetch::ReadAhead;
-use crate::stats::Counters;
 
 /// One opening of a file by one group.
 pub(crate) struct Handle {
@@ -65,9 +64,7 @@ impl Drop for Handle {
         if self.file.manager.frames.forked() {
             return;
         }
-        let hits = self.hits.counter.sum();
-        Counters::add(&self.file.counters.hits, hits);
-        Counters::add(&self.group.state().counters.hits, hits);
+        self.hits.settle(&self.file, self.group.state());
         if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.file.last_handle_closed();
         }

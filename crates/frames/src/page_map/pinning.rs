@@ -88,12 +88,12 @@ impl PageMap {
 
     #[inline(always)]
     fn pin_hot_by(&self, lookup: Lookup, page: u64) -> Option<PinnedFrame<'_>> {
-        let word = lookup.whole_page(&self.shared, page)?;
+        let word = lookup.whole_page(self.frames(), page)?;
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if !before.is_hot() {
             return None;
         }
-        let (record, bytes) = lookup.frame(&self.shared, before);
+        let (record, bytes) = lookup.frame(self.frames(), before);
         record.pin().ok()?;
         // Relaxed: as in `pin`.
         if word.load(Ordering::Relaxed) != before.bits() {
@@ -118,14 +118,14 @@ impl PageMap {
     /// # Errors
     /// As [`pin`](Self::pin).
     pub fn pin_first(&self, page: u64, ahead: &mut Ahead) -> Result<Option<PinnedFrame<'_>>, PinError> {
-        let Some(word) = self.lookup.word(&self.shared, page) else { return Ok(None) };
+        let Some(word) = self.lookup.word(self.frames(), page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if before.frame().is_none() {
                 return Ok(None);
             }
-            let (record, bytes) = self.lookup.frame(&self.shared, before);
+            let (record, bytes) = self.lookup.frame(self.frames(), before);
             match record.pin() {
                 Ok(()) => {}
                 // An evictor has the frame for a moment: the word will say what became of it. Or a writer, for longer.

@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use sync::atomic::{AtomicU64, Backoff, Ordering};
-use sync::lock::OnceCell;
+use sync::lock::OnceBox;
 
 /// Pages in a granule, as a power of two. A model makes do with few.
 pub(super) const GRANULE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
@@ -28,48 +28,60 @@ const SPLITTING: u64 = 1 << 62;
 const SPLIT: u64 = 1 << 63;
 
 /// Entries of a granule's pages.
-type Leaf = Box<[AtomicU64]>;
+type Leaf = [AtomicU64; GRANULE_PAGES as usize];
 
-/// Entries of pages: any bits but the two uppermost.
-pub(super) struct Entries {
-    granules: Box<[AtomicU64]>,
-    leaves: Box<[OnceCell<Leaf>]>,
+/// Entries of the pages of so many granules: any bits but the two uppermost.
+pub(super) struct Entries<const GRANULES: usize> {
+    granules: [AtomicU64; GRANULES],
+    leaves: [OnceBox<Leaf>; GRANULES],
 }
 
-fn zeros(count: usize) -> Box<[AtomicU64]> {
-    (0..count).map(|_| AtomicU64::new(0)).collect()
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    std::array::from_fn(|_| AtomicU64::new(0))
 }
 
-impl Entries {
-    /// Of so many granules, all 0.
-    pub(super) fn new(granules: usize) -> Self {
-        Self { granules: zeros(granules), leaves: (0..granules).map(|_| OnceCell::new()).collect() }
+impl<const GRANULES: usize> Entries<GRANULES> {
+    /// All 0.
+    pub(super) fn new() -> Self {
+        Self { granules: zeros(), leaves: std::array::from_fn(|_| OnceBox::new()) }
     }
 
     /// A page's entry, and whether it holds for the page's whole granule.
     #[inline]
     pub(super) fn get(&self, page: u64) -> (u64, bool) {
-        let granule = (page >> GRANULE_SHIFT) as usize;
+        let granule = (page >> GRANULE_SHIFT) as usize % GRANULES;
         // Acquire pairs with the Release in `split` (E2).
         let word = self.granules[granule].load(Ordering::Acquire);
+        if word < SPLITTING {
+            return (word, true);
+        }
+        self.get_marked(page, word)
+    }
+
+    #[inline]
+    fn get_marked(&self, page: u64, word: u64) -> (u64, bool) {
         if word & SPLIT == 0 {
             return (word & !SPLITTING, true);
         }
-        match self.leaves[granule].get() {
+        match self.leaves[(page >> GRANULE_SHIFT) as usize % GRANULES].get() {
             // Acquire: what the one who mapped it did before.
             Some(leaf) => (leaf[(page % GRANULE_PAGES) as usize].load(Ordering::Acquire), false),
             None => (0, false),
         }
     }
 
+    /// Whether a page's entry is this.
+    #[inline]
+    pub(super) fn is(&self, page: u64, entry: u64) -> bool {
+        // Acquire, as in `get`. Most often it is the granule's.
+        let word = self.granules[(page >> GRANULE_SHIFT) as usize % GRANULES].load(Ordering::Acquire);
+        word == entry || word >= SPLITTING && self.get_marked(page, word).0 == entry
+    }
+
     /// Has memory for the entries of a page's granule. Says whether it is new.
     pub(super) fn prepare_leaf(&self, page: u64) -> bool {
-        let mut new = false;
-        self.leaves[(page >> GRANULE_SHIFT) as usize].get_or_init(|| {
-            new = true;
-            zeros(GRANULE_PAGES as usize)
-        });
-        new
+        let leaf = &self.leaves[(page >> GRANULE_SHIFT) as usize];
+        leaf.get().is_none() && leaf.set(Box::new(zeros())).is_ok()
     }
 
     /// Whether a page's granule has memory for entries of its pages.

@@ -7,10 +7,10 @@ use frames::{BeginWrite, PinError, PinnedFrame, Writing};
 use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
-use super::access::Writable;
 use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
 use super::swap_in::Fault;
+use super::write::Writable;
 use super::{Mapped, Space, SpaceState};
 use crate::error::Error;
 use crate::file::PinnedPage;

@@ -3,43 +3,35 @@
 use std::ops::Range;
 
 use sync::atomic::{AtomicU64, Ordering};
-use sync::lock::OnceCell;
 
-use super::address::{ADDRESS_BITS, Pages};
+use super::address::Pages;
 use super::entries::GRANULE_PAGES;
 use super::entry::Entry;
+use super::lazy_table::LazyTable;
 use super::region::{LEAF_BYTES, REGION_BYTES, REGION_PAGES, REGION_SHIFT, Region};
 use crate::error::Error;
 use crate::manager::Manager;
 
-/// Regions below one entry of the root, as a power of two.
-const BRANCH_SHIFT: u32 = 9;
+/// Enough for all regions of a space of pages of 4 KiB.
+type Regions = LazyTable<Region, 512>;
 
-type Branch = Box<[OnceCell<Region>]>;
-
-/// The regions of a space, in two steps. Regions come, and stay until the space goes.
+/// The regions of a space. Regions come, and stay until the space goes.
 pub(super) struct Index {
-    root: Box<[OnceCell<Branch>]>,
+    regions: Regions,
     /// What was charged to the budget.
     charged: AtomicU64,
 }
 
-const BRANCH_BYTES: u64 = (size_of::<OnceCell<Region>>() as u64) << BRANCH_SHIFT;
-
 impl Index {
-    pub(super) fn new(manager: &Manager, page_shift: u32) -> Result<Self, Error> {
-        let branches = 1_usize << (ADDRESS_BITS - page_shift - REGION_SHIFT - BRANCH_SHIFT);
-        let bytes = (branches * size_of::<OnceCell<Branch>>()) as u64;
-        manager.charge_metadata(bytes)?;
-        Ok(Self { root: (0..branches).map(|_| OnceCell::new()).collect(), charged: AtomicU64::new(bytes) })
+    pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
+        manager.charge_metadata(Regions::BYTES)?;
+        Ok(Self { regions: Regions::new(), charged: AtomicU64::new(Regions::BYTES) })
     }
 
     /// The region of a page, if anything was ever mapped there.
     #[inline]
     pub(super) fn region(&self, page: u64) -> Option<&Region> {
-        let number = page >> REGION_SHIFT;
-        let branch = self.root.get((number >> BRANCH_SHIFT) as usize)?.get()?;
-        branch.get(number as usize % (1 << BRANCH_SHIFT))?.get()
+        self.regions.get(page >> REGION_SHIFT)
     }
 
     /// Has memory for all entries of `pages`, so that changing them can't fail.
@@ -67,21 +59,19 @@ impl Index {
 
     #[cold]
     fn prepare_region(&self, manager: &Manager, number: u64) -> Result<(), Error> {
-        self.charge(manager, REGION_BYTES + BRANCH_BYTES)?;
-        let mut unused = REGION_BYTES + BRANCH_BYTES;
-        let branch = self.root[(number >> BRANCH_SHIFT) as usize].get_or_init(|| {
-            unused -= BRANCH_BYTES;
-            (0..1 << BRANCH_SHIFT).map(|_| OnceCell::new()).collect()
-        });
-        // Made outside of the cell: another one may be faster, and this one is dropped.
+        self.charge(manager, REGION_BYTES + Regions::PART_BYTES)?;
+        let mut unused = REGION_BYTES;
+        if !self.regions.prepare(number) {
+            unused += Regions::PART_BYTES;
+        }
+        // Another one may be faster, and this one is dropped.
         let made = Region::new(manager, number << REGION_SHIFT).map(|region| {
-            branch[number as usize % (1 << BRANCH_SHIFT)].get_or_init(|| {
+            if self.regions.fill(number, region) {
                 unused -= REGION_BYTES;
-                region
-            })
+            }
         });
         self.give_back(manager, unused);
-        made.map(drop)
+        made
     }
 
     fn charge(&self, manager: &Manager, bytes: u64) -> Result<(), Error> {
@@ -112,24 +102,15 @@ impl Index {
 
     /// The region that has the page word with that number, and the page.
     pub(super) fn of_word(&self, word: u64) -> Option<(&Region, u64)> {
-        self.all().into_iter().find_map(|pages| {
-            let region = self.region(pages.first)?;
+        self.regions.iter().find_map(|region| {
             let local = word.checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
-            Some((region, pages.first + local))
+            Some((region, region.first + local))
         })
     }
 
     /// The pages of all regions that are there.
-    pub(super) fn all(&self) -> Vec<Pages> {
-        let mut all = Vec::new();
-        for (branch, at) in self.root.iter().zip(0_u64..) {
-            let Some(branch) = branch.get() else { continue };
-            for (_, local) in branch.iter().zip(0_u64..).filter(|(region, _)| region.get().is_some()) {
-                let first = (at << BRANCH_SHIFT | local) << REGION_SHIFT;
-                all.push(Pages { first, end: first + REGION_PAGES });
-            }
-        }
-        all
+    pub(super) fn all(&self) -> impl Iterator<Item = Pages> {
+        self.regions.iter().map(|region| Pages { first: region.first, end: region.first + REGION_PAGES })
     }
 
     /// Changes the entries of pages that are prepared, and locked.

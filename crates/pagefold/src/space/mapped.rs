@@ -5,7 +5,8 @@
 //!
 //! The table has a copy for each CPU, under a reader/writer lock of its own, and each copy has its own handle of each
 //! mapping, with its own count: so who reads or faults writes to no line that another CPU does. Who maps, or unmaps the last
-//! page of a mapping, changes one copy after the other.
+//! page of a mapping, changes one copy after the other. A hit doesn't look here, but in the mapping's window, which takes no lock
+//! (`window`).
 //!
 //! - M1. A mapping is in all copies before an entry has its number, and until no page has it (`pages`, which only changes
 //!   of entries count). A number that isn't found is thus an entry's that has changed meanwhile: look at it again.
@@ -18,7 +19,10 @@ use sync::{Arc, PerCpu};
 
 use super::address::Protection;
 use super::entry::{Entry, FILE_BITS};
+use super::lazy_table::LazyTable;
+use super::window::Window;
 use crate::advice::Advice;
+use crate::census::Hits;
 use crate::error::Error;
 use crate::file::File;
 use crate::file_state::FileState;
@@ -27,6 +31,9 @@ use crate::manager::Manager;
 
 /// Mappings that a space can have, as a power of two: the lower bits of a number.
 const PLACE_BITS: u32 = 16;
+
+/// Enough for so many.
+type Places = LazyTable<Place, 256>;
 /// What a mapping is charged, and each CPU's handle of it; rounded up.
 const MAPPING_BYTES: u64 = 2 << 10;
 const HANDLE_BYTES: u64 = 64;
@@ -48,6 +55,12 @@ struct Openings {
     normal: File,
     random: OnceCell<File>,
     sequential: OnceCell<File>,
+}
+
+/// What a hit finds of the mapping that has a place.
+pub(super) struct Place {
+    pub(super) window: Window,
+    pub(super) hits: Arc<Hits>,
 }
 
 /// A CPU's handle of a mapping.
@@ -105,13 +118,14 @@ type Copy = Vec<Option<Arc<Mapped>>>;
 /// The mapped files of a space.
 pub(super) struct MappedFiles {
     copies: PerCpu<RwLock<Copy>>,
-    /// Mappings there have been. Held while copies change.
+    places: Places,
+    /// Mappings there have been. Held while copies and windows change.
     made: Mutex<u64>,
 }
 
 impl MappedFiles {
     pub(super) fn new() -> Self {
-        Self { copies: PerCpu::new(|| RwLock::new(Vec::new())), made: Mutex::new(0) }
+        Self { copies: PerCpu::new(|| RwLock::new(Vec::new())), places: Places::new(), made: Mutex::new(0) }
     }
 
     fn bytes() -> u64 {
@@ -136,13 +150,18 @@ impl MappedFiles {
 
     fn insert(&self, manager: &Manager, openings: Arc<Openings>, delta: u64) -> Result<u64, Error> {
         manager.charge_metadata(Self::bytes())?;
+        let uncharge = || manager.frames.budget().uncharge(Self::bytes());
         let mut made = self.made.lock();
         let place = self.copies.here().read().iter().position(Option::is_none);
         let place = place.unwrap_or_else(|| self.copies.here().read().len());
         if place >> PLACE_BITS != 0 || *made >> (FILE_BITS - PLACE_BITS) >= 1 {
-            manager.frames.budget().uncharge(Self::bytes());
+            uncharge();
             return Err(Error::TooManyCounters);
         }
+        let file = &*openings.normal.handle().file;
+        let at = self.prepare_place(manager, &openings.group, place as u64).inspect_err(|_| uncharge())?;
+        at.window.show(file.map.number(), delta << file.page_shift());
+        at.hits.begin(file);
         // 1 at least, as 0 stands for no file.
         *made += 1;
         let number = *made << PLACE_BITS | place as u64;
@@ -158,35 +177,41 @@ impl MappedFiles {
         Ok(number)
     }
 
-    /// Calls `act` with a mapping, under this CPU's lock: it mustn't wait. `None` if it is gone (M1).
+    /// A place, made when it is first taken.
+    fn prepare_place(&self, manager: &Manager, group: &Group, place: u64) -> Result<&Place, Error> {
+        if self.places.get(place).is_none() {
+            let hits = Arc::new(Hits::new(group.state())?);
+            manager.handles.add(&hits);
+            self.places.prepare(place);
+            self.places.fill(place, Place { window: Window::new(), hits });
+        }
+        Ok(self.place(place).expect("it was filled"))
+    }
+
+    /// The place of a mapping, which may have gone: it is another one's then.
     #[inline]
-    pub(super) fn with<T>(&self, number: u64, act: impl FnOnce(&Mapped) -> T) -> Option<T> {
-        self.here(number, |mapped| act(mapped))
+    pub(super) fn place(&self, number: u64) -> Option<&Place> {
+        self.places.get(number % (1 << PLACE_BITS))
     }
 
     /// This CPU's handle of a mapping. `None` if it is gone (M1).
     pub(super) fn get(&self, number: u64) -> Option<Arc<Mapped>> {
-        self.here(number, Arc::clone)
-    }
-
-    #[inline]
-    fn here<T>(&self, number: u64, act: impl FnOnce(&Arc<Mapped>) -> T) -> Option<T> {
         let copy = self.copies.here().read();
         let mapped = copy.get(number as usize % (1 << PLACE_BITS))?.as_ref()?;
-        (mapped.mapping.number == number).then(|| act(mapped))
+        (mapped.mapping.number == number).then(|| Arc::clone(mapped))
     }
 
     /// Pages got an entry with the number. Before they do.
     pub(super) fn added(&self, number: u64, pages: u64) {
         // Relaxed, here and below: changes of one mapping's entries that end at none come after all others, by their locks.
-        self.with(number, |mapped| mapped.mapping.pages.fetch_add(pages, Ordering::Relaxed));
+        self.get(number).map(|mapped| mapped.mapping.pages.fetch_add(pages, Ordering::Relaxed));
     }
 
     /// Pages have no longer an entry with the number. If they were the last ones, the mapping goes: what is returned is to be
     /// dropped without a lock (M3).
     #[must_use]
     pub(super) fn removed(&self, manager: &Manager, number: u64, pages: u64) -> Option<Vec<Arc<Mapped>>> {
-        let before = self.with(number, |mapped| mapped.mapping.pages.fetch_sub(pages, Ordering::AcqRel))?;
+        let before = self.get(number)?.mapping.pages.fetch_sub(pages, Ordering::AcqRel);
         debug_assert!(before >= pages, "more pages unmapped than mapped");
         (before == pages).then(|| self.remove(manager, number))
     }
@@ -195,7 +220,11 @@ impl MappedFiles {
     pub(super) fn remove(&self, manager: &Manager, number: u64) -> Vec<Arc<Mapped>> {
         let _made = self.made.lock();
         let place = number as usize % (1 << PLACE_BITS);
-        let gone = self.copies.iter().filter_map(|copy| copy.write()[place].take()).collect();
+        let gone: Vec<_> = self.copies.iter().filter_map(|copy| copy.write()[place].take()).collect();
+        if let (Some(place), Some(mapped)) = (self.place(number), gone.first()) {
+            let normal = mapped.normal().handle();
+            place.hits.settle(&normal.file, normal.group.state());
+        }
         manager.frames.budget().uncharge(Self::bytes());
         gone
     }

@@ -25,7 +25,7 @@
 //! | first touch against unmap | S1 |
 //! | write against protect and unmap | S1, by the page's frozen frame, or the file's page in *loading* |
 //! | guard of a page against unmap | S1, by the frame's pin |
-//! | read against everything | nothing: it looks at the entry, then reads as from a file |
+//! | read against everything | nothing: S5 |
 //!
 //! - S1. Who changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one, looks at the
 //!   entry again while it has the page; who changes entries looks at the pages after it has changed them, and waits for whoever
@@ -39,15 +39,15 @@
 //! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame before it has the word.
 //! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that word, only if its entry is
 //!   still there afterwards: who takes pages away takes their entries first.
-//!
 //! - S4. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
 //!   word tells, or the frame's record (`frames::swapping`).
+//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word again:
+//!   so at that moment the page was there, and mapped as the entry says (`read`).
 //!
 //! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where there is swap, pages are on their
 //! group's lists as those of files are, and leave memory by `swap_out`; their word says then where they are, and a fault brings
 //! them back (`swap_in`). Where there is none, they are on no list, and the group's limit answers with an error.
 
-mod access;
 mod address;
 mod advise;
 mod change;
@@ -55,8 +55,10 @@ mod entries;
 mod entry;
 mod guard;
 mod index;
+mod lazy_table;
 mod listing;
 mod mapped;
+mod read;
 mod read_along;
 mod refusal;
 mod region;
@@ -65,6 +67,8 @@ mod swap_in;
 mod table;
 mod touch;
 mod warm;
+mod window;
+mod write;
 
 pub use address::Protection;
 pub use guard::MappedPage;
@@ -75,6 +79,7 @@ pub(crate) use table::{SpaceTable, SwapIn};
 use std::fmt;
 use std::ops::Range;
 
+use frames::PageMaps;
 use range_lock::RangeLock;
 use sync::Arc;
 use sync::atomic::AtomicBool;
@@ -95,6 +100,8 @@ use warm::WarmFrames;
 #[derive(Clone)]
 pub struct Space {
     state: Arc<SpaceState>,
+    /// At hand for hits.
+    maps: PageMaps,
 }
 
 /// What the handles of a space share.
@@ -119,7 +126,7 @@ impl Space {
         let manager = group.pagefold().manager();
         manager.refuse_child()?;
         let page_shift = manager.frames.page_size().trailing_zeros();
-        let index = Index::new(manager, page_shift)?;
+        let index = Index::new(manager)?;
         let state = SpaceState {
             group: group.clone(),
             index,
@@ -133,7 +140,7 @@ impl Space {
         };
         let state = Arc::new(state);
         manager.spaces.add(&state);
-        Ok(Self { state })
+        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)) })
     }
 
     /// Maps `len` bytes of zeros, rounded up to whole pages, where there is room. Says where: the range's start is whole
@@ -166,7 +173,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing; [`Error::BadAddress`], also for a
-    /// file of another Pagefold; [`Error::TooManyCounters`]; as [`map`](Self::map).
+    /// file of another Pagefold, and for an offset above 2^62; [`Error::TooManyCounters`]; as [`map`](Self::map).
     pub fn map_file(&self, file: &File, offset: u64, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         state.map_somewhere(len, |pages| state.map_file(pages, file, offset, protection))
@@ -247,6 +254,10 @@ impl SpaceState {
         let bad = |why| Error::BadAddress { address: offset, len: pages.count() << self.page_shift, why };
         if offset & ((1 << self.page_shift) - 1) != 0 {
             return Err(bad("an offset in a file that isn't whole pages"));
+        }
+        // So that no address, nor any that it is moved or grown to, is past what 64 bits count.
+        if offset > 1 << 62 {
+            return Err(bad("an offset past the end of any file"));
         }
         if !Arc::ptr_eq(&file.handle().file.manager, self.manager()) {
             return Err(bad("a file of another Pagefold"));

@@ -1,9 +1,8 @@
-//! Reading and writing at an address.
+//! Writing at an address.
 
 use std::ops::Range;
 
-use frames::{BeginWrite, PageState};
-use swap::PageEntry;
+use frames::BeginWrite;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
@@ -11,24 +10,9 @@ use super::region::{REGION_PAGES, Region};
 use super::swap_in::Fault;
 use super::{Space, SpaceState};
 use crate::error::Error;
-use crate::file::File;
 use crate::write::Written;
 
 impl Space {
-    /// Copies the bytes from `address` on. Each page is copied as it was at one moment; the range isn't. What was never
-    /// written is zeros.
-    ///
-    /// A page in memory is copied without a lock of the space or the area, and without a write to anything that CPUs share.
-    ///
-    /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; with the address, [`Error::PastEnd`] if a mapped file hasn't all of the
-    /// bytes and those of [`File::read_at`]. Earlier pages of `buf` hold their bytes then.
-    #[inline]
-    pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
-        self.state
-            .each_page(address, buf.len(), |page, offset, part| self.state.read_page(page, offset, &mut buf[part]))
-    }
-
     /// Writes all of `buf` at `address`. Others see each page as it was before the write or after it.
     ///
     /// # Errors
@@ -68,7 +52,7 @@ pub(super) enum Writable<'a> {
 impl SpaceState {
     /// Calls `visit` with each page of a range of bytes, where in the page it begins, and which part of the range it is.
     #[inline]
-    fn each_page(
+    pub(super) fn each_page(
         &self,
         address: u64,
         len: usize,
@@ -94,71 +78,6 @@ impl SpaceState {
             Some(region) => Ok(region),
             None => Err(self.refuse(page, Entry::NONE)),
         }
-    }
-
-    #[inline]
-    fn read_page(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        let region = self.region(page)?;
-        let local = page % REGION_PAGES;
-        let start = (local << self.page_shift) + offset as u64;
-        let entry = region.entry(local);
-        if entry.may_read_anonymous() {
-            if region.map.read_hot(start, into) {
-                return Ok(());
-            }
-        } else if let Some(number) = entry.file().filter(|_| entry.may_read()) {
-            let mut read = |file: &File, page: u64| file.read_hot((page << self.page_shift) + offset as u64, into);
-            if self.files.with(number, |mapped| read(mapped.normal(), mapped.page_of(page))) == Some(true) {
-                return Ok(());
-            }
-        }
-        self.read_slowly(region, page, offset, into).map_err(|error| self.at(page, error))
-    }
-
-    #[cold]
-    fn read_slowly(&self, region: &Region, page: u64, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        self.manager().refuse_child()?;
-        let start = ((page % REGION_PAGES) << self.page_shift) + offset as u64;
-        let mut backoff = Backoff::new();
-        loop {
-            let entry = region.entry(page % REGION_PAGES);
-            if !entry.may_read() {
-                return Err(self.refuse(page, entry));
-            }
-            if let Some(number) = entry.file() {
-                // Gone? Then the entry has changed (M1).
-                let Some(mapped) = self.files.get(number) else { continue };
-                let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
-                return mapped.opening(entry)?.read_exact_at(into, at);
-            }
-            if region.map.read(start, into) {
-                return Ok(());
-            }
-            match region.map.state(page % REGION_PAGES) {
-                // S3. The word's Acquire comes before this look.
-                PageState::Vacant { .. } if region.entry(page % REGION_PAGES) == entry => {
-                    into.fill(0);
-                    return Ok(());
-                }
-                PageState::Vacant { .. } => {}
-                PageState::Swapped { .. } | PageState::Loading => match self.fault_or_wait(region, page, Fault::Read) {
-                    Err(Error::LimitReached { .. }) if Self::read_fill(region, page, entry, offset, into) => {
-                        return Ok(());
-                    }
-                    outcome => _ = outcome?,
-                },
-                PageState::Resident { .. } => backoff.wait(),
-            }
-        }
-    }
-
-    /// Reads a page of one word, for which there is no memory: it has no slot that another page could go to instead.
-    fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
-        let local = page % REGION_PAGES;
-        let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };
-        let Some(PageEntry::SameFilled(fill)) = PageEntry::from_bits(elsewhere) else { return false };
-        fill.copy_to(offset, into);
-        region.entry(local) == entry // S3
     }
 
     /// What a page is that is to be written to.

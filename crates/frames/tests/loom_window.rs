@@ -1,0 +1,111 @@
+//! Reading at an address of a mapped file, which holds nothing, against those who unmap it: `pagefold`'s `space/window`, whose
+//! source this includes, and the short way of `space/read`.
+#![cfg(pagefold_loom)]
+
+mod model;
+#[path = "../../pagefold/src/space/window.rs"]
+mod window;
+
+use frames::{Detach, MapNumber, PageMap, PageMaps, PageState};
+use model::*;
+use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
+use window::Window;
+
+/// Entries: mappings by their numbers, which don't come back.
+const NONE: u64 = 0;
+const FIRST: u64 = 7;
+
+/// Contents of the first file, and of the others.
+const OURS: u64 = 1;
+const OTHERS: u64 = 2;
+
+/// A page that was used, so that reading it is a hit.
+fn load_hot(map: &PageMap, mark: u64) {
+    load(map, 0, mark);
+    assert!(map.read(0, &mut [0; PAGE]));
+}
+
+/// As `Space::read_hot`, at address 0.
+fn reader(maps: PageMaps, window: Arc<Window>, entry: Arc<AtomicU64>) -> sync::thread::JoinHandle<()> {
+    thread(move || {
+        let seen = entry.load(Ordering::Acquire);
+        if seen == NONE {
+            return;
+        }
+        let (map, start) = window.locate(0);
+        let mut bytes = [0; PAGE];
+        if maps.read_hot(map, start, &mut bytes, || entry.load(Ordering::Acquire) == seen) {
+            assert_eq!(bytes, contents(OURS), "another mapping's page");
+        }
+    })
+}
+
+/// The file is closed, and another one opened that gets its words, its frame and its map's number.
+#[test]
+fn a_closed_files_words_arent_read_for_it() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = PageMap::new(Arc::clone(&frames), 2).unwrap();
+        load_hot(&map, OURS);
+        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
+        window.show(map.number(), 0);
+        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        entry.store(NONE, Ordering::Release);
+        drop(map.detach(0, 0, true));
+        let number = map.number();
+        drop(map);
+        let other = PageMap::new(Arc::clone(&frames), 2).unwrap();
+        assert_eq!(other.number(), number);
+        load_hot(&other, OTHERS);
+        reader.join().unwrap();
+    });
+}
+
+/// Another mapping gets the place in the table, and its window shows another file there.
+#[test]
+fn another_mappings_window_isnt_looked_through() {
+    sync::model(|| {
+        let frames = frames(2);
+        let [ours, others] = [OURS, OTHERS].map(|mark| {
+            let map = PageMap::new(Arc::clone(&frames), 2).unwrap();
+            load_hot(&map, mark);
+            map
+        });
+        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
+        window.show(ours.number(), 0);
+        let reader = reader(PageMaps::new(Arc::clone(&frames)), Arc::clone(&window), Arc::clone(&entry));
+        entry.store(NONE, Ordering::Release);
+        window.show(others.number(), 0);
+        reader.join().unwrap();
+    });
+}
+
+/// Mapped, unmapped and mapped again: the same entry twice, and nothing to be read in between. (Memory of a space: its region is
+/// always the same, and so is its entry.)
+#[test]
+fn a_page_that_was_never_readable_isnt_read() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
+        window.show(map.number(), 0);
+        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        entry.store(NONE, Ordering::Release);
+        load_hot(&map, OTHERS);
+        assert!(matches!(map.state(0), PageState::Resident { .. }));
+        assert!(matches!(map.detach(0, 0, true), Detach::Listed { .. }));
+        entry.store(FIRST, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_number_that_no_map_has_finds_nothing() {
+    sync::model(|| {
+        let maps = PageMaps::new(frames(1));
+        for bits in [0, 3, 4, u64::MAX] {
+            assert!(!maps.read_hot(MapNumber::from_bits(bits), 0, &mut [0; PAGE], || true));
+        }
+    });
+}

@@ -1,0 +1,131 @@
+//! Reading at an address.
+//!
+//! **A hit holds nothing** (S5). The short way of [`Space::read_at`] finds the page's entry, from that the page map, and copies the
+//! bytes as from a file (`frames::PageMap`), with a second look at the entry between the copy and the second look at the word:
+//! ```text
+//!   e = entry                       may be read
+//!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window
+//!   copy bytes
+//!   entry == e?                     at this moment e is mapped there,
+//!   word == w?                      and the page in its frame: it was so before and is so after
+//! ```
+//! So there is a moment when the address was mapped so that it may be read, and what was copied is what was there: not of a page
+//! that was unmapped before, be it that another one is mapped there since or that its file's map is another's, nor of one that
+//! mayn't be read. What changes an entry needn't wait for readers.
+//!
+//! All else goes the long way: pages that aren't in memory, not whole, written to, or whose use has to be noted.
+
+use frames::PageState;
+use swap::PageEntry;
+use sync::atomic::Backoff;
+
+use super::entry::Entry;
+use super::region::{REGION_PAGES, Region};
+use super::swap_in::Fault;
+use super::{Space, SpaceState};
+use crate::error::Error;
+
+/// Pages of 4 KiB: the compiler knows how they lie, on the short way.
+const USUAL_PAGE_SHIFT: u32 = 12;
+
+impl Space {
+    /// Copies the bytes from `address` on. Each page is copied as it was at one moment; the range isn't. What was never
+    /// written is zeros.
+    ///
+    /// A page in memory is copied without a lock of the space or the area, and without a write to anything that CPUs share.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; with the address, [`Error::PastEnd`] if a mapped file hasn't all of the
+    /// bytes and those of [`File::read_at`](crate::File::read_at). Earlier pages of `buf` hold their bytes then.
+    #[inline(always)]
+    pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
+        if self.maps.page_shift() == USUAL_PAGE_SHIFT && self.read_hot(USUAL_PAGE_SHIFT, buf, address) {
+            return Ok(());
+        }
+        self.read_pages(buf, address)
+    }
+
+    #[inline(never)]
+    fn read_pages(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
+        let state = &*self.state;
+        state.each_page(address, buf.len(), |page, offset, part| {
+            let (start, into) = ((page << state.page_shift) + offset as u64, &mut buf[part]);
+            if self.read_hot(state.page_shift, into, start) {
+                return Ok(());
+            }
+            state.read_page(page, offset, into).map_err(|error| state.at(page, error))
+        })
+    }
+
+    /// Copies bytes of one page that is in memory, if it needs nothing else (S5).
+    #[inline(always)]
+    fn read_hot(&self, page_shift: u32, into: &mut [u8], address: u64) -> bool {
+        let state = &*self.state;
+        let page = address >> page_shift;
+        let Some(region) = state.index.region(page) else { return false };
+        let entry = region.entry(page % REGION_PAGES);
+        let (map, start, hits) = match entry.file() {
+            None => (region.map_number, address & ((REGION_PAGES << page_shift) - 1), None),
+            Some(number) => {
+                let Some(place) = state.files.place(number) else { return false };
+                let (map, start) = place.window.locate(address);
+                (map, start, Some(&place.hits))
+            }
+        };
+        let still = || region.has_entry(page % REGION_PAGES, entry);
+        let there = entry.may_read() && self.maps.read_hot(map, start, into, still);
+        if there && let Some(hits) = hits {
+            hits.counter.add(1);
+        }
+        there
+    }
+}
+
+impl SpaceState {
+    #[cold]
+    fn read_page(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        let region = self.region(page)?;
+        let start = ((page % REGION_PAGES) << self.page_shift) + offset as u64;
+        let mut backoff = Backoff::new();
+        loop {
+            let entry = region.entry(page % REGION_PAGES);
+            if !entry.may_read() {
+                return Err(self.refuse(page, entry));
+            }
+            if let Some(number) = entry.file() {
+                // Gone? Then the entry has changed (M1).
+                let Some(mapped) = self.files.get(number) else { continue };
+                let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
+                return mapped.opening(entry)?.read_exact_at(into, at);
+            }
+            if region.map.read(start, into) {
+                return Ok(());
+            }
+            match region.map.state(page % REGION_PAGES) {
+                // S3. The word's Acquire comes before this look.
+                PageState::Vacant { .. } if region.entry(page % REGION_PAGES) == entry => {
+                    into.fill(0);
+                    return Ok(());
+                }
+                PageState::Vacant { .. } => {}
+                PageState::Swapped { .. } | PageState::Loading => match self.fault_or_wait(region, page, Fault::Read) {
+                    Err(Error::LimitReached { .. }) if Self::read_fill(region, page, entry, offset, into) => {
+                        return Ok(());
+                    }
+                    outcome => _ = outcome?,
+                },
+                PageState::Resident { .. } => backoff.wait(),
+            }
+        }
+    }
+
+    /// Reads a page of one word, for which there is no memory: it has no slot that another page could go to instead.
+    fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
+        let local = page % REGION_PAGES;
+        let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };
+        let Some(PageEntry::SameFilled(fill)) = PageEntry::from_bits(elsewhere) else { return false };
+        fill.copy_to(offset, into);
+        region.entry(local) == entry // S3
+    }
+}
