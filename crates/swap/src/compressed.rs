@@ -15,8 +15,6 @@
 //! An area has four slots for each page of its limit, as most pages that are worth compressing shrink to more than a quarter;
 //! where they shrink further, slots are what it runs out of first.
 
-use std::ops::ControlFlow;
-
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::zeroed::zeroed;
@@ -26,6 +24,7 @@ use crate::allowance::{Memory, Need};
 use crate::block_pool::{BlockPool, Place};
 use crate::codec::Codec;
 use crate::cold_codec::ColdCodec;
+use crate::error::SwapOutError;
 
 /// See the module's head.
 pub(crate) struct Compressed {
@@ -241,36 +240,37 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages on to `spill`, with room for one that is read, until so many have gone or take less room, or it says that
-    /// no more can. Where none can go, those that were tightened in vain aren't passed on, and a few slots are looked at each time.
-    /// Says how many did either. Nothing happens if somebody else is at it.
+    /// Passes old pages on to `spill`, as many as `wanted`, with room for one that is read and whether it may go on: not any more
+    /// once one found all other areas full. Where none can, those that were tightened in vain aren't passed on, and a few slots are
+    /// looked at each time. An attempt counts whatever comes of it, as somebody waits for it. Another error than `Full` ends it.
+    /// Says how many pages have gone or take less room. Nothing happens if somebody else is at it.
     pub(crate) fn spill(
         &self,
         wanted: usize,
-        can_go: bool,
-        mut spill: impl FnMut(u32, SharedBytes<'_>) -> ControlFlow<(), Fate>,
+        mut can_go: bool,
+        mut spill: impl FnMut(u32, SharedBytes<'_>, bool) -> Result<Fate, SwapOutError>,
     ) -> usize {
         let Some(mut clock) = self.clock.try_lock() else { return 0 };
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page } = &mut *clock;
-        let (mut gone, mut tightened, words) = (0, 0, self.page_size / size_of::<u64>());
+        let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
         // Two rounds: in the first one all may be new.
-        let looks = if can_go { 2 * self.places.len() } else { LOOKS.min(2 * self.places.len()) };
-        for _ in 0..looks {
+        for look in 0..2 * self.places.len() {
+            if tried == wanted || !can_go && look >= LOOKS {
+                break;
+            }
             let slot = *next;
             *next = (slot + 1) % self.places.len();
             if !self.is_old(slot) || !can_go && self.places[slot].load(Ordering::Relaxed) & TRIED != 0 {
                 continue;
             }
-            match spill(slot as u32, SharedBytes::new(page.part(0..words))) {
-                ControlFlow::Continue(fate) => {
-                    gone += usize::from(fate == Fate::Gone);
-                    tightened += usize::from(fate == Fate::Tightened);
-                }
-                ControlFlow::Break(()) => break,
-            }
-            if gone + tightened >= wanted {
-                break;
+            tried += 1;
+            match spill(slot as u32, SharedBytes::new(page.part(0..words)), can_go) {
+                Ok(Fate::Stays) => {}
+                Ok(Fate::Tightened) => tightened += 1,
+                Ok(Fate::Gone) => gone += 1,
+                Err(SwapOutError::Full) => can_go = false,
+                Err(_) => break,
             }
         }
         self.spilled.fetch_add(gone as u64, Ordering::Relaxed);

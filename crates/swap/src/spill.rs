@@ -4,18 +4,18 @@
 //! clock goes round the slots; a page that it meets twice is old (`compressed`).
 //!
 //! What has been there for long is cold, so it pays to take more care with it: it is first *tightened*, compressed again with
-//! Zstandard, in the place that it has (`BlockPool::shrink`: it takes less, so that can't fail). If that saves an eighth of it, it is new
-//! again, and stays for as long; otherwise, or when it is old for the second time, it goes.
+//! Zstandard, in the place that it has (`BlockPool::shrink`: it takes less, so that can't fail). If that saves an eighth of it, it is
+//! new again, and stays for as long; otherwise, or when it is old for the second time, it goes.
 //!
 //! A page's slot is its owner's, so the owner has the page held ([`Owners::move_slot`]) while it is read, written elsewhere and
-//! given the new slot, or while its bytes change in the old one; a fault waits for that as for another's. The old slot is freed when the owner has let go. If anything fails,
-//! or the page came back meanwhile, nothing has happened.
+//! given the new slot, or while its bytes change in the old one; a fault waits for that as for another's. The old slot is freed when
+//! the owner has let go. If anything fails, or the page came back meanwhile, nothing has happened.
 //!
 //! Where there is less memory than there was, an area may have less of it, too, and those pages go that are beyond.
 //!
-//! Whoever is about to write pages spills a batch if there was no room the last time: one at a time does, and others go on.
-
-use std::ops::ControlFlow;
+//! Whoever is about to write pages spills a batch if there was no room the last time: one at a time does, and others go on. It is a
+//! fault that waits for it, so a batch is so many pages that were *tried*. Where the other areas are full, or there are none, those
+//! are only tightened, each once.
 
 use sync::{Arc, SharedBytes};
 
@@ -26,7 +26,7 @@ use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 
-/// Pages that are spilled at a time: a sixteenth of a small area, but so many that what they leave is of use.
+/// Pages that are tried at a time: a sixteenth of a small area, but so many that what they leave is of use.
 const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
@@ -49,10 +49,8 @@ impl Swap {
     fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
         let Some(compressed) = area.compressed() else { return 0 };
         let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
-        compressed.spill(wanted, can_go, |number, page| {
-            let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else {
-                return ControlFlow::Continue(Fate::Stays);
-            };
+        compressed.spill(wanted, can_go, |number, page, can_go| {
+            let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else { return Ok(Fate::Stays) };
             let mut outcome = Ok(Fate::Stays);
             owners.move_slot(owner, slot, &mut || {
                 // If it can't be read, who wants it is told then.
@@ -68,7 +66,7 @@ impl Swap {
             if outcome == Ok(Fate::Gone) {
                 let _ = area.free(slot); // Its page has another one.
             }
-            outcome.map_or(ControlFlow::Break(()), ControlFlow::Continue)
+            outcome
         })
     }
 

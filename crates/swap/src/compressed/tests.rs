@@ -110,7 +110,36 @@ fn tightened_pages_take_less_and_come_back() {
 
 /// Has pages in slots.
 #[derive(Default)]
-struct Holder(Mutex<HashMap<Owner, SlotId>>);
+struct Holder {
+    slots: Mutex<HashMap<Owner, SlotId>>,
+    /// Pages that were held for spilling.
+    asked: AtomicU64,
+}
+
+impl Holder {
+    fn slot(&self, number: u64) -> SlotId {
+        self.slots.lock()[&Owner::new(number).unwrap()]
+    }
+
+    /// Swaps a page out. False if there is no room for it.
+    fn swap_out(&self, swap: &Swap, number: u64, bytes: &Bytes) -> bool {
+        let owner = Owner::new(number).unwrap();
+        let out = PageOut { bytes: SharedBytes::new(bytes), frame: 1, owner, group: 2 };
+        let mut written = Err(SwapOutError::Full);
+        swap.swap_out(&[out], |_, slot| written = slot);
+        written.inspect(|&slot| {
+            swap.set_swapped(slot, owner, Note::new(2, number)).unwrap();
+            self.slots.lock().insert(owner, slot);
+        }) != Err(SwapOutError::Full)
+    }
+
+    /// Says how many pages spilling asks for.
+    fn spill(&self, swap: &Swap) -> u64 {
+        let before = self.asked.load(Ordering::Relaxed);
+        swap.spill(self);
+        self.asked.load(Ordering::Relaxed) - before
+    }
+}
 
 impl Owners for Holder {
     fn bring_back(&self, _: Owner, _: SlotId) -> Result<(), NotBack> {
@@ -118,7 +147,8 @@ impl Owners for Holder {
     }
 
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
-        let mut slots = self.0.lock();
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut slots = self.slots.lock();
         if slots.get(&owner) == Some(&slot)
             && let Some(new) = moved()
         {
@@ -129,33 +159,40 @@ impl Owners for Holder {
     fn give_up_slot(&self, _: u32, _: SlotId) {}
 }
 
+fn compressed_swap(limit: u64) -> Swap {
+    let swap = Swap::new(PAGE);
+    let source = Source::Compressed { limit, reserve: 0, memory: Arc::new(Plenty) };
+    let first = AreaOptions { priority: 1, ..AreaOptions::default() };
+    assert!(matches!(swap.add(&source, &SimulatedDisk::default(), first), Ok(0)));
+    swap
+}
+
+fn add_memory(swap: &Swap, pages: u64) {
+    let memory = Source::Memory { bytes: pages * PAGE as u64 };
+    swap.add(&memory, &SimulatedDisk::default(), AreaOptions::default()).unwrap();
+}
+
+fn info(swap: &Swap) -> CompressedInfo {
+    swap.areas()[0].compressed.clone().unwrap()
+}
+
 #[test]
 fn when_it_is_full_pages_that_were_there_longest_go_on() {
-    let swap = Swap::new(PAGE);
-    let compressed = Source::Compressed { limit: 70_000, reserve: 0, memory: Arc::new(Plenty) };
-    let first = AreaOptions { priority: 1, ..AreaOptions::default() };
-    let first = swap.add(&compressed, &SimulatedDisk::default(), first).unwrap();
-    let memory = Source::Memory { bytes: 400 * PAGE as u64 };
-    swap.add(&memory, &SimulatedDisk::default(), AreaOptions::default()).unwrap();
+    let swap = compressed_swap(70_000);
+    add_memory(&swap, 400);
     let pages = Holder::default();
-    let is_compressed = |number| pages.0.lock()[&Owner::new(number).unwrap()].area() == first;
-    let out = |number| {
-        let (bytes, owner) = (page(number, 100), Owner::new(number).unwrap());
-        let out = PageOut { bytes: SharedBytes::new(&bytes), frame: 1, owner, group: 2 };
-        swap.spill(&pages);
-        swap.swap_out(&[out], |_, slot| {
-            pages.0.lock().insert(owner, slot.unwrap());
-        });
-        swap.set_swapped(pages.0.lock()[&owner], owner, Note::new(2, number)).unwrap();
-    };
-    (0..300).for_each(out);
-    let info = swap.areas()[first as usize].compressed.clone().unwrap();
+    let is_compressed = |number| pages.slot(number).area() == 0;
+    for number in 0..300 {
+        pages.spill(&swap);
+        assert!(pages.swap_out(&swap, number, &page(number, 100)));
+    }
+    let info = info(&swap);
     assert!(info.spilled > 150 && info.no_room < 30, "{info:?}");
     assert!((0..100).all(|number| !is_compressed(number)), "all of the first ones went on");
     assert!((280..300).filter(|&number| is_compressed(number)).count() >= 18, "the last ones are there");
     for number in 0..300 {
         let (owner, into) = (Owner::new(number).unwrap(), page(0, 0));
-        let slot = pages.0.lock()[&owner];
+        let slot = pages.slot(number);
         assert_eq!(swap.swap_in(slot, owner, SharedBytes::new(&into)), Ok(()));
         assert!(same(&into, &page(number, 100)));
         assert_eq!(swap.note(slot), Ok(Note::new(2, number)), "what was remembered goes along");
@@ -163,6 +200,41 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     }
     swap.drain();
     assert!(swap.areas().iter().all(|area| area.used == 0));
+}
+
+/// Pages that take half of their size with LZ4, and no less with Zstandard: each is tried once, and a few of them at a time, as
+/// somebody waits for it.
+#[test]
+fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
+    let (swap, pages) = (compressed_swap(1 << 20), Holder::default());
+    let held = (0..).find(|&number| !pages.swap_out(&swap, number, &page(number, 256))).unwrap();
+    assert!(held > 300, "{held} pages");
+    let mut asked = 0;
+    for _ in 0..40 {
+        let of_one = pages.spill(&swap);
+        assert!(of_one <= 64, "{of_one} of {held} pages at once");
+        asked += of_one;
+        assert!(!pages.swap_out(&swap, held, &page(held, 256)), "there is no room for it");
+    }
+    assert_eq!((asked, info(&swap).zstd_pages), (held, 0));
+}
+
+#[test]
+fn beside_a_full_device_cold_pages_take_less_as_they_do_without_one() {
+    let (swap, pages) = (compressed_swap(1 << 20), Holder::default());
+    add_memory(&swap, 10);
+    // Every fourth one takes no less.
+    let contents = |number| if number % 4 == 0 { page(number, 256) } else { text(number) };
+    let held = (0..).find(|&number| !pages.swap_out(&swap, number, &contents(number))).unwrap();
+    assert!(held > 300 && swap.areas()[1].used == swap.areas()[1].slots, "{held} pages");
+    pages.spill(&swap);
+    let first = info(&swap);
+    assert!(first.zstd_pages > 40 && first.spilled == 0, "{first:?}");
+    for number in 0..held {
+        let into = page(0, 0);
+        let read = swap.swap_in(pages.slot(number), Owner::new(number).unwrap(), SharedBytes::new(&into));
+        assert!(read == Ok(()) && same(&into, &contents(number)));
+    }
 }
 
 /// Whatever rots: `SwapCorrupt`, or the page, and never a panic.
