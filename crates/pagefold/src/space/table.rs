@@ -13,7 +13,8 @@ use crate::error::Error;
 /// See the module's head.
 #[derive(Default)]
 pub(crate) struct SpaceTable {
-    all: Mutex<Vec<Weak<SpaceState>>>,
+    /// Whoever looks has the list as it was: it is copied only where one is added meanwhile.
+    all: Mutex<Arc<Vec<Weak<SpaceState>>>>,
 }
 
 /// What became of a page that was to come back.
@@ -27,6 +28,7 @@ pub(crate) enum SwapIn {
 impl SpaceTable {
     pub(super) fn add(&self, space: &Arc<SpaceState>) {
         let mut all = self.all.lock();
+        let all = Arc::make_mut(&mut all);
         all.retain(|space| space.strong_count() > 0);
         all.push(Arc::downgrade(space));
     }
@@ -63,7 +65,7 @@ impl SpaceTable {
 
     fn with_page<R>(&self, word: u64, f: impl FnOnce(&SpaceState, &Region, u64) -> R) -> Option<R> {
         // Upgraded without the lock, as the last handle of a space may be dropped here.
-        let all = self.all.lock().clone();
+        let all = Arc::clone(&self.all.lock());
         for space in all.iter().filter_map(Weak::upgrade) {
             if let Some((region, page)) = space.index.of_word(word) {
                 return Some(f(&space, region, page));
