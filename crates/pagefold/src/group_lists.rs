@@ -7,12 +7,15 @@
 //!            1/256     1/128  ├─ main has room ─────────▶ main[level]
 //!                             └─ else a duel with the tail of main: the lower level is evicted
 //!
-//!   main[0], main[1], main[2]: referenced at the tail? up a level. Lost a duel for it? The longest upper list ages.
+//!   main[0], main[1], main[2]: referenced at the tail? up a level. Lost duels for it? The longest upper list ages.
 //! ```
 //! - **young** swallows references that come in one burst with the load, such as small reads of one page in a row: the
 //!   bit is cleared when a page moves on to cold. A scan therefore never looks like use.
 //! - **cold** is where one honest second use earns a page its level 1, and where pages wait to be evicted.
 //! - **main** is everything else. Only a page of a higher level takes a place there once it is full.
+//! - **ageing**: pages of main are looked at as challengers lose against it, and go down a level if they weren't used since the last
+//!   time. A used one costs eight lost duels, an unused one a half: of files read round and round a part stays, and what was
+//!   used long ago gives way soon.
 //! - **level** (0 to 2) is how often a page proved itself. It outlives the page in the shadow that an eviction leaves
 //!   in its word: a page that comes back before the group has evicted twice as many pages as it holds enters one
 //!   level up. So the history is as long as the page maps, and costs nothing.
@@ -63,6 +66,11 @@ impl GroupLists {
     /// Pages on the lists.
     pub(crate) fn len(&self) -> usize {
         self.stripes().map(Stripe::len).sum()
+    }
+
+    /// Pages that can wait for their use without taking room from main, by those of this CPU's stripe.
+    pub(crate) fn waiting(&self) -> u64 {
+        (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
     }
 
     fn stripes(&self) -> impl Iterator<Item = &Stripe> {

@@ -32,7 +32,7 @@ pub(crate) struct GroupState {
     /// Pages, and what CPUs have in stock (`charges`).
     charged: CachePadded<AtomicU64>,
     peak: AtomicU64,
-    /// Pages evicted: what shadows tell the time by.
+    /// Pages evicted: what shadows and read-ahead tell the time by.
     clock: CachePadded<AtomicU64>,
     pub(crate) lists: GroupLists,
     pub(crate) counters: Counters,
@@ -176,6 +176,11 @@ impl GroupState {
         // A page that stayed away while twice the group was replaced proves nothing.
         let known = shadow.distance(self.id, clock).is_some_and(|distance| distance < 2 * self.charged());
         (if known { shadow.level.up() } else { Level::default() }, true)
+    }
+
+    /// The clock.
+    pub(crate) fn evicted_so_far(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
     }
 
     /// Counts evictions, and lets the clock go on.

@@ -95,7 +95,7 @@ impl Handle {
         if self.is_random() || !self.has_device() {
             return None;
         }
-        let counters = &self.file.counters;
+        let (counters, group) = (&self.file.counters, self.group.state());
         let get = |counter: &sync::atomic::AtomicU64| counter.load(sync::atomic::Ordering::Relaxed);
         Some(Bounds {
             pages: self.file.len().div_ceil(self.file.page_bytes()),
@@ -103,6 +103,8 @@ impl Handle {
             eagerness: if self.is_sequential() { Eagerness::Sequential } else { Eagerness::Normal },
             read: get(&counters.read_ahead),
             wasted: get(&counters.read_ahead_wasted),
+            evicted: group.evicted_so_far(),
+            waiting: group.lists.waiting(),
         })
     }
 

@@ -16,10 +16,17 @@
 //! halved and belief takes longer, until that was made up for ([`Trust`]). The end of each stream costs its last windows,
 //! which says nothing against the next one; so a few are forgiven beforehand.
 //!
+//! What is read ahead must stay until it is used, and the lists where it waits are a small part of what the group holds, while
+//! pages that others load push it on. So a stream remembers how many pages the group had evicted by its last window: if that
+//! were more, while one window was used, than a part of what can wait, the next window is as much smaller. Readers so share
+//! the room, however many they are, by a clock that is there anyway; fewer read further.
+//!
 //! A reader in strides may come upon pages that another one has had read ahead in sequence, and from mark to mark would have
 //! all the pages between his read with them. So who goes on is asked whether he has used those that he comes from.
 
 use std::ops::Range;
+
+use trust::Trust;
 
 /// Streams that are followed at once.
 const STREAMS: usize = 16;
@@ -35,14 +42,11 @@ const STRIDE_MAX: u64 = 1 << 12;
 const WINDOW_MIN: u64 = 2;
 /// Requests that one window is made of, at most: more than a disk does at once only come too early.
 const BLOCKS_MAX: u64 = 64;
-/// A wasted page is made up for by so many read ahead.
-const WASTE_WEIGHT: i64 = 4;
-/// Pages to the good that count, at most: four of the largest windows can be wasted then.
-const CREDIT_MAX: i64 = WASTE_WEIGHT * 4 * 256;
-/// So far below zero there is more doubt, and so far above there is less.
-const DOUBTED: i64 = -WASTE_WEIGHT * 128;
-const TRUSTED: i64 = CREDIT_MAX / 2;
-const DOUBT_MAX: u32 = 6;
+/// While one window is used, this part of what can wait on the lists may be evicted: a stream has two windows at a time, and
+/// others may follow behind its reader.
+const WAITING_SHARE: u64 = 4;
+/// Pages that a window may have however many readers there are: with fewer a disk does much less.
+const CROWDED: u64 = 16;
 /// So many blocks that a reader comes from are looked at,
 const LOOKED_AT: i64 = 64;
 /// and this part of those in memory is to have been used.
@@ -68,6 +72,10 @@ pub(crate) struct Bounds {
     /// Pages of the file that were read ahead so far, and those of them that were evicted unused.
     pub(crate) read: u64,
     pub(crate) wasted: u64,
+    /// Pages that the group has evicted so far.
+    pub(crate) evicted: u64,
+    /// Pages that can wait on its lists for their first use without taking room from those that proved themselves.
+    pub(crate) waiting: u64,
 }
 
 impl Bounds {
@@ -127,6 +135,8 @@ struct Stream {
     /// Blocks after `last` that were asked for already, and of how many the last window was.
     ahead: u64,
     window: u64,
+    /// Pages that the group had evicted when that was asked for.
+    evicted: u64,
     heard: u32,
 }
 
@@ -226,6 +236,15 @@ impl Stream {
         (1..=self.ahead).contains(&distance)
     }
 
+    /// Pages in the next window that will probably wait for their use, as others load pages, too.
+    fn kept(&self, bounds: &Bounds) -> u64 {
+        let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
+        match bounds.evicted.saturating_sub(self.evicted) {
+            evicted if evicted > 0 && self.window > 0 => (room / evicted).max(CROWDED),
+            _ => u64::MAX,
+        }
+    }
+
     /// The next window, within the file.
     fn ask(&mut self, window: u64, pages: u64) -> Option<Window> {
         let (block, stride) = (self.block(), self.stride);
@@ -248,41 +267,6 @@ impl Stream {
 
 /// Whether a page has been used, if it is in memory.
 pub(crate) type IsUsed<'a> = &'a dyn Fn(u64) -> Option<bool>;
-
-/// What is made of waste.
-#[derive(Debug)]
-struct Trust {
-    /// How much less is believed, and read.
-    doubt: u32,
-    /// Pages read ahead, less those that were wasted, which weigh more.
-    credit: i64,
-    /// What there was of both when that was last reckoned.
-    reckoned: (u64, u64),
-}
-
-impl Default for Trust {
-    fn default() -> Self {
-        Self { doubt: 0, credit: CREDIT_MAX, reckoned: (0, 0) }
-    }
-}
-
-impl Trust {
-    fn reckon(&mut self, bounds: &Bounds) {
-        let read = bounds.read.saturating_sub(self.reckoned.0).cast_signed();
-        let wasted = bounds.wasted.saturating_sub(self.reckoned.1).cast_signed();
-        self.reckoned = (bounds.read, bounds.wasted);
-        let credit = self.credit.saturating_add(read).saturating_sub(wasted.saturating_mul(WASTE_WEIGHT));
-        self.credit = if credit < DOUBTED {
-            self.doubt = (self.doubt + 1).min(DOUBT_MAX);
-            0
-        } else if self.doubt > 0 && credit > TRUSTED {
-            self.doubt /= 2;
-            0
-        } else {
-            credit.min(CREDIT_MAX)
-        };
-    }
-}
 
 /// The streams of a handle, or of those of its readers that share a few CPUs.
 #[derive(Debug, Default)]
@@ -360,7 +344,8 @@ impl Streams {
             at
         } else {
             let ahead = followers();
-            let stream = Stream { last: access, stride: 1, matches: BELIEVED, ahead, window: ahead, heard: 0 };
+            let (evicted, matches) = (bounds.evicted, BELIEVED);
+            let stream = Stream { last: access, stride: 1, matches, ahead, window: ahead, evicted, heard: 0 };
             if ahead == 0 || stream.is_left_out(access, is_used) {
                 return None;
             }
@@ -381,7 +366,9 @@ impl Streams {
         if max < WINDOW_MIN.max(stream.block()) {
             return None;
         }
-        stream.ask(pages.min(max), bounds.pages)
+        let pages = pages.min(max).min(stream.kept(bounds));
+        stream.evicted = bounds.evicted;
+        stream.ask(pages, bounds.pages)
     }
 
     /// Whether the reader of a stream that comes to `access` uses what is read ahead for it. If not, there is nothing more to
@@ -421,3 +408,4 @@ impl Streams {
 
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests;
+mod trust;

@@ -104,9 +104,10 @@ impl Manager {
         let frames = &*self.frames;
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        let cut = stripe.cut(frames, wanted, stripe.take_ageing_due(), &mut leftovers);
+        let mut cut = stripe.cut(frames, wanted, stripe.ageing_due(), &mut leftovers);
         let mut looked_at = cut.cold.len() + cut.surplus.len();
 
+        age(frames, stripe, std::mem::take(&mut cut.ageing), &mut sorting);
         let challengers = sort_cut(frames, cut, insist, &mut sorting);
         if !challengers.is_empty() {
             duel(frames, stripe, challengers, &mut sorting, &mut leftovers);
@@ -186,15 +187,25 @@ impl Manager {
     }
 }
 
-/// Decides on what was cut off, but for the pages that have to fight for a place in main.
-fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
-    for frame in cut.cold.iter().chain(&cut.surplus).chain(&cut.ageing) {
+/// Pages of main go up a level if they were used since they were looked at last, and down if they weren't.
+fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut Sorting) {
+    for frame in &ageing {
         frames.prefetch_word(frame);
     }
-    for frame in cut.ageing {
+    let (mut used, all) = (0, ageing.len());
+    for frame in ageing {
         let rank = Rank::of(frames, frame.id());
-        let level = if frames.take_referenced(frame.id()) { rank.level().up() } else { rank.level().down() };
-        sorting.stay(frames, frame, rank.main(level));
+        let is_used = frames.take_referenced(frame.id());
+        used += usize::from(is_used);
+        sorting.stay(frames, frame, rank.main(if is_used { rank.level().up() } else { rank.level().down() }));
+    }
+    stripe.aged(used, all - used);
+}
+
+/// Decides on what was cut off, but for the pages that have to fight for a place in main.
+fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
+    for frame in cut.cold.iter().chain(&cut.surplus) {
+        frames.prefetch_word(frame);
     }
     for frame in cut.surplus {
         let rank = Rank::of(frames, frame.id());
@@ -286,6 +297,6 @@ fn duel(
             None => sorting.victims.push(challenger),
         }
     }
-    stripe.add_ageing_due(lost);
+    stripe.lost(lost);
     stripe.return_cut::<{ TRIES * BATCH_MAX }>(frames, opponents.collect(), leftovers);
 }

@@ -12,18 +12,33 @@ use crate::shadow::Level;
 /// Frames that reclaim cuts off in one go, at most.
 pub(crate) const BATCH_MAX: usize = 64;
 
+/// What pays for ageing, and what it costs, in halves of a lost duel: pages that are found used cost more, so a main that is in
+/// use keeps still while pages that are no better come by, and one that isn't ages fast.
+const LOST_PAYS: i64 = 2;
+const UNUSED_COSTS: i64 = 1;
+const USED_COSTS: i64 = 16;
+/// No more than this is paid in advance.
+const PAID_MAX: i64 = LOST_PAYS * BATCH_MAX as i64;
+
+/// Pages of young and cold that are so many times their share are there because main doesn't want them.
+const UNWANTED: usize = 8;
+
 /// How long lists may get in a stripe that holds `len` pages now.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     batch: usize,
     young: usize,
     cold: usize,
+    /// So much longer than its share cold gets before main takes pages unchallenged. What several CPUs have cut off at a time
+    /// comes and goes: without slack main would be cut for it, and filled up with others.
+    slack: usize,
 }
 
 impl Shares {
     fn of(len: usize) -> Self {
         let batch = (len / 16).clamp(1, BATCH_MAX);
-        Self { batch, young: (len / 256).max(batch), cold: (len / 128).max(batch) }
+        let slack = (len / 8).min(4 * BATCH_MAX);
+        Self { batch, young: (len / 256).max(batch), cold: (len / 128).max(batch), slack }
     }
 }
 
@@ -59,8 +74,8 @@ pub(crate) struct Cut {
 #[derive(Debug)]
 pub(crate) struct Stripe {
     lists: [LruList; KINDS],
-    /// Lost duels that pages of main haven't aged for yet.
-    ageing_due: AtomicU64,
+    /// What lost duels have paid for ageing, less what it has cost: signed.
+    ageing_paid: AtomicU64,
     /// Times that a CPU chose this stripe as its own to reclaim from.
     turns: AtomicUsize,
 }
@@ -68,7 +83,7 @@ pub(crate) struct Stripe {
 impl Stripe {
     pub(crate) fn new(group: u32, stripe: u8) -> Self {
         let lists = Kind::all().map(|kind| LruList::new(group, Place { stripe, kind }));
-        Self { lists, ageing_due: AtomicU64::new(0), turns: AtomicUsize::new(0) }
+        Self { lists, ageing_paid: AtomicU64::new(0), turns: AtomicUsize::new(0) }
     }
 
     pub(crate) fn list(&self, kind: Kind) -> &LruList {
@@ -89,25 +104,42 @@ impl Stripe {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many pages of main are to age; they count as having done so.
-    pub(crate) fn take_ageing_due(&self) -> usize {
-        // Relaxed, also below: a number of pages that may as well age a pass later.
-        if self.ageing_due.load(Ordering::Relaxed) == 0 {
-            0
-        } else {
-            self.ageing_due.swap(0, Ordering::Relaxed) as usize
+    fn ageing_paid(&self) -> i64 {
+        // Relaxed, also below: that a few more or less age is the same to everybody.
+        self.ageing_paid.load(Ordering::Relaxed).cast_signed()
+    }
+
+    /// How many pages of main are to age, at most.
+    pub(crate) fn ageing_due(&self) -> usize {
+        (self.ageing_paid().max(0) / UNUSED_COSTS) as usize
+    }
+
+    /// Pages of main have aged.
+    pub(crate) fn aged(&self, used: usize, unused: usize) {
+        let cost = used as i64 * USED_COSTS + unused as i64 * UNUSED_COSTS;
+        if cost > 0 {
+            self.ageing_paid.fetch_sub(cost.cast_unsigned(), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn add_ageing_due(&self, pages: u64) {
-        if pages > 0 {
-            self.ageing_due.fetch_add(pages, Ordering::Relaxed);
+    /// Pages have lost duels against main.
+    pub(crate) fn lost(&self, duels: usize) {
+        if duels > 0 && self.ageing_paid() < PAID_MAX {
+            self.ageing_paid.fetch_add((duels as i64 * LOST_PAYS).cast_unsigned(), Ordering::Relaxed);
         }
     }
 
     /// Pages on its lists.
     pub(crate) fn len(&self) -> usize {
         self.lists.iter().map(LruList::len).sum()
+    }
+
+    /// Pages of young and cold, but for those whose room is main's.
+    pub(crate) fn waiting(&self) -> usize {
+        let waiting = self.list(Kind::Young).len() + self.list(Kind::Cold).len();
+        let shares = Shares::of(self.len());
+        let share = shares.young + shares.cold;
+        if waiting > UNWANTED * share { waiting } else { share }
     }
 
     /// Moves pages that are young no more on to cold, their references forgotten: all beyond the share of young.
@@ -184,7 +216,7 @@ impl Stripe {
         cold.cut(frames, wanted, &mut result.cold, leftovers);
         // Relative to what is left after this pass, or cold would be drained by the reserve that reclaim keeps free.
         let main_max = len.saturating_sub(wanted + shares.young + shares.cold);
-        result.main_room = main_max.saturating_sub(self.main_len());
+        result.main_room = main_max.saturating_sub(self.main_len() + shares.slack);
         let surplus = self.main_len().saturating_sub(main_max).min(wanted);
         let surplus = if result.cold.is_empty() { wanted } else { surplus };
         self.cut_main(frames, surplus, &mut result.surplus, leftovers);

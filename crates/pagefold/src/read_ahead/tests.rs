@@ -19,7 +19,8 @@ struct Reader {
 
 impl Reader {
     fn new(pages: u64, room: usize) -> Self {
-        let bounds = Bounds { pages, window: 256, eagerness: Eagerness::Normal, read: 0, wasted: 0 };
+        let bounds =
+            Bounds { pages, window: 256, eagerness: Eagerness::Normal, read: 0, wasted: 0, evicted: 0, waiting: 768 };
         let (streams, order) = (Streams::default(), VecDeque::new());
         Self { streams, bounds, pages: BTreeMap::new(), order, room, accesses: 0, misses: 0, largest: 0 }
     }
@@ -30,6 +31,7 @@ impl Reader {
         self.order.push_back(page);
         if self.order.len() > self.room {
             let gone = self.order.pop_front().and_then(|page| self.pages.remove(&page));
+            self.bounds.evicted += 1;
             self.bounds.wasted += u64::from(gone.is_some_and(|(unused, _)| unused));
         }
     }
@@ -289,4 +291,24 @@ fn hostile_pages_are_no_trouble() {
             assert!(page < bounds.pages);
         }
     }
+}
+
+#[test]
+fn windows_shrink_while_others_load_more_and_grow_again() {
+    let mut reader = Reader::new(1 << 20, 1 << 12);
+    let mut largest = |others: u64, pages: Range<u64>| {
+        reader.largest = 0;
+        for page in pages {
+            reader.bounds.evicted += others;
+            reader.read(page..page + 1);
+        }
+        reader.largest
+    };
+    assert_eq!(largest(0, 0..5000), 256, "alone");
+    largest(3, 5000..8000);
+    // While one of 48 pages is used, four readers load 192, a quarter of what can wait.
+    assert_eq!(largest(3, 8000..9000), 48);
+    largest(1000, 9000..12_000);
+    assert_eq!(largest(1000, 12_000..13_000), 16);
+    assert_eq!(largest(0, 13_000..18_000), 192, "of the pages that it evicts itself no more can wait");
 }

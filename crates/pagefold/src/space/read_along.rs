@@ -115,6 +115,9 @@ impl SpaceState {
             eagerness,
             read: group.swapped.along.load(Ordering::Relaxed),
             wasted: group.swapped.along_wasted.load(Ordering::Relaxed),
+            // Windows are small enough to wait anywhere.
+            evicted: 0,
+            waiting: 0,
         };
         let window = self.read_ahead.here(|share| share.streams.missed(at..at + 1, at, &is_used, &bounds)).flatten();
         let (after, before) = window.map_or((0, 0), |window| window.next_to(at));

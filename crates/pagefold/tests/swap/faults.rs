@@ -83,10 +83,10 @@ fn slots_that_exchanged_their_contents_and_stale_ones_are_found() {
     // A write that the device lost: the slot has what was there before.
     (5..10).for_each(|page| check(&space, base, page, 0));
     (5..10).for_each(|page| write(&space, base, page, 1));
-    let others = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
-    // What goes in the background may take its time.
+    // Few enough to prove themselves, or the page would be worth more; and what goes in the background may take its time.
+    let others = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     let slot_of_new = |page| {
-        let push = |round: u64| (0..4 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
+        let push = |round: u64| (0..2 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
         let found = (0..10).find_map(|round| {
             push(round);
             slot_of(&disk, page, 1)

@@ -1,0 +1,65 @@
+//! What the policy keeps, by how many pages are read from the device again.
+#![cfg(not(pagefold_loom))]
+
+mod support;
+
+use pagefold::{Advice, File, Group, Pagefold};
+use support::disk;
+
+const PAGE: u64 = 4096;
+/// Pages that the group may have.
+const ROOM: u64 = 8192;
+
+fn open(len: u64) -> (Pagefold, Group, File) {
+    let mm = Pagefold::builder().memory(4 * ROOM * PAGE).backend(disk(1, len * PAGE)).build().unwrap();
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let file = group.open("f0").unwrap();
+    (mm, group, file)
+}
+
+/// Percent of `accesses` to these pages that bring one in, the first half not counted.
+fn missed(group: &Group, file: &File, accesses: u64, mut page: impl FnMut(u64) -> u64) -> u64 {
+    let mut before = 0;
+    for access in 0..accesses {
+        if access == accesses / 2 {
+            before = group.stats().bytes_in;
+        }
+        file.read_at(&mut [0; 8], page(access) * PAGE).unwrap();
+    }
+    (group.stats().bytes_in - before) * 100 / PAGE / (accesses - accesses / 2)
+}
+
+/// Two readers go round a file that is twice as large as memory, one behind the other: half of it can be kept.
+fn missed_going_round(advice: Advice) -> u64 {
+    let (_mm, group, file) = open(2 * ROOM);
+    file.advise(advice, 0..1).unwrap();
+    let page = |access: u64| (access / 2 + 2 * ROOM - 64 * (access % 2)) % (2 * ROOM);
+    missed(&group, &file, 28 * ROOM, page)
+}
+
+#[test]
+fn of_a_file_that_is_read_round_and_round_a_part_stays() {
+    // 25 is the least.
+    let missed = missed_going_round(Advice::Random);
+    assert!(missed <= 30, "{missed} %");
+}
+
+#[test]
+fn what_is_read_ahead_doesnt_push_it_out() {
+    let missed = missed_going_round(Advice::Normal);
+    assert!(missed <= 35, "{missed} %");
+}
+
+#[test]
+fn what_was_used_long_ago_gives_way() {
+    let (_mm, group, file) = open(20 * ROOM);
+    file.advise(Advice::Random, 0..1).unwrap();
+    let mut random = 1_u64;
+    let hot = ROOM * 9 / 10;
+    let missed = missed(&group, &file, 54 * ROOM, |access| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        access / (9 * ROOM) * hot + (random >> 33) % hot
+    });
+    // Each page is used ten times; 10 is the least.
+    assert!(missed <= 33, "{missed} %");
+}
