@@ -14,6 +14,9 @@ pub(crate) struct Clusters {
     partial: ClusterList,
 }
 
+/// Clusters that say how full an area is.
+const SAMPLES: usize = 4;
+
 /// A cluster that a CPU holds from now on.
 pub(crate) struct Claimed<'a> {
     /// The number of the range that it was found in.
@@ -62,6 +65,16 @@ impl Clusters {
     /// Whether half of the clusters have no page.
     pub(crate) fn are_half_empty(&self) -> bool {
         2 * self.empty.len() >= self.all.len()
+    }
+
+    /// Whether half of the slots are free in a few clusters, of which one is `first` and all are as far from each other.
+    /// Whoever takes slots fills a cluster, so one alone says little.
+    pub(crate) fn are_half_free(&self, first: usize) -> bool {
+        let step = self.all.len().div_ceil(SAMPLES);
+        let sample = (0..SAMPLES).filter_map(|number| self.all.get((first + number * step) % self.all.len()));
+        let (free, slots) =
+            sample.fold((0, 0), |(free, slots), cluster| (free + cluster.free(), slots + cluster.slots()));
+        2 * free >= slots
     }
 
     /// Takes slots of a cluster, and sees to its list.

@@ -249,11 +249,10 @@ impl Slots {
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
-    /// Whether about half of the slots around this one are free, or half of all clusters.
+    /// Whether about half of the slots are free, by what a few clusters have, this one's and others all over the area.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
-        let cluster = self.clusters.get(slot.number() as usize / SLOTS);
-        self.clusters.are_half_empty() || cluster.is_some_and(|cluster| 2 * cluster.free() >= cluster.slots())
+        self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
     }
 
     /// Every slot that is somebody's, as it was when this came by.

@@ -167,3 +167,20 @@ fn no_more_slots_are_used_than_there_are() {
     slots.free(reserved).unwrap();
     assert_eq!(slots.used(), all);
 }
+
+#[test]
+fn pages_keep_their_slots_while_half_are_free_whatever_their_cluster_has() {
+    let slots = Slots::new(0, (8 * SLOTS) as u64, Placement::PerCpu).unwrap();
+    let all: Vec<SlotId> =
+        std::iter::from_fn(|| Some(take(&slots, 64)).filter(|batch| !batch.is_empty())).flatten().collect();
+    assert!(!slots.may_keep(all[0]));
+    // Cluster 0 stays full; the others lose two slots of three.
+    let (stay, go): (Vec<SlotId>, Vec<SlotId>) =
+        all.into_iter().partition(|slot| (slot.number() as usize) < SLOTS || slot.number().is_multiple_of(3));
+    go.into_iter().for_each(|slot| slots.free(slot).unwrap());
+    slots.drain();
+    assert!(stay.iter().all(|&slot| slots.may_keep(slot)));
+    // Some four fifths are in use.
+    (0..32).for_each(|_| assert_eq!(take(&slots, 64).len(), 64));
+    assert!(!stay.iter().any(|&slot| slots.may_keep(slot)));
+}
