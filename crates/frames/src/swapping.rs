@@ -124,6 +124,12 @@ impl Frames {
         Ok((OwnedFrame::used(self, id), if of_slot { 0 } else { kept }))
     }
 
+    /// The place that the page in an isolated frame keeps, whether or not it still has its bytes. A hint: it may be taken away.
+    #[must_use]
+    pub fn kept_slot(&self, frame: FrameId) -> Option<u64> {
+        Some(self.table.slot(frame)).filter(|&slot| slot != 0)
+    }
+
     /// Has the page in `frame` do without the place that it keeps, which is the caller's then, and says which group the page is
     /// charged to. `None` if that isn't its place, or the page is in use; with `only_in_vain` also if the place has its bytes.
     #[must_use]

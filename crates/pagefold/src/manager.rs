@@ -134,15 +134,18 @@ impl Manager {
         }
     }
 
-    /// As [`take_frame`](Self::take_frame) for up to `wanted` pages, by somebody who can do with fewer, and won't wait.
+    /// As [`take_frame`](Self::take_frame) for up to `wanted` pages, by somebody who can do with fewer, and waits for nothing but
+    /// reclaim, a few times: others may take what that frees.
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
+        let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);
         while into.len() < end {
             let missing = end - into.len();
-            if let Err(short) = self.try_frames(group, missing, |frame| into.push(frame))
-                && self.reclaim_for(group, short, missing) == 0
-            {
-                return;
+            if let Err(short) = self.try_frames(group, missing, |frame| into.push(frame)) {
+                turns -= 1;
+                if turns == 0 || self.reclaim_for(group, short, missing) == 0 {
+                    return;
+                }
             }
         }
     }

@@ -96,7 +96,12 @@ impl Manager {
         result: &mut SwappedOut<'a, N>,
     ) {
         self.swap.spill(self);
-        let charged = self.charge_swapped(group, writes.len() as u64) as usize;
+        let wanted = writes.len() as u64;
+        let mut charged = self.charge_swapped(group, wanted);
+        if charged < wanted && self.take_slots_of(&writes) {
+            charged += self.charge_swapped(group, wanted - charged);
+        }
+        let charged = charged as usize;
         result.stay.extend(writes.drain(charged..).map(|(frame, _)| Refused { frame, unclean: true }));
         let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| Self::page_out(group, page)).collect();
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
@@ -167,6 +172,14 @@ impl Manager {
         };
         let freed = slots.into_iter().filter(free).count();
         self.uncharge_swapped(group, freed as u64);
+    }
+
+    /// Takes the slots away that these pages keep in vain: as they were written to since they came back, they need others to leave, and
+    /// what they keep is in the way of that. Says whether there were any.
+    fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
+        let frames = pages.iter().map(|(frame, _)| frame.id());
+        let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
+        kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
     /// Takes slots away from pages that were written to since they came back.

@@ -8,12 +8,12 @@
 //! What comes along is in slots that follow each other and the wanted page's, in pages of the same region: one request brings all.
 //! Where a read is a copy, or a page has to be unpacked, nothing is gained by that, and nothing is read along.
 //!
-//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in *loading*; what there isn't without
-//!   waiting isn't waited for.
+//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in *loading*. It is given back before
+//!   anything is waited for: that the wanted page is somebody else's by then, or has no room.
 //! - A2. A neighbour comes as if it were faulted on: its word in *loading*, which waits for nobody, and its entry looked at after
 //!   that (S1). The run ends at the first one that is somebody else's, has another slot by now, or mustn't be read.
 //! - A3. A neighbour keeps its slot, however few there are: unused, it leaves again without a write, and leaves as many as there
-//!   were.
+//!   were. So who writes to pages has others come along only where there are slots enough.
 //! - A4. If the request fails, or the wanted page isn't what was written, that is read again alone, and nobody hears of the others:
 //!   a neighbour that isn't what was written is where it was, for who wants it.
 
@@ -76,7 +76,9 @@ impl SpaceState {
         let manager = &**self.manager();
         let PageState::Swapped { entry } = region.map.state(local) else { return None };
         let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry) else { return None };
-        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !manager.swap.may_read_along(slot) {
+        let enough_slots = || !fault.writes() || manager.swap.may_keep(slot);
+        let may = manager.swap.may_read_along(slot) && enough_slots();
+        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !may {
             return None;
         }
         let eagerness = match region.entry(local).advice() {
@@ -90,7 +92,9 @@ impl SpaceState {
         }
         let mut frames = Vec::with_capacity(neighbours.len());
         manager.spare_frames(self.group.state(), neighbours.len(), &mut frames); // A1
-        Some(Along { region, slot, neighbours, frames })
+        // That may have taken long.
+        let is_there = matches!(region.map.state(local), PageState::Swapped { entry: now } if now == entry);
+        is_there.then_some(Along { region, slot, neighbours, frames })
     }
 
     /// The pages beside a slot that a reader who comes to it will want next.
@@ -179,11 +183,12 @@ impl SpaceState {
 
     fn publish_along(&self, Coming { slot, loading, frame, .. }: Coming<'_>) {
         let (manager, group) = (&**self.manager(), self.group.state());
-        // It is ours, so its number is good.
-        let _ = manager.swap.set_cached(slot, frame.id().number()); // A3
+        // An area that has begun to go meanwhile wants it free.
+        let keeps = manager.swap.may_read_along(slot) && manager.swap.set_cached(slot, frame.id().number()).is_ok(); // A3
         let (level, is_refault) =
             manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.welcome_back(note));
-        let past = Past { unused: None, kept: Some(slot), level, is_refault };
+        let past = Past { unused: (!keeps).then_some(slot), kept: keeps.then_some(slot), level, is_refault };
         self.publish(loading, frame, true, &past, Ahead::Yes);
+        manager.free_slots(group, past.unused);
     }
 }

@@ -162,9 +162,9 @@ impl SpaceState {
     }
 
     /// Gives memory back that turned out not to be needed. A page that left it goes back into it, if nobody was faster.
-    pub(super) fn give_up(&self, mut memory: Memory<'_>) {
+    pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
-        drop(memory);
+        drop((memory, along));
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
@@ -206,13 +206,13 @@ impl SpaceState {
                         SwapInError::SwapCorrupt { .. } => CORRUPT,
                     };
                     loading.fail(failure);
-                    self.give_up(memory);
+                    self.give_up(memory, None);
                     return self.outcome(page, Err(failure));
                 }
             },
             None if !fault.writes() => {
                 drop(loading);
-                self.give_up(memory);
+                self.give_up(memory, along);
                 return Ok(false); // Discarded in between.
             }
             None => {

@@ -94,7 +94,7 @@ impl SpaceState {
                     let entry = region.entry(local);
                     if !fault.is_permitted(entry) {
                         drop(loading);
-                        self.give_up(memory);
+                        self.give_up(memory, along);
                         // As a file's page it isn't this call's affair: whoever called looks again.
                         return if fault.is_permitted(entry.with_file(0)) {
                             Ok(false)
@@ -105,15 +105,15 @@ impl SpaceState {
                     return self.bring_in(page, loading, memory, along, fault, is_new);
                 }
                 BeginLoad::Resident => {
-                    self.give_up(memory);
+                    self.give_up(memory, along);
                     return Ok(false);
                 }
                 BeginLoad::Busy => {
-                    self.give_up(memory);
+                    self.give_up(memory, along);
                     return self.outcome(page, region.map.wait(local));
                 }
                 BeginLoad::NoRoom => {
-                    self.give_up(memory);
+                    self.give_up(memory, along);
                     rooms_made += 1;
                     if rooms_made > ROOM_ATTEMPTS {
                         return Err(manager.limit_reached(self.group.state()));

@@ -164,6 +164,25 @@ fn a_group_has_no_more_slots_than_it_may() {
 }
 
 #[test]
+fn slots_kept_in_vain_are_in_nobodys_way_at_a_groups_limit() {
+    let (mm, _group) = with_swap(40 * ROOM);
+    let small = mm.group("b").max(ROOM * PAGE).swap_max(3 * ROOM * PAGE).build().unwrap();
+    let space = small.space().unwrap();
+    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let write = |page: u64, version: u64| space.write_at(&contents(page, version), base + page * PAGE);
+    let used = 4 * ROOM - ROOM / 8;
+    (0..used).for_each(|page| write(page, 0).unwrap());
+    // Read, so that they keep their slots, and written to, so that these are of no use.
+    for page in 0..used {
+        check(&space, base, page, 0);
+        write(page, 1).unwrap();
+    }
+    let refused = (used..8 * ROOM).find(|&page| write(page, 1).is_err()).unwrap();
+    assert_eq!(refused, 4 * ROOM, "{:?}", small.stats());
+    (0..refused).for_each(|page| check(&space, base, page, 1));
+}
+
+#[test]
 fn pages_change_places_when_all_memory_and_all_slots_are_in_use() {
     let (mm, group) = with_swap(200);
     let space = group.space().unwrap();
