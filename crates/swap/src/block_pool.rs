@@ -9,7 +9,7 @@
 //! | *absent* | none | | who finds no *open* one, and may take more memory |
 //! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of the above |
 //! | *open* | yes | an eighth or more, not all | who needs a chunk |
-//! | *full* | yes | fewer | nobody, until enough are freed |
+//! | *full* | yes | fewer | whose hand it is still in; else nobody, until enough are freed |
 //!
 //! It holds that
 //!
@@ -181,7 +181,9 @@ impl BlockPool {
     /// Frees a place, which was the caller's.
     pub(crate) fn free(&self, place: Place) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
-        chunk.put_back(place, self.blocks(place.len as usize));
+        chunk.put_back(place.block, self.blocks(place.len as usize));
+        chunk.content.pages -= 1;
+        chunk.content.bytes -= u64::from(place.len);
         self.relist_freed(place.chunk, &mut chunk);
         if chunk.list == List::Open {
             self.release_if_empty(place.chunk, &mut chunk);
@@ -194,19 +196,21 @@ impl BlockPool {
         (blocks - blocks.div_ceil(8)) * self.block_bytes
     }
 
-    /// Puts fewer bytes in the place of others, which is the caller's: they take the first of its blocks. Says where they are.
-    pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> Place {
+    /// Puts fewer bytes in the place of others, which is the caller's: they take the first of its blocks. Says where they are, and
+    /// whether others find room in its chunk.
+    pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> (Place, bool) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(place.block));
         blocks.for_each(|(part, block)| self.block(place.chunk, block).copy_from(0, part));
-        let (shrunk, before) = (Place { len: bytes.len() as u32, ..place }, self.blocks(place.len as usize));
-        if let Some(rest) = chunk.cut(shrunk, self.blocks(bytes.len())) {
-            let rest = Place { block: rest, len: place.len - shrunk.len, ..place };
-            chunk.put_back(rest, before - self.blocks(bytes.len()));
-            chunk.content.pages += 1; // That was no page.
+        let (shrunk, kept) = (Place { len: bytes.len() as u32, ..place }, self.blocks(bytes.len()));
+        if let Some(rest) = chunk.cut(place.block, kept) {
+            chunk.put_back(rest, self.blocks(place.len as usize) - kept);
         }
+        chunk.content.bytes -= u64::from(place.len - shrunk.len);
         self.relist_freed(place.chunk, &mut chunk);
-        shrunk
+        // Relaxed: the caller needs no more than a hint.
+        let is_in_hand = || self.hands.iter().any(|hand| hand.chunk.load(Ordering::Relaxed) == place.chunk);
+        (shrunk, chunk.list != List::Full || is_in_hand())
     }
 
     /// Gives back the memory of chunks in hands that have nothing in them.
@@ -398,20 +402,18 @@ impl Chunk {
     }
 
     /// Cuts a chain off after so many blocks. Says which block comes first of the rest.
-    fn cut(&mut self, place: Place, blocks: usize) -> Option<u16> {
-        let last = self.chain(place.block).nth(blocks - 1)?;
+    fn cut(&mut self, first: u16, blocks: usize) -> Option<u16> {
+        let last = self.chain(first).nth(blocks - 1)?;
         let rest = std::mem::replace(&mut self.next.as_mut()?[usize::from(last)], END);
         (rest != END).then_some(rest)
     }
 
     /// Makes a chain of so many blocks free.
-    fn put_back(&mut self, place: Place, blocks: usize) {
-        let last = self.chain(place.block).last();
+    fn put_back(&mut self, first: u16, blocks: usize) {
+        let last = self.chain(first).last();
         if let (Some(last), Some(links)) = (last, self.next.as_mut()) {
-            links[usize::from(last)] = std::mem::replace(&mut self.free, place.block);
+            links[usize::from(last)] = std::mem::replace(&mut self.free, first);
             self.free_len += blocks as u16;
-            self.content.pages -= 1;
-            self.content.bytes -= u64::from(place.len);
         }
     }
 }

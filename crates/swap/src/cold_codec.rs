@@ -3,7 +3,7 @@
 //! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller: so it is for those that nobody
 //! has wanted for long. One thread at a time compresses such pages; CPUs share what they need to unpack them, a few each.
 
-use sync::lock::Mutex;
+use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
 use zstd_safe::{CCtx, CompressionLevel, DCtx, compress_bound};
 
@@ -62,9 +62,19 @@ impl ColdCodec {
     /// Makes a page of `packed`. False if that is none; `page` is unspecified then.
     pub(crate) fn decompress(&self, packed: &[u8], page: &mut [u8]) -> bool {
         let len = page.len();
-        let own = sync::cpu::current() / CPUS_SHARING % self.decompressors.len();
-        let unpacked = self.decompressors[own].lock().decompress(page, packed);
+        let unpacked = self.decompressor().decompress(page, packed);
         unpacked == Ok(len)
+    }
+
+    /// This CPU's, or another one if somebody has that just now.
+    fn decompressor(&self) -> MutexGuard<'_, DCtx<'static>> {
+        let (before, from_own) = self.decompressors.split_at(self.own());
+        let free = from_own.iter().chain(before).find_map(|context| context.try_lock());
+        free.unwrap_or_else(|| self.decompressors[self.own()].lock())
+    }
+
+    fn own(&self) -> usize {
+        sync::cpu::current() / CPUS_SHARING % self.decompressors.len()
     }
 }
 

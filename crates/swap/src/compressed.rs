@@ -201,10 +201,12 @@ impl Compressed {
         let len_max = self.pool.tighter(place.len as usize);
         let tight = self.cold_codec.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
         // A tight one is new again: it may stay for as long as it did, for less.
-        word.store(tight.map_or(before, |place| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
-        if tight.is_some() {
+        word.store(tight.map_or(before, |(place, _)| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
+        if let Some((_, has_room)) = tight {
             self.tight.fetch_add(1, Ordering::Relaxed);
-            self.has_room();
+            if has_room {
+                self.has_room();
+            }
         }
         tight.is_some()
     }

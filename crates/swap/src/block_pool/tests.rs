@@ -37,7 +37,7 @@ fn what_is_put_in_comes_out_and_memory_is_given_back() {
             if random.below(2) == 0 && pool.tighter(bytes.len()) > 0 {
                 bytes =
                     (0..1 + random.below(pool.tighter(bytes.len()) as u64)).map(|_| random.next_u64() as u8).collect();
-                places.push((pool.shrink(place, &bytes), bytes));
+                places.push((pool.shrink(place, &bytes).0, bytes));
             } else {
                 pool.free(place);
             }
@@ -106,6 +106,25 @@ fn the_stock_is_for_when_there_is_nothing_else() {
     }
     assert_eq!((places.len(), pool.held_bytes()), (8 * 21, 10 * CHUNK), "and no more than the limit");
     assert!(pool.stock_up(), "there is nothing that could be missing");
+}
+
+#[test]
+fn room_that_nobody_finds_is_none() {
+    let (pool, _) = pool(1, 0, 1);
+    let page = vec![7; 8 * 128];
+    let places: Vec<_> = std::iter::from_fn(|| pool.store(&page, Need::Usual)).collect();
+    assert_eq!(places.len(), BLOCKS / 8);
+    let shrink = |place, blocks: usize| {
+        let (shrunk, has_room) = pool.shrink(place, &page[..blocks * 128]);
+        check(&pool, shrunk, &page[..blocks * 128]);
+        has_room
+    };
+    assert!(shrink(places[0], 7), "whose hand it is in finds it");
+    pool.hands.iter().for_each(|hand| hand.chunk.store(u32::MAX, Ordering::Relaxed)); // Another one took its place.
+    assert!(places[1..].iter().all(|&place| !shrink(place, 7)), "a block of each");
+    assert_eq!(pool.store(&[7], Need::Usual), None);
+    assert!(shrink(Place { len: 7 * 128, ..places[0] }, 6), "enough for an open one");
+    assert!(pool.store(&[7], Need::Usual).is_some());
 }
 
 #[test]
