@@ -55,9 +55,10 @@ impl SwapArea {
     }
 
     /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
-    /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets. Pages
-    /// that don't shrink to less than three quarters go to the other areas, or stay; and so do those that have been there longest
-    /// when there is no room for others, once those were compressed with more care (Zstandard) and were still there. Its priority is 100 unless said otherwise, so that it is filled first.
+    /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets.
+    /// Pages that don't shrink to less than three quarters go to the other areas, or stay. When there is no room for others, those
+    /// that have been there longest are compressed with more care (Zstandard), and, if they are still there later, go to the other
+    /// areas, too. Its priority is 100 unless said otherwise, so that it is filled first.
     ///
     /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to groups: which of them may have
     /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. When the budget is

@@ -223,6 +223,7 @@ impl Area {
     /// Reads a swapped page, and makes sure that it is the one that was written.
     pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
         let is_read = match &self.store {
+            _ if !self.holds(slot, page) => false, // What it has beside its word isn't this page's.
             Store::File(file) => {
                 let read = read_full(&**file, self.offset(slot), into);
                 read.map(|_| true).map_err(|error| SwapInError::ReadFailed { page, error })?
@@ -245,16 +246,21 @@ impl Area {
     ) -> Result<(), IoError> {
         let (Store::File(file), Some((first, _))) = (&self.store, run.first()) else { return Ok(()) };
         read_full_vectored(&**file, self.offset(*first), into)?;
-        let sealed = run.iter().zip(into).map(|(&(slot, page), &bytes)| self.is_sealed(slot, page, bytes));
+        let is_page = |slot, page, bytes| self.holds(slot, page) && self.is_sealed(slot, page, bytes);
+        let sealed = run.iter().zip(into).map(|(&(slot, page), &bytes)| is_page(slot, page, bytes));
         sealed.enumerate().for_each(|(at, is_sealed)| tell(at, is_sealed));
         Ok(())
     }
 
+    /// Whether a page is in a slot.
+    fn holds(&self, slot: SlotId, page: Owner) -> bool {
+        self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
+    }
+
     /// Whether these are the bytes of the page in a slot.
     fn is_sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> bool {
-        let (state, note) = (self.slots.lookup(slot), self.slots.note(slot));
-        state == Ok(SlotState::Swapped { owner: page })
-            && note.is_ok_and(|note| seal(bytes, slot, page, note.group()) == self.slots.seal(slot))
+        let note = self.slots.note(slot);
+        note.is_ok_and(|note| seal(bytes, slot, page, note.group()) == self.slots.seal(slot))
     }
 
     /// Whether a device reads its pages, for which several at once are less work.

@@ -24,8 +24,12 @@
 //! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's lock is met
 //! by the CPU that holds it and by those who read and free pages in it.
 //!
-//! Lock order: (room for compressing, `codec`) → hand → chunk.
+//! Lock order: room for compressing (`codec`) → hand → chunk. Whoever makes room has the clock (`compressed`) and a page word in
+//! *loading* before any of these. What unpacks cold pages (`cold_codec`) is a leaf beside the chunk's lock.
 
+mod chunk;
+
+use chunk::{BLOCKS, Chunk, Content, List};
 use sync::atomic::{AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
 use sync::{Arc, CachePadded, PerCpu, SharedBytes, SparseWords};
@@ -33,16 +37,12 @@ use sync::{Arc, CachePadded, PerCpu, SharedBytes, SparseWords};
 use crate::allowance::{Allowance, Memory, Need};
 use crate::cluster_list::ClusterList;
 
-/// Blocks of a chunk.
-const BLOCKS: usize = if cfg!(pagefold_loom) { 4 } else { 512 };
 /// Blocks that a page would take that isn't compressed.
 const PAGE_BLOCKS: usize = if cfg!(pagefold_loom) { 2 } else { 32 };
 /// Free blocks that make a full chunk an open one; as many as the largest page takes, or more.
 const OPEN_MIN: usize = BLOCKS / 8 + 1;
-/// The end of a chain.
-const END: u16 = u16::MAX;
 
-const _: () = assert!(BLOCKS < END as usize && (cfg!(pagefold_loom) || BlockPool::PAGE_BLOCKS_MAX <= OPEN_MIN));
+const _: () = assert!(cfg!(pagefold_loom) || BlockPool::PAGE_BLOCKS_MAX <= OPEN_MIN);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -66,32 +66,6 @@ pub(crate) struct Place {
     pub(crate) block: u16,
     /// Bytes.
     pub(crate) len: u32,
-}
-
-/// What is in a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Content {
-    pub(crate) pages: u64,
-    pub(crate) bytes: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum List {
-    Absent,
-    Held,
-    Open,
-    Full,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    list: List,
-    /// For each block the one that follows it in its chain; none without memory.
-    next: Option<Box<[u16; BLOCKS]>>,
-    /// The first free block, and how many there are.
-    free: u16,
-    free_len: u16,
-    content: Content,
 }
 
 /// The chunk that a CPU fills.
@@ -337,8 +311,7 @@ impl BlockPool {
         }
         let words = BLOCKS * self.block_bytes / size_of::<u64>();
         self.words.discard(number as usize * words..(number as usize + 1) * words);
-        chunk.next = None;
-        chunk.free_len = 0;
+        chunk.become_absent();
         self.relist(number, chunk, List::Absent);
         self.allowance.give_back();
     }
@@ -365,55 +338,6 @@ impl BlockPool {
             List::Absent => Some(&self.absent),
             List::Open => Some(&self.open),
             List::Held | List::Full => None,
-        }
-    }
-}
-
-impl Chunk {
-    const ABSENT: Self =
-        Self { list: List::Absent, next: None, free: END, free_len: 0, content: Content { pages: 0, bytes: 0 } };
-
-    /// Gets memory, all of it free.
-    fn become_empty(&mut self) {
-        let following = |block: usize| if block + 1 < BLOCKS { block as u16 + 1 } else { END };
-        self.next = Some(Box::new(std::array::from_fn(following)));
-        (self.free, self.free_len) = (0, BLOCKS as u16);
-    }
-
-    /// The blocks of a chain.
-    fn chain(&self, first: u16) -> impl Iterator<Item = u16> + '_ {
-        let next = |block: u16| self.next.as_ref()?.get(usize::from(block)).copied().filter(|&next| next != END);
-        std::iter::successors(Some(first), move |&block| next(block))
-    }
-
-    /// Takes a chain of so many free blocks for something of `len` bytes.
-    fn take(&mut self, blocks: usize, len: usize) -> Option<u16> {
-        if usize::from(self.free_len) < blocks {
-            return None;
-        }
-        let first = self.free;
-        let last = self.chain(first).nth(blocks - 1)?;
-        let links = self.next.as_mut()?;
-        self.free = std::mem::replace(&mut links[usize::from(last)], END);
-        self.free_len -= blocks as u16;
-        self.content.pages += 1;
-        self.content.bytes += len as u64;
-        Some(first)
-    }
-
-    /// Cuts a chain off after so many blocks. Says which block comes first of the rest.
-    fn cut(&mut self, first: u16, blocks: usize) -> Option<u16> {
-        let last = self.chain(first).nth(blocks - 1)?;
-        let rest = std::mem::replace(&mut self.next.as_mut()?[usize::from(last)], END);
-        (rest != END).then_some(rest)
-    }
-
-    /// Makes a chain of so many blocks free.
-    fn put_back(&mut self, first: u16, blocks: usize) {
-        let last = self.chain(first).last();
-        if let (Some(last), Some(links)) = (last, self.next.as_mut()) {
-            links[usize::from(last)] = std::mem::replace(&mut self.free, first);
-            self.free_len += blocks as u16;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Compression of pages that have stayed: Zstandard, by its reference implementation, which is in C.
 //!
 //! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller: so it is for those that nobody
-//! has wanted for long. One thread at a time compresses such pages; CPUs share what they need to unpack them, a few each.
+//! has wanted for long. One thread at a time compresses such pages, and has the [`Compressor`]; CPUs share what they need to unpack
+//! them, a few each.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
@@ -18,63 +19,73 @@ const COMPRESSING_BYTES: usize = 48 << 10;
 const TABLES: usize = 16;
 const TABLES_MAX: usize = 4 << 20;
 
-pub(crate) struct ColdCodec {
-    compressor: Mutex<Compressor>,
-    decompressors: Box<[CachePadded<Mutex<DCtx<'static>>>]>,
-}
-
-struct Compressor {
+/// What compresses pages.
+pub(crate) struct Compressor {
     context: CCtx<'static>,
     page: Box<[u8]>,
     packed: Box<[u8]>,
 }
 
-impl ColdCodec {
+impl Compressor {
     /// For pages of `page_size` bytes; `None` if there is no memory.
     pub(crate) fn new(page_size: usize) -> Option<Self> {
         let bytes = |len| vec![0; len].into_boxed_slice();
-        let context = CCtx::try_create()?;
-        let compressor = Compressor { context, page: bytes(page_size), packed: bytes(compress_bound(page_size)) };
-        let decompressor = |_| Some(CachePadded::new(Mutex::new(DCtx::try_create()?)));
-        let decompressors = (0..Self::decompressors()).map(decompressor).collect::<Option<_>>()?;
-        Some(Self { compressor: Mutex::new(compressor), decompressors })
+        Some(Self { context: CCtx::try_create()?, page: bytes(page_size), packed: bytes(compress_bound(page_size)) })
     }
 
     /// Memory that it takes.
     pub(crate) fn bytes(page_size: usize) -> u64 {
         let context = COMPRESSING_BYTES + (TABLES * page_size).min(TABLES_MAX);
-        let compressor = context + page_size + compress_bound(page_size);
-        (compressor + Self::decompressors() * UNPACKING_BYTES) as u64
-    }
-
-    fn decompressors() -> usize {
-        sync::cpu::count().div_ceil(CPUS_SHARING)
+        (context + page_size + compress_bound(page_size)) as u64
     }
 
     /// Passes a page on, compressed; `None` if it takes more than `len_max` bytes so.
-    pub(crate) fn compress<R>(&self, page: SharedBytes<'_>, len_max: usize, put: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let Compressor { context, page: copy, packed } = &mut *self.compressor.lock();
-        page.copy_to(0, copy);
-        let len = context.compress(&mut packed[..], copy, LEVEL).ok()?;
-        (len <= len_max).then(|| put(&packed[..len]))
+    pub(crate) fn compress<R>(
+        &mut self,
+        page: SharedBytes<'_>,
+        len_max: usize,
+        put: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        page.copy_to(0, &mut self.page);
+        let len = self.context.compress(&mut self.packed[..], &self.page, LEVEL).ok()?;
+        (len <= len_max).then(|| put(&self.packed[..len]))
+    }
+}
+
+/// What unpacks them.
+pub(crate) struct Decompressors {
+    contexts: Box<[CachePadded<Mutex<DCtx<'static>>>]>,
+}
+
+impl Decompressors {
+    /// `None` if there is no memory.
+    pub(crate) fn new() -> Option<Self> {
+        let context = |_| Some(CachePadded::new(Mutex::new(DCtx::try_create()?)));
+        Some(Self { contexts: (0..Self::count()).map(context).collect::<Option<_>>()? })
+    }
+
+    /// Memory that they take.
+    pub(crate) fn bytes() -> u64 {
+        (Self::count() * UNPACKING_BYTES) as u64
+    }
+
+    fn count() -> usize {
+        sync::cpu::count().div_ceil(CPUS_SHARING)
     }
 
     /// Makes a page of `packed`. False if that is none; `page` is unspecified then.
     pub(crate) fn decompress(&self, packed: &[u8], page: &mut [u8]) -> bool {
         let len = page.len();
-        let unpacked = self.decompressor().decompress(page, packed);
+        let unpacked = self.context().decompress(page, packed);
         unpacked == Ok(len)
     }
 
     /// This CPU's, or another one if somebody has that just now.
-    fn decompressor(&self) -> MutexGuard<'_, DCtx<'static>> {
-        let (before, from_own) = self.decompressors.split_at(self.own());
+    fn context(&self) -> MutexGuard<'_, DCtx<'static>> {
+        let own = sync::cpu::current() / CPUS_SHARING % self.contexts.len();
+        let (before, from_own) = self.contexts.split_at(own);
         let free = from_own.iter().chain(before).find_map(|context| context.try_lock());
-        free.unwrap_or_else(|| self.decompressors[self.own()].lock())
-    }
-
-    fn own(&self) -> usize {
-        sync::cpu::current() / CPUS_SHARING % self.decompressors.len()
+        free.unwrap_or_else(|| self.contexts[own].lock())
     }
 }
 
@@ -87,17 +98,26 @@ mod tests {
     #[test]
     fn it_takes_no_more_than_it_says() {
         for page_size in [4096, 16384, 65536, 1 << 21] {
-            let codec = ColdCodec::new(page_size).unwrap();
+            let (mut compressor, decompressors) = (Compressor::new(page_size).unwrap(), Decompressors::new().unwrap());
             let words: Vec<_> = (0..page_size as u64 / 8).map(|at| AtomicU64::new(mix(at) & 0x1f1f_1f1f)).collect();
             let shared = SharedBytes::new(&words);
-            let packed = codec.compress(shared, page_size, <[u8]>::to_vec).expect("it shrinks");
+            let packed = compressor.compress(shared, page_size, <[u8]>::to_vec).expect("it shrinks");
             let mut page = vec![0; page_size];
-            assert!(codec.decompress(&packed, &mut page) && !codec.decompress(&packed[1..], &mut page));
-            let compressor = codec.compressor.lock();
-            let unpacking: usize = codec.decompressors.iter().map(|context| context.lock().sizeof()).sum();
+            assert!(decompressors.decompress(&packed, &mut page) && !decompressors.decompress(&packed[1..], &mut page));
             let buffers = compressor.page.len() + compressor.packed.len();
-            let taken = compressor.context.sizeof() + unpacking + buffers;
-            assert!(taken as u64 <= ColdCodec::bytes(page_size), "{taken} for pages of {page_size}");
+            let compressing = compressor.context.sizeof() + buffers;
+            assert!(compressing as u64 <= Compressor::bytes(page_size), "{compressing} for pages of {page_size}");
+            let unpacking: usize = decompressors.contexts.iter().map(|context| context.lock().sizeof()).sum();
+            assert!(unpacking as u64 <= Decompressors::bytes(), "{unpacking} for pages of {page_size}");
         }
+    }
+
+    #[test]
+    fn nobody_waits_while_another_context_is_free() {
+        let context = || CachePadded::new(Mutex::new(DCtx::try_create().unwrap()));
+        let decompressors = Decompressors { contexts: (0..3).map(|_| context()).collect() };
+        let _two = (decompressors.context(), decompressors.context());
+        let free = decompressors.contexts.iter().filter(|context| context.try_lock().is_some()).count();
+        assert_eq!(free, 1);
     }
 }

@@ -7,8 +7,9 @@
 //! | what happens | |
 //! |---|---|
 //! | a page takes more than three quarters of its size, compressed | *refused*: it goes to the next area, or stays |
-//! | the limit is reached, or the budget has no room | the same; then pages that have been there longest are *spilled* (`spill`) |
-//! | a page has been there for long when room is wanted | *tightened*: compressed again, with Zstandard, in its place |
+//! | the limit is reached, or the budget has no room | the same; then there is made room (`spill`) |
+//! | a page has been there for long when room is wanted | *tightened*, once: compressed again, with Zstandard, in its place |
+//! | it takes no less so, or has been there for long again | *spilled*: it goes to another area, if one has a slot |
 //! | compressed bytes have rotted | they are none any more, or the seal doesn't fit: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; the pool uncharges what is left when it goes |
 //!
@@ -23,14 +24,14 @@ use sync::{Arc, PerCpu, SharedBytes, SparseWords};
 use crate::allowance::{Memory, Need};
 use crate::block_pool::{BlockPool, Place};
 use crate::codec::Codec;
-use crate::cold_codec::ColdCodec;
+use crate::cold_codec::{Compressor, Decompressors};
 use crate::error::SwapOutError;
 
 /// See the module's head.
 pub(crate) struct Compressed {
     pool: BlockPool,
     codec: Codec,
-    cold_codec: ColdCodec,
+    decompressors: Decompressors,
     /// Of each slot; 0 without one.
     places: Box<[AtomicU64]>,
     refused: PerCpu<Refused>,
@@ -38,7 +39,7 @@ pub(crate) struct Compressed {
     crowded: AtomicBool,
     /// There was none for the last page that came: until a page goes, or there is memory again, others needn't be compressed.
     full: AtomicBool,
-    /// Where the search for old pages goes on, and room for one, for who has the turn.
+    /// Where the search for old pages goes on, and what is needed for one: who has the turn has its lock.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
     /// Pages in it that were tightened.
@@ -58,6 +59,14 @@ struct Refused {
 struct Clock {
     next: usize,
     page: SparseWords,
+    compressor: Compressor,
+}
+
+/// What there is for an old page: room to read it, what tightens it, and whether it may go to another area.
+pub(crate) struct Turn<'a> {
+    pub(crate) page: SharedBytes<'a>,
+    pub(crate) compressor: &'a mut Compressor,
+    pub(crate) can_go: bool,
 }
 
 /// What a compressed area has and does. Sizes are in bytes.
@@ -77,9 +86,9 @@ pub struct CompressedInfo {
     pub no_room: u64,
     /// Pages that went on to other areas.
     pub spilled: u64,
-    /// Pages in it, by what they are compressed with.
+    /// Pages in it that are compressed with LZ4.
     pub lz4_pages: u64,
-    /// The same.
+    /// And those with Zstandard.
     pub zstd_pages: u64,
 }
 
@@ -96,7 +105,7 @@ pub(crate) enum Fate {
 /// One page in so many is tried although there seems to be no room.
 const TRIED_SHARE: u64 = 64;
 
-/// Slots that are looked at for a page that may be tightened, where none can go on.
+/// Slots that are looked at for pages that may be tightened, where none can go on.
 const LOOKS: usize = 4096;
 
 /// Slots for each page of the limit.
@@ -105,15 +114,16 @@ const SLOTS_PER_PAGE: u64 = 4;
 impl Compressed {
     /// Of at most `limit` bytes; `None` if there is no memory for its tables.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
+        let page = SparseWords::new(page_size / size_of::<u64>())?;
         Some(Self {
             pool: BlockPool::new(limit, reserve, page_size, memory)?,
             codec: Codec::new(page_size),
-            cold_codec: ColdCodec::new(page_size)?,
+            decompressors: Decompressors::new()?,
             places: zeroed(usize::try_from(Self::slots(limit, page_size)).ok()?)?,
             refused: PerCpu::new(Refused::default),
             crowded: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            clock: Mutex::new(Clock { next: 0, page: SparseWords::new(page_size / size_of::<u64>())? }),
+            clock: Mutex::new(Clock { next: 0, page, compressor: Compressor::new(page_size)? }),
             spilled: AtomicU64::new(0),
             tight: AtomicU64::new(0),
             limit,
@@ -134,7 +144,7 @@ impl Compressed {
     /// Memory that it takes when it is empty.
     pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
         let places = Self::slots(limit, page_size).saturating_mul(size_of::<u64>() as u64);
-        let codecs = Codec::bytes(page_size) + ColdCodec::bytes(page_size);
+        let codecs = Codec::bytes(page_size) + Compressor::bytes(page_size) + Decompressors::bytes();
         places + BlockPool::bytes(limit, page_size) + codecs + page_size as u64
     }
 
@@ -181,25 +191,26 @@ impl Compressed {
 
     /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for the caller to check.
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
-        // Relaxed: stored before the slot's word, which was looked at.
+        // Relaxed: stored before the slot's word, which was looked at (Acquire); or, if it was tightened since, by whoever had the
+        // page then, so that having it is what orders that (the page word's *loading*).
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
             0 => Codec::unpack(packed, page),
-            _ => self.cold_codec.decompress(packed, page),
+            _ => self.decompressors.decompress(packed, page),
         };
         self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), unpack, into)
     }
 
-    /// Has a page, which is in `bytes` and in a slot that is the caller's, take less room, if that wasn't tried before. Says whether it
-    /// does.
-    pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>) -> bool {
+    /// Has a page, which is in `bytes` and in a slot that is the caller's, take less room, if that wasn't tried before. Says whether
+    /// it does.
+    pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>, compressor: &mut Compressor) -> bool {
         let word = &self.places[slot as usize];
         // Relaxed, both: as in `read` and `write`. Only who has the clock's turn changes the word of a page that is there.
         let before = word.load(Ordering::Relaxed);
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);
-        let tight = self.cold_codec.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
+        let tight = compressor.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
         // A tight one is new again: it may stay for as long as it did, for less.
         word.store(tight.map_or(before, |(place, _)| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
         if let Some((_, has_room)) = tight {
@@ -242,19 +253,19 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages on to `spill`, as many as `wanted`, with room for one that is read and whether it may go on: not any more
-    /// once one found all other areas full. Where none can, those that were tightened in vain aren't passed on, and a few slots are
-    /// looked at each time. An attempt counts whatever comes of it, as somebody waits for it. Another error than `Full` ends it.
-    /// Says how many pages have gone or take less room. Nothing happens if somebody else is at it.
+    /// Passes old pages on to `spill`, as many as `wanted`: an attempt counts whatever comes of it, as somebody waits for it. They
+    /// may not go on any more once one found all other areas full; another error ends it. Where none can go, those that were
+    /// tightened in vain aren't passed on, and a few slots are looked at each time. Says how many pages have gone or take less room.
+    /// Nothing happens if somebody else is at it.
     pub(crate) fn spill(
         &self,
         wanted: usize,
         mut can_go: bool,
-        mut spill: impl FnMut(u32, SharedBytes<'_>, bool) -> Result<Fate, SwapOutError>,
+        mut spill: impl FnMut(u32, Turn<'_>) -> Result<Fate, SwapOutError>,
     ) -> usize {
         let Some(mut clock) = self.clock.try_lock() else { return 0 };
         self.crowded.store(false, Ordering::Relaxed);
-        let Clock { next, page } = &mut *clock;
+        let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
         // Two rounds: in the first one all may be new.
         for look in 0..2 * self.places.len() {
@@ -267,7 +278,8 @@ impl Compressed {
                 continue;
             }
             tried += 1;
-            match spill(slot as u32, SharedBytes::new(page.part(0..words)), can_go) {
+            let turn = Turn { page: SharedBytes::new(page.part(0..words)), compressor, can_go };
+            match spill(slot as u32, turn) {
                 Ok(Fate::Stays) => {}
                 Ok(Fate::Tightened) => tightened += 1,
                 Ok(Fate::Gone) => gone += 1,
@@ -334,12 +346,14 @@ impl Compressed {
     /// Flips a bit of a slot's compressed bytes.
     #[cfg(all(test, not(pagefold_loom)))]
     fn rot(&self, slot: u32, bit: usize) {
-        let place = unpack(self.places[slot as usize].load(Ordering::Relaxed)).expect("a page");
+        let word = self.places[slot as usize].load(Ordering::Relaxed);
+        let place = unpack(word).expect("a page");
         let mut bytes = vec![0; place.len as usize];
         self.pool.load(place, &mut bytes);
         bytes[bit / 8] ^= 1 << (bit % 8);
         self.pool.free(place);
-        self.places[slot as usize].store(pack(self.pool.store(&bytes, Need::Usual).expect("room")), Ordering::Relaxed);
+        let rotten = self.pool.store(&bytes, Need::Usual).expect("room");
+        self.places[slot as usize].store(pack(rotten) | word & !PLACE, Ordering::Relaxed);
     }
 }
 
@@ -347,15 +361,17 @@ const LEN_BITS: u32 = 22;
 const BLOCK_BITS: u32 = 10;
 const CHUNK_BITS: u32 = 29;
 const PLACE: u64 = (1 << (LEN_BITS + BLOCK_BITS + CHUNK_BITS)) - 1;
-/// The page is compressed with Zstandard, or was tried to be.
+/// The page is compressed with Zstandard.
 const TIGHT: u64 = 1 << 61;
+/// That was tried, and won't be again.
 const TRIED: u64 = 1 << 62;
 /// The clock came by.
 const OLD: u64 = 1 << 63;
 
 const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 61);
 
-/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk, of which an area has no more than 2^25 (2^31 slots).
+/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk, of which an area has no more than 2^25 (2^31
+/// slots).
 fn pack(place: Place) -> u64 {
     u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
 }

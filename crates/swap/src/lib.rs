@@ -2,8 +2,8 @@
 //!
 //! - [`Slots`] is one area's slots: each CPU allocates from a cluster of 512 slots of its own, what is in a slot is looked
 //!   up without a lock, and slots are freed in batches.
-//! - [`Swap`] is all areas, files, block devices, memory or compressed memory, with priorities, coming and going while pages are in them. What
-//!   comes back from one is what went there, or an error: every page is sealed by a checksum that the device doesn't see.
+//! - [`Swap`] is all areas, files, block devices, memory or compressed memory, with priorities, coming and going while pages are in
+//!   them. What comes back from one is what went there, or an error: every page is sealed by a checksum that the device doesn't see.
 //! - [`PageEntry`] is what a page word says of a swapped page: its slot, or, for a page that repeats one word, that word.
 //!
 //! The crate knows nothing of groups, address spaces and reclaim: a page has a number ([`Owner`]), and whoever has pages

@@ -21,7 +21,7 @@ use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
 use crate::area::Area;
-use crate::compressed::{Compressed, Fate};
+use crate::compressed::{Compressed, Fate, Turn};
 use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
@@ -49,13 +49,13 @@ impl Swap {
     fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
         let Some(compressed) = area.compressed() else { return 0 };
         let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
-        compressed.spill(wanted, can_go, |number, page, can_go| {
+        compressed.spill(wanted, can_go, |number, Turn { page, compressor, can_go }| {
             let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else { return Ok(Fate::Stays) };
             let mut outcome = Ok(Fate::Stays);
             owners.move_slot(owner, slot, &mut || {
                 // If it can't be read, who wants it is told then.
                 let note = area.slots.note(slot).ok().filter(|_| area.read(slot, owner, page).is_ok())?;
-                if compressed.tighten(number, page) {
+                if compressed.tighten(number, page, compressor) {
                     outcome = Ok(Fate::Tightened);
                     return None;
                 }

@@ -90,9 +90,10 @@ fn tightened_pages_take_less_and_come_back() {
     }
     let before = area.info();
     assert_eq!((before.lz4_pages, before.zstd_pages), (100, 0));
+    let tighten = |slot, page| area.tighten(slot, SharedBytes::new(page), &mut area.clock.lock().compressor);
     for (slot, page) in (0..).zip(&pages) {
-        assert_eq!(area.tighten(slot, SharedBytes::new(page)), slot % 3 > 0, "random words don't shrink further");
-        assert!(!area.tighten(slot, SharedBytes::new(page)), "once is enough");
+        assert_eq!(tighten(slot, page), slot % 3 > 0, "random words don't shrink further");
+        assert!(!tighten(slot, page), "once is enough");
     }
     let after = area.info();
     assert_eq!((after.lz4_pages, after.zstd_pages, after.original_bytes), (34, 66, before.original_bytes));
@@ -240,28 +241,32 @@ fn beside_a_full_device_cold_pages_take_less_as_they_do_without_one() {
 /// Whatever rots: `SwapCorrupt`, or the page, and never a panic.
 #[test]
 fn no_flipped_bit_of_compressed_bytes_goes_unnoticed() {
-    let swap = Swap::new(PAGE);
-    let source = Source::Compressed { limit: 1 << 20, reserve: 0, memory: Arc::new(Plenty) };
-    swap.add(&source, &SimulatedDisk::default(), AreaOptions::default()).unwrap();
-    let bytes = page(9, 100);
-    let owner = Owner::new(7).unwrap();
-    let mut slot = Err(SwapOutError::Full);
-    let out = PageOut { bytes: SharedBytes::new(&bytes), frame: 1, owner, group: 2 };
-    swap.swap_out(&[out], |_, result| slot = result);
-    let slot = slot.unwrap();
-    swap.set_swapped(slot, owner, Note::new(2, 0)).unwrap();
-    let into = page(0, 0);
-    let len = swap.areas()[0].compressed.as_ref().unwrap().compressed_bytes as usize;
-    assert!((800..2_000).contains(&len), "{len} bytes");
-    let rot = |bit| swap.with_area(slot, |area| area.compressed().unwrap().rot(slot.number(), bit));
-    let mut random = Random::seeded(1);
-    for bit in (0..200).chain((0..2_000).map(|_| random.below(len as u64 * 8) as usize)) {
-        rot(bit);
-        let read = swap.swap_in(slot, owner, SharedBytes::new(&into));
-        // A bit may be one that nothing depends on; then it is the page in spite of it.
-        assert!(read == Err(SwapInError::SwapCorrupt { page: owner }) || same(&into, &bytes), "bit {bit}: {read:?}");
-        rot(bit);
-        assert_eq!(swap.swap_in(slot, owner, SharedBytes::new(&into)), Ok(()));
-        assert!(same(&into, &bytes));
+    let (swap, pages, bytes) = (compressed_swap(1 << 20), Holder::default(), text(7));
+    let (owner, into) = (Owner::new(7).unwrap(), page(0, 0));
+    assert!(pages.swap_out(&swap, 7, &bytes));
+    let slot = pages.slot(7);
+    let in_area = |look: &dyn Fn(&Compressed)| swap.with_area(slot, |area| look(area.compressed().unwrap()));
+    let rot = |bit| in_area(&|area| area.rot(slot.number(), bit));
+    for is_tight in [false, true] {
+        if is_tight {
+            in_area(&|area| {
+                assert!(area.tighten(slot.number(), SharedBytes::new(&bytes), &mut area.clock.lock().compressor));
+            });
+        }
+        let CompressedInfo { compressed_bytes: len, zstd_pages, .. } = info(&swap);
+        assert!(zstd_pages == u64::from(is_tight) && (800..2_600).contains(&len), "{len} bytes");
+        let mut random = Random::seeded(1);
+        for bit in (0..200).chain((0..2_000).map(|_| random.below(len * 8) as usize)) {
+            rot(bit);
+            let read = swap.swap_in(slot, owner, SharedBytes::new(&into));
+            // A bit may be one that nothing depends on; then it is the page in spite of it.
+            assert!(
+                read == Err(SwapInError::SwapCorrupt { page: owner }) || same(&into, &bytes),
+                "bit {bit}: {read:?}"
+            );
+            rot(bit);
+            assert_eq!(swap.swap_in(slot, owner, SharedBytes::new(&into)), Ok(()));
+            assert!(same(&into, &bytes));
+        }
     }
 }
