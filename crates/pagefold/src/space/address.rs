@@ -35,6 +35,11 @@ impl Pages {
     pub(super) fn count(self) -> u64 {
         self.end - self.first
     }
+
+    /// As many, `by` further up; wrapping, as it may be down.
+    pub(super) fn moved(self, by: u64) -> Self {
+        Self { first: self.first.wrapping_add(by), end: self.end.wrapping_add(by) }
+    }
 }
 
 impl SpaceState {

@@ -65,7 +65,8 @@ impl Space {
     /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages of files stay as they are.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`].
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if somebody keeps a page of it pinned, or is changing it,
+    /// with the pages before that discarded, and perhaps others.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
         self.state.discard(self.state.pages(&range)?)
     }
@@ -87,8 +88,9 @@ impl SpaceState {
         self.manager().refuse_child()?;
         let _guard = self.lock(pages);
         let runs = self.mapped_runs(pages)?;
-        runs.iter().filter(|(_, entry)| entry.file().is_none()).for_each(|(run, _)| self.free(*run));
-        Ok(())
+        let mut held =
+            runs.iter().filter(|(_, entry)| entry.file().is_none()).filter_map(|(run, _)| self.free_unheld(*run));
+        held.next().map_or(Ok(()), |page| Err(self.busy(page)))
     }
 
     /// Calls `visit` with each mapped file in a range, all of which is mapped, and which of its bytes are. Nothing is locked

@@ -8,7 +8,8 @@
 //!      granule = SPLIT                goes on with its own pages, after A's copy
 //! ```
 //! - E1. A granule becomes one word again only by whoever has locked all of it: nobody else changes it then.
-//! - E2. Its pages' words are read only after `SPLIT` was seen, and are all there before it is (Release, Acquire).
+//! - E2. Its pages' words are read only after `SPLIT` was seen, and are all there before it is (Release, Acquire). That may have been
+//!   an earlier split's, so each of them is stored with Release, too: who reads it has seen what was before it.
 //!
 //! So two changes of disjoint pages leave what each of them stored, in whatever order they come, be it that they take one area
 //! apart or put it together: there is nothing else that they could leave wrong.
@@ -97,17 +98,16 @@ impl<const GRANULES: usize> Entries<GRANULES> {
             // Release pairs with the Acquire in `get`. Nobody else changes it (E1).
             return self.granules[granule].store(to, Ordering::Release);
         }
-        self.split(granule);
-        let Some(leaf) = self.leaves[granule].get() else { return };
+        let leaf = self.leaves[granule].get().expect("a granule that is cut has a leaf");
+        self.split(granule, leaf);
         for page in pages {
             // Release pairs with the Acquire in `get`.
             leaf[(page % GRANULE_PAGES) as usize].store(to, Ordering::Release);
         }
     }
 
-    fn split(&self, granule: usize) {
+    fn split(&self, granule: usize, leaf: &[AtomicU64]) {
         let word = &self.granules[granule];
-        let Some(leaf) = self.leaves[granule].get() else { return };
         let mut backoff = Backoff::new();
         loop {
             // Acquire pairs with the Release below: another one's copy is made.
@@ -118,8 +118,9 @@ impl<const GRANULES: usize> Entries<GRANULES> {
             let mine = now & SPLITTING == 0
                 && word.compare_exchange(now, now | SPLITTING, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if mine {
-                // Relaxed: published below.
-                leaf.iter().for_each(|entry| entry.store(now, Ordering::Relaxed));
+                // Release, like the granule's word before: who reads one goes by what came before it, even if the split that he
+                // has seen is an earlier one.
+                leaf.iter().for_each(|entry| entry.store(now, Ordering::Release));
                 return word.store(SPLIT, Ordering::Release);
             }
             backoff.wait();

@@ -97,6 +97,11 @@ impl SpaceState {
             let Some(mapped) = self.files.get(number) else { continue };
             let PinnedPage { frame, len } = mapped.opening(entry)?.page(mapped.page_of(page))?;
             let frame = self.manager().frames.adopt_pin(frame);
+            // Loading it may have taken long, and nobody who changes the entry waited.
+            fence(Ordering::SeqCst);
+            if region.entry(page % REGION_PAGES) != entry {
+                continue;
+            }
             return Ok(Held::Pinned { frame, len, _file: Some(mapped) });
         }
     }

@@ -154,7 +154,7 @@ impl MappedFiles {
         let mut made = self.made.lock();
         let place = self.copies.here().read().iter().position(Option::is_none);
         let place = place.unwrap_or_else(|| self.copies.here().read().len());
-        if place >> PLACE_BITS != 0 || *made >> (FILE_BITS - PLACE_BITS) >= 1 {
+        if place >> PLACE_BITS != 0 || (*made + 1) >> (FILE_BITS - PLACE_BITS) != 0 {
             uncharge();
             return Err(Error::TooManyCounters);
         }

@@ -255,7 +255,7 @@ impl SpaceState {
         if offset & ((1 << self.page_shift) - 1) != 0 {
             return Err(bad("an offset in a file that isn't whole pages"));
         }
-        // So that no address, nor any that it is moved or grown to, is past what 64 bits count.
+        // So that no address is past what 64 bits count; nor any that it is grown to (`relocate`).
         if offset > 1 << 62 {
             return Err(bad("an offset past the end of any file"));
         }
@@ -280,8 +280,9 @@ impl Drop for SpaceState {
         if self.manager().frames.forked() {
             return;
         }
+        // Guards that were leaked keep their frames, and their part of the map, for good.
         for pages in self.index.all() {
-            self.free(pages);
+            let _ = self.free_unheld(pages);
         }
         self.files.clear(self.manager());
         self.index.uncharge(self.manager());

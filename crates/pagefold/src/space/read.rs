@@ -17,7 +17,7 @@
 
 use frames::PageState;
 use swap::PageEntry;
-use sync::atomic::Backoff;
+use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
@@ -93,14 +93,26 @@ impl SpaceState {
             if !entry.may_read() {
                 return Err(self.refuse(page, entry));
             }
+            let still_mapped = || {
+                fence(Ordering::Acquire); // What was copied was copied before.
+                region.has_entry(page % REGION_PAGES, entry)
+            };
             if let Some(number) = entry.file() {
                 // Gone? Then the entry has changed (M1).
                 let Some(mapped) = self.files.get(number) else { continue };
                 let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
-                return mapped.opening(entry)?.read_exact_at(into, at);
+                let read = mapped.opening(entry)?.read_exact_at(into, at);
+                // It may have taken long: what isn't mapped any more is neither read nor an error.
+                if still_mapped() {
+                    return read;
+                }
+                continue;
             }
             if region.map.read(start, into) {
-                return Ok(());
+                if still_mapped() {
+                    return Ok(());
+                }
+                continue;
             }
             match region.map.state(page % REGION_PAGES) {
                 // S3. The word's Acquire comes before this look.
@@ -126,6 +138,6 @@ impl SpaceState {
         let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };
         let Some(PageEntry::SameFilled(fill)) = PageEntry::from_bits(elsewhere) else { return false };
         fill.copy_to(offset, into);
-        region.entry(local) == entry // S3
+        region.entry(local) == entry && region.map.state(local) == PageState::Swapped { entry: elsewhere } // S3
     }
 }

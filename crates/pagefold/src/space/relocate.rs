@@ -22,6 +22,9 @@ use crate::group_state::ANONYMOUS;
 use crate::load::ROOM_ATTEMPTS;
 use crate::rank::Rank;
 
+/// Mappings of files show nothing beyond, however often they are moved and grown: places in files are 64 bits.
+const FILE_END: u64 = 1 << 63;
+
 /// A page about to move: where from, and its new word.
 struct Moving<'a> {
     from: (&'a Region, u64),
@@ -55,6 +58,10 @@ impl Space {
             return Err(Error::Mapped { range: state.bytes(more) });
         }
         let Some((_, entry)) = runs.last() else { return Ok(range) };
+        let mapped = entry.file().and_then(|number| state.files.get(number));
+        if mapped.is_some_and(|mapped| mapped.page_of(more.end) > FILE_END >> state.page_shift) {
+            return Err(Error::BadAddress { address: range.start, len, why: "past the end of any file" });
+        }
         entry.file().into_iter().for_each(|number| state.files.added(number, more.count()));
         state.index.change(more, *entry);
         Ok(all)
@@ -106,7 +113,7 @@ impl SpaceState {
     fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
         self.index.prepare(self.manager(), old)?;
-        self.index.prepare(self.manager(), new)?;
+        self.index.prepare(self.manager(), new)?; // Most of what it takes, while nothing is locked.
         let (low, high) = if old.first < new.first { (old, new) } else { (new, old) };
         let guards = (self.lock(low), self.lock(high));
         if !self.is_free(new) {
@@ -115,6 +122,9 @@ impl SpaceState {
         let runs = self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
         let restore = |_: &Error| runs.iter().for_each(|(run, entry)| self.index.change(*run, *entry));
+        // What cut a granule in the old place may cut another one in the new place.
+        let mut moved = runs.iter().map(|(run, _)| run.moved(by));
+        moved.try_for_each(|run| self.index.prepare(self.manager(), run)).inspect_err(restore)?;
         let entries = self.moved_entries(&runs, by).inspect_err(restore)?;
         let moving = self.reserve(&runs, by).inspect_err(|error| {
             self.forget(&entries, &runs);
@@ -122,8 +132,7 @@ impl SpaceState {
         })?;
         moving.into_iter().for_each(|page| self.move_page(page));
         for ((run, _), entry) in runs.iter().zip(entries) {
-            let first = run.first.wrapping_add(by);
-            self.index.change(Pages { first, end: first + run.count() }, entry);
+            self.index.change(run.moved(by), entry);
         }
         let closed = self.count_out(&runs);
         drop(guards);

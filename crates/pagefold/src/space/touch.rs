@@ -1,7 +1,5 @@
 //! A page's ways into memory, new or back from swap, and its end.
 
-use std::ops::Range;
-
 use arrayvec::ArrayVec;
 use frames::{BeginLoad, Detach, OwnedFrame, PageState};
 use swap::{PageEntry, SlotId};
@@ -13,6 +11,7 @@ use super::address::Pages;
 use super::region::{REGION_PAGES, Region};
 use super::swap_in::{Fault, NoMemory};
 use crate::error::Error;
+use crate::patience::Patience;
 use crate::rank::Rank;
 use crate::stripe::BATCH_MAX;
 
@@ -129,22 +128,31 @@ impl SpaceState {
         self.warm.freed(count as u64);
     }
 
-    /// Takes all of `pages` out of memory, and waits for those who have one (S1).
+    /// Takes all of `pages` out of memory, and waits for those who have one (S1): nobody gets one any more.
     pub(super) fn free(&self, pages: Pages) {
-        for (region, local) in self.index.regions(pages) {
-            self.free_in(region, local);
-        }
+        let held = self.free_unless_held(pages, false);
+        debug_assert!(held.is_none(), "the space has no such page any more");
     }
 
-    fn free_in(&self, region: &Region, local: Range<u64>) {
-        let mut gone = Gone::default();
-        for page in region.map.pages_in_memory(local) {
-            self.take_out(region, page, &mut gone);
-            if gone.is_full() {
-                self.free_gone(&mut gone);
+    /// The same without pages that somebody keeps for long. Says which is the first of them.
+    pub(super) fn free_unheld(&self, pages: Pages) -> Option<u64> {
+        self.free_unless_held(pages, true)
+    }
+
+    fn free_unless_held(&self, pages: Pages, leaves: bool) -> Option<u64> {
+        let (mut gone, mut held) = (Gone::default(), None);
+        for (region, local) in self.index.regions(pages) {
+            for page in region.map.pages_in_memory(local) {
+                if !self.take_out(region, page, leaves, &mut gone) {
+                    held = held.or(Some(region.first + page));
+                }
+                if gone.is_full() {
+                    self.free_gone(&mut gone);
+                }
             }
         }
         self.free_gone(&mut gone);
+        held
     }
 
     fn free_gone<'a>(&'a self, gone: &mut Gone<'a>) {
@@ -155,24 +163,38 @@ impl SpaceState {
         self.manager().free_slots(self.group.state(), gone.slots.drain(..));
     }
 
-    fn take_out<'a>(&'a self, region: &'a Region, page: u64, gone: &mut Gone<'a>) {
-        let mut backoff = Backoff::new();
+    /// Takes a page out of memory. False if somebody keeps it, and the caller `leaves` it then.
+    fn take_out<'a>(&'a self, region: &'a Region, page: u64, leaves: bool, gone: &mut Gone<'a>) -> bool {
+        let (mut patience, mut backoff) = (Patience::default(), Backoff::new());
         loop {
             match region.map.detach(page, 0, true) {
                 Detach::Listed { frame, slot, .. } => {
                     gone.add_slot(slot);
                     let is_unlisted = Rank::of(&self.manager().frames, frame.id()).is_unlisted();
-                    return if is_unlisted { gone.unlisted.push(frame) } else { gone.listed.push(frame) };
+                    if is_unlisted {
+                        gone.unlisted.push(frame);
+                    } else {
+                        gone.listed.push(frame);
+                    };
+                    return true;
                 }
                 // Whoever has it isolated is about to put it back, and frees it.
-                Detach::Orphaned { slot, .. } => return gone.add_slot(slot),
+                Detach::Orphaned { slot, .. } => {
+                    gone.add_slot(slot);
+                    return true;
+                }
                 Detach::Swapped { entry } => {
                     if let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry) {
                         gone.slots.push(slot);
                     }
-                    return;
+                    return true;
                 }
-                Detach::Vacant => return,
+                Detach::Vacant => return true,
+                Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean if leaves => {
+                    if patience.wait(|| self.busy(region.first + page)).is_err() {
+                        return false;
+                    }
+                }
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
             }
         }

@@ -146,3 +146,37 @@ fn what_is_written_while_memory_moves_moves_with_it() {
     drop((mover, space));
     assert_eq!(group.charged(), 0, "something was left in memory");
 }
+
+#[test]
+fn what_is_protected_within_moves_also_where_the_new_place_is_cut_nowhere_else() {
+    const PART: u64 = 2 << 20;
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let (old, new) = (32 * PART..33 * PART, 64 * PART..65 * PART);
+    space.map_at(old.clone(), Protection::ReadWrite).unwrap();
+    space.write_at(b"first", old.start).unwrap();
+    space.protect(old.start..old.start + PAGE, Protection::Read).unwrap();
+    space.move_to(old, new.start).unwrap();
+    let mut bytes = [0; 5];
+    space.read_at(&mut bytes, new.start).unwrap();
+    assert_eq!(&bytes, b"first");
+    assert!(matches!(space.write_at(b"x", new.start).unwrap_err().cause(), Error::NotPermitted { .. }));
+    space.write_at(b"x", new.start + PAGE).unwrap();
+    space.unmap(new.clone()).unwrap();
+    space.map_at(new.clone(), Protection::ReadWrite).unwrap();
+    space.read_at(&mut bytes, new.start).unwrap();
+    assert_eq!(bytes, [0; 5]);
+}
+
+#[test]
+fn a_guard_that_was_leaked_keeps_its_page_and_nothing_else() {
+    let (mm, group) = group();
+    let space = group.space().unwrap();
+    let range = space.map(16 * PAGE, Protection::ReadWrite).unwrap();
+    space.write_at(&[1; 16 * PAGE as usize], range.start).unwrap();
+    std::mem::forget(space.page(range.start + 3 * PAGE).unwrap());
+    let refused = space.discard(range.clone()).unwrap_err();
+    assert!(matches!(refused, Error::AddressBusy { address } if address == range.start + 3 * PAGE), "{refused}");
+    drop(space);
+    assert_eq!(group.charged(), PAGE, "{}", mm.stats());
+}
