@@ -19,7 +19,9 @@ use crate::range::LockRange;
 ///
 /// A thread that holds a range must not wait for one that overlaps it, not even to read both. In builds with debug
 /// assertions that panics and names both places, and so do orders of locking that can end in a deadlock. `try_…_for` isn't
-/// checked, though it waits: it ends by itself.
+/// checked, though it waits: it ends by itself. Nor must it wait for any other range, unless nobody ever takes one that
+/// overlaps both: who waits for that one has to be waited for already, or he would wait for ever. Use `try_…_for` for a second
+/// range, and let go of the first if that fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,

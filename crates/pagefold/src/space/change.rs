@@ -1,5 +1,7 @@
 //! Changes of entries: the range lock, and who is waited for (S1).
 
+use std::time::Duration;
+
 use frames::PageMap;
 use range_lock::{LockRange, RangeWriteGuard};
 use sync::Arc;
@@ -14,6 +16,9 @@ use crate::patience::{Patience, SPINS};
 
 /// Runs of pages with the same entry.
 pub(super) type Runs = Vec<(Pages, Entry)>;
+
+/// How long the second of two ranges is waited for while the first one is held.
+const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 
 /// Whom a change of entries waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +39,20 @@ impl SpaceState {
     /// The range for this thread alone.
     pub(super) fn lock(&self, pages: Pages) -> RangeWriteGuard<'_> {
         self.lock.write(self.lock_range(pages))
+    }
+
+    /// Two ranges that don't overlap, the lower one first. Nobody waits for one while he has the other: whoever wants both, and
+    /// what is between them, may have a claim to it already.
+    pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, RangeWriteGuard<'_>) {
+        let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
+        loop {
+            let first = self.lock(low);
+            if let Some(second) = self.lock.try_write_for(self.lock_range(high), SECOND_WAITED_FOR) {
+                return (first, second);
+            }
+            drop(first);
+            drop(self.lock(high)); // Until whoever has it lets go.
+        }
     }
 
     /// Maps what isn't mapped. False, and nothing is changed, if some of it is.

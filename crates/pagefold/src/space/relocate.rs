@@ -1,6 +1,6 @@
 //! Making memory longer where it is, and moving it elsewhere.
 //!
-//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked, the lower one first, and have
+//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked, and have
 //! no entries meanwhile: nobody finds a page in the old place or the new one before all of them are there. The words of the new
 //! place are in *loading*, and the pages in memory with their frames isolated, before anything leaves the old one: so nothing can
 //! fail half-way. Pages that were swapped out come back for it, as slots are sealed with the number of a page's word.
@@ -114,8 +114,7 @@ impl SpaceState {
         self.manager().refuse_child()?;
         self.index.prepare(self.manager(), old)?;
         self.index.prepare(self.manager(), new)?; // Most of what it takes, while nothing is locked.
-        let (low, high) = if old.first < new.first { (old, new) } else { (new, old) };
-        let guards = (self.lock(low), self.lock(high));
+        let guards = self.lock_both(old, new);
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }

@@ -130,20 +130,21 @@ impl SpaceState {
 
     /// Takes all of `pages` out of memory, and waits for those who have one (S1): nobody gets one any more.
     pub(super) fn free(&self, pages: Pages) {
-        let held = self.free_unless_held(pages, false);
+        let held = self.free_unless_held(pages, None);
         debug_assert!(held.is_none(), "the space has no such page any more");
     }
 
     /// The same without pages that somebody keeps for long. Says which is the first of them.
     pub(super) fn free_unheld(&self, pages: Pages) -> Option<u64> {
-        self.free_unless_held(pages, true)
+        self.free_unless_held(pages, Some(Patience::default()))
     }
 
-    fn free_unless_held(&self, pages: Pages, leaves: bool) -> Option<u64> {
+    /// With one `patience` for all pages, if there is one.
+    fn free_unless_held(&self, pages: Pages, mut patience: Option<Patience>) -> Option<u64> {
         let (mut gone, mut held) = (Gone::default(), None);
         for (region, local) in self.index.regions(pages) {
             for page in region.map.pages_in_memory(local) {
-                if !self.take_out(region, page, leaves, &mut gone) {
+                if !self.take_out(region, page, patience.as_mut(), &mut gone) {
                     held = held.or(Some(region.first + page));
                 }
                 if gone.is_full() {
@@ -163,9 +164,15 @@ impl SpaceState {
         self.manager().free_slots(self.group.state(), gone.slots.drain(..));
     }
 
-    /// Takes a page out of memory. False if somebody keeps it, and the caller `leaves` it then.
-    fn take_out<'a>(&'a self, region: &'a Region, page: u64, leaves: bool, gone: &mut Gone<'a>) -> bool {
-        let (mut patience, mut backoff) = (Patience::default(), Backoff::new());
+    /// Takes a page out of memory. False if somebody keeps it longer than there is `patience`.
+    fn take_out<'a>(
+        &'a self,
+        region: &'a Region,
+        page: u64,
+        mut patience: Option<&mut Patience>,
+        gone: &mut Gone<'a>,
+    ) -> bool {
+        let mut backoff = Backoff::new();
         loop {
             match region.map.detach(page, 0, true) {
                 Detach::Listed { frame, slot, .. } => {
@@ -190,12 +197,17 @@ impl SpaceState {
                     return true;
                 }
                 Detach::Vacant => return true,
-                Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean if leaves => {
-                    if patience.wait(|| self.busy(region.first + page)).is_err() {
-                        return false;
+                Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => {
+                    self.free_gone(gone); // Others may be short of them meanwhile.
+                    match patience.as_deref_mut() {
+                        None => backoff.wait(),
+                        Some(patience) => {
+                            if patience.wait(|| self.busy(region.first + page)).is_err() {
+                                return false;
+                            }
+                        }
                     }
                 }
-                Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
             }
         }
     }

@@ -180,3 +180,26 @@ fn a_guard_that_was_leaked_keeps_its_page_and_nothing_else() {
     drop(space);
     assert_eq!(group.charged(), PAGE, "{}", mm.stats());
 }
+
+#[test]
+fn memory_moves_beside_who_looks_at_all_of_the_space() {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let (here, there) = (64 << 20..(64 << 20) + 4 * PAGE, 3 << 30);
+    space.map_at(here.clone(), Protection::ReadWrite).unwrap();
+    let (moved, done) = (Arc::new(AtomicU64::new(0)), MOVES / 10);
+    let mover = {
+        let (space, moved) = (space.clone(), Arc::clone(&moved));
+        sync::thread::spawn("mover", move || {
+            let back = there..there + (here.end - here.start);
+            while moved.fetch_add(1, Ordering::Relaxed) < done {
+                space.move_to(here.clone(), back.start).unwrap();
+                space.move_to(back.clone(), here.start).unwrap();
+            }
+        })
+    };
+    while moved.load(Ordering::Relaxed) < done {
+        assert_eq!(space.areas().len(), 1);
+    }
+    mover.unwrap().join().unwrap();
+}
