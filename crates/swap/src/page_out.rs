@@ -22,7 +22,7 @@ pub struct PageOut<'a> {
     pub frame: u32,
     /// Whose page it is.
     pub owner: Owner,
-    /// The group that it is charged to, cut off to [`Note::GROUP_BITS`].
+    /// The group that it is charged to, cut off to [`Note::GROUP_BITS`](crate::Note::GROUP_BITS).
     pub group: u32,
 }
 

@@ -17,7 +17,8 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::NotPermitted`]; with the address, [`Error::LimitReached`], [`Error::PastEnd`] if a mapped
-    /// file hasn't all of the bytes, and those of [`File::write_at`]. Earlier pages of `buf` are written then.
+    /// file hasn't all of the bytes, and those of [`File::write_at`](crate::File::write_at). Earlier pages of `buf` are written
+    /// then.
     #[inline]
     pub fn write_at(&self, buf: &[u8], address: u64) -> Result<(), Error> {
         self.state.each_page(address, buf.len(), |page, offset, part| self.state.write_page(page, offset, &buf[part]))
