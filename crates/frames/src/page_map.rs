@@ -52,7 +52,7 @@ impl PageMap {
     /// When the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
         let shared = Arc::new(MapState::new(frames, pages)?);
-        // SAFETY: there is a length for each map (`PageWords::length`).
+        // SAFETY: there is a length for each map (`PageWords::lengths`).
         let lookup = unsafe { Lookup::new(&shared.frames).of_map(shared.number().0) };
         let map = Self { lookup, shared };
         map.set_len(u64::MAX);

@@ -166,7 +166,7 @@ impl Writing<'_> {
         // Relaxed: the frame is frozen, so this thread alone changes the version.
         let version = record.version.load(Ordering::Relaxed);
         record.version.store(version + 1, Ordering::Relaxed);
-        // Pairs with the fence in `read_written`, and with that in `PageMap::read` (V1).
+        // Pairs with the fence in `read_written`, and with those in `Lookup::read_hot` and `PageMap::read` (V1).
         fence(Ordering::Release);
         change();
         // Release pairs with the Acquire load of `read_written` (V2).

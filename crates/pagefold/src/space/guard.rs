@@ -48,8 +48,9 @@ impl fmt::Debug for MappedPage<'_> {
 
 impl Space {
     /// Pins the page that `address` is in, and gives access to its bytes, from the page's first one. The last page of a mapped
-    /// file is as short as it is in the file. While the guard lives nobody writes to the page, and what it is in can't be
-    /// unmapped or moved; a page that was never written is zeros, and isn't pinned.
+    /// file is as short as it is in the file. While the guard lives nobody writes to the page, and memory that it is in can't
+    /// be unmapped or moved; a page of a file can, and stays as it is for the guard. A page that was never written is zeros, and
+    /// isn't pinned.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at); [`Error::AddressBusy`].

@@ -34,7 +34,7 @@ impl Index {
         self.regions.get(page >> REGION_SHIFT)
     }
 
-    /// Has memory for all entries of `pages`, so that changing them can't fail.
+    /// Has memory for entries of `pages`, so that changing all of them to one can't fail. (Several have to be prepared each.)
     pub(super) fn prepare(&self, manager: &Manager, pages: Pages) -> Result<(), Error> {
         for number in pages.first >> REGION_SHIFT..=(pages.end - 1) >> REGION_SHIFT {
             if self.region(number << REGION_SHIFT).is_none() {

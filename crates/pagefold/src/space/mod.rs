@@ -199,8 +199,8 @@ impl Space {
     /// as long as the file is open, and their changes get to it as ever.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if somebody has a page of it pinned, or keeps
-    /// changing one. Nothing is changed then.
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if somebody has a page of it pinned that is no
+    /// file's, or keeps changing one. Nothing is changed then.
     pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         state.unmap_pages(state.pages(&range)?)

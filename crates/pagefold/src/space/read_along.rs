@@ -76,10 +76,11 @@ impl SpaceState {
         let manager = &**self.manager();
         let PageState::Swapped { entry } = region.map.state(local) else { return None };
         let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry) else { return None };
-        let enough_slots = || !fault.writes() || manager.swap.may_keep(slot);
-        let may = manager.swap.may_read_along(slot) && enough_slots();
-        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !may {
+        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !manager.swap.may_read_along(slot) {
             return None;
+        }
+        if fault.writes() && !manager.swap.may_keep(slot) {
+            return None; // A3
         }
         let eagerness = match region.entry(local).advice() {
             Advice::Random => return None,

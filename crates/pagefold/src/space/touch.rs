@@ -131,7 +131,7 @@ impl SpaceState {
     /// Takes all of `pages` out of memory, and waits for those who have one (S1): nobody gets one any more.
     pub(super) fn free(&self, pages: Pages) {
         let held = self.free_unless_held(pages, None);
-        debug_assert!(held.is_none(), "the space has no such page any more");
+        debug_assert!(held.is_none(), "each page was waited for");
     }
 
     /// The same without pages that somebody keeps for long. Says which is the first of them.
