@@ -8,16 +8,16 @@ use sync::Arc;
 use sync::lock::Mutex;
 use sync::time::Instant;
 
-use crate::charges::ChargeStocks;
-use crate::entry_batches::EntryBatches;
 use crate::error::Error;
-use crate::exchange::ExchangeCount;
+use crate::group::charges::ChargeStocks;
 use crate::io::{self, Backend};
+use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
 use crate::manager::Manager;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
-use crate::swap_area::SwapArea;
+use crate::swapping::area::SwapArea;
+use crate::swapping::exchange::ExchangeCount;
 
 /// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
 pub struct Builder {

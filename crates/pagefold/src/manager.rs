@@ -11,21 +11,21 @@ use sync::thread::sleep;
 use sync::time::Instant;
 use sync::{Arc, CachePadded};
 
-use crate::census::HandleTable;
-use crate::charges::{Charge, ChargeStocks};
-use crate::dirty::{Rate, UncleanCount};
-use crate::entry_batches::EntryBatches;
 use crate::error::Error;
-use crate::exchange::ExchangeCount;
-use crate::file_table::FileTable;
-use crate::flusher::Flusher;
-use crate::group_state::GroupState;
-use crate::group_table::GroupTable;
+use crate::file::table::FileTable;
+use crate::group::charges::{Charge, ChargeStocks};
+use crate::group::state::GroupState;
+use crate::group::table::GroupTable;
 use crate::io::Backend;
-use crate::reclaimer::Doorbell;
+use crate::lru::entry_batches::EntryBatches;
+use crate::reclaim::reclaimer::Doorbell;
 use crate::size::Size;
 use crate::space::SpaceTable;
 use crate::stats::Counters;
+use crate::stats::census::HandleTable;
+use crate::swapping::exchange::ExchangeCount;
+use crate::write::dirty::{Rate, UncleanCount};
+use crate::write::flusher::Flusher;
 
 /// Everything but the background thread, which shares it.
 pub(crate) struct Manager {

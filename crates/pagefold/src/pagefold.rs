@@ -6,13 +6,13 @@ use sync::Arc;
 
 use crate::builder::Builder;
 use crate::error::Error;
-use crate::flusher::FlusherThread;
 use crate::group::GroupBuilder;
 use crate::manager::Manager;
-use crate::reclaimer::Reclaimer;
+use crate::reclaim::reclaimer::Reclaimer;
 use crate::size::IntoSize;
 use crate::stats::Stats;
-use crate::swap_area::SwapArea;
+use crate::swapping::area::SwapArea;
+use crate::write::flusher::FlusherThread;
 
 /// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it, of its groups or
 /// of its files.

@@ -11,9 +11,9 @@ use super::entry::Entry;
 use super::region::REGION_PAGES;
 use super::swap_in::Fault;
 use super::{Mapped, Space, SpaceState};
-use crate::advice::Advice;
 use crate::error::Error;
 use crate::read::Call;
+use crate::read_ahead::advice::Advice;
 
 impl Space {
     /// Tells what accesses to `range`, all of which is mapped, are to come. [`Normal`](Advice::Normal),

@@ -12,7 +12,7 @@ use super::address::Pages;
 use super::entry::Entry;
 use super::mapped::Mapped;
 use crate::error::Error;
-use crate::patience::{Patience, SPINS};
+use crate::read::patience::{Patience, SPINS};
 
 /// Runs of pages with the same entry.
 pub(super) type Runs = Vec<(Pages, Entry)>;

@@ -13,7 +13,7 @@
 //! (`mapped`). The number of a mapping never comes back.
 
 use super::address::Protection;
-use crate::advice::Advice;
+use crate::read_ahead::advice::Advice;
 
 /// What is mapped at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

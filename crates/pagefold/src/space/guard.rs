@@ -14,8 +14,8 @@ use super::write::Writable;
 use super::{Mapped, Space, SpaceState};
 use crate::error::Error;
 use crate::file::PinnedPage;
-use crate::page_mut::{Owner, PageMut};
-use crate::patience::Patience;
+use crate::read::patience::Patience;
+use crate::write::page_mut::{Owner, PageMut};
 
 /// A page of a space whose bytes neither move nor change while this lives.
 pub struct MappedPage<'a> {

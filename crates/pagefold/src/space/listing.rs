@@ -11,7 +11,7 @@ use sync::Arc;
 use super::address::Pages;
 use super::entry::Entry;
 use super::{Mapped, Protection, Space, SpaceState};
-use crate::advice::Advice;
+use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 
 /// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. Printed, it is a line like one there.

@@ -21,13 +21,13 @@ use super::address::Protection;
 use super::entry::{Entry, FILE_BITS};
 use super::lazy_table::LazyTable;
 use super::window::Window;
-use crate::advice::Advice;
-use crate::census::Hits;
 use crate::error::Error;
 use crate::file::File;
-use crate::file_state::FileState;
+use crate::file::state::FileState;
 use crate::group::Group;
 use crate::manager::Manager;
+use crate::read_ahead::advice::Advice;
+use crate::stats::census::Hits;
 
 /// Mappings that a space can have, as a power of two: the lower bits of a number.
 const PLACE_BITS: u32 = 16;

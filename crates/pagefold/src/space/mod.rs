@@ -88,7 +88,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::group::Group;
 use crate::manager::Manager;
-use crate::prefetch::ReadAhead;
+use crate::read_ahead::prefetch::ReadAhead;
 use address::{Addresses, Pages};
 use entry::Entry;
 use index::Index;

@@ -25,8 +25,8 @@ use sync::atomic::{Ordering, fence};
 use super::SpaceState;
 use super::region::{REGION_PAGES, Region};
 use super::swap_in::{Fault, Memory, Past};
-use crate::advice::Advice;
 use crate::manager::{ChargedFrame, Manager};
+use crate::read_ahead::advice::Advice;
 use crate::read_ahead::{Bounds, Eagerness};
 use crate::stats::Counters;
 

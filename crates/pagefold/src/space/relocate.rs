@@ -18,9 +18,9 @@ use super::region::{REGION_PAGES, Region};
 use super::swap_in::Fault;
 use super::{Space, SpaceState};
 use crate::error::Error;
-use crate::group_state::ANONYMOUS;
-use crate::load::ROOM_ATTEMPTS;
-use crate::rank::Rank;
+use crate::group::state::ANONYMOUS;
+use crate::lru::rank::Rank;
+use crate::read::load::ROOM_ATTEMPTS;
 
 /// Mappings of files show nothing beyond, however often they are moved and grown: places in files are 64 bits.
 const FILE_END: u64 = 1 << 63;

@@ -25,12 +25,12 @@ use super::read_along::Along;
 use super::region::{REGION_PAGES, Region};
 use super::touch::zero;
 use crate::error::Error;
-use crate::exchange::Exchange;
-use crate::group_state::ANONYMOUS;
-use crate::load;
+use crate::group::state::ANONYMOUS;
+use crate::lru::rank::Rank;
+use crate::lru::shadow::Level;
 use crate::manager::{ChargedFrame, Manager, Otherwise};
-use crate::rank::Rank;
-use crate::shadow::Level;
+use crate::read::load;
+use crate::swapping::exchange::Exchange;
 
 /// What waiters are told of a page that came back as something else.
 const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);

@@ -11,9 +11,9 @@ use super::address::Pages;
 use super::region::{REGION_PAGES, Region};
 use super::swap_in::{Fault, NoMemory};
 use crate::error::Error;
-use crate::patience::Patience;
-use crate::rank::Rank;
-use crate::stripe::BATCH_MAX;
+use crate::lru::rank::Rank;
+use crate::lru::stripe::BATCH_MAX;
+use crate::read::patience::Patience;
 
 /// What is left of pages that are taken out of memory together.
 #[derive(Default)]

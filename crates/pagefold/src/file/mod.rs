@@ -1,0 +1,342 @@
+//! Files, as their users see them.
+
+pub(crate) mod drop_pages;
+pub(crate) mod handle;
+pub(crate) mod open_options;
+pub(crate) mod set_len;
+pub(crate) mod state;
+pub(crate) mod table;
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::path::Path;
+
+use frames::{PageMap, PinnedFrame};
+use sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use sync::{Arc, CounterPlace};
+
+use crate::error::Error;
+use crate::file::handle::Handle;
+use crate::file::state::FileState;
+use crate::group::Group;
+use crate::io::Access;
+use crate::read::page_future::PageFuture;
+use crate::read_ahead::advice::Advice;
+use crate::read_ahead::prefetch::ReadAhead;
+use crate::stats::FileStats;
+use crate::stats::census::Hits;
+use crate::write::page_mut::{Owner, PageMut};
+
+/// An open file. Clones are the same handle; all methods may be called from many threads at once.
+///
+/// What a hit needs is kept here, not behind the handle, so that a loop over reads has it in registers.
+#[derive(Clone)]
+pub struct File {
+    map: PageMap,
+    /// Where hits are counted.
+    hits: CounterPlace,
+    handle: Arc<Handle>,
+}
+
+impl File {
+    pub(crate) fn open(group: &Group, path: &Path, access: Access) -> Result<Self, Error> {
+        let manager = group.pagefold().manager();
+        if manager.frames.forked() {
+            return Err(Error::Forked);
+        }
+        let hits = Hits::new(group.state())?;
+        let file = manager.open(path, access)?;
+        Ok(Self::of(group, file, hits, access.writes()))
+    }
+
+    /// Another handle of a file that is open, for `group`.
+    ///
+    /// # Errors
+    /// [`Error::TooManyCounters`].
+    pub(crate) fn open_again(&self, group: &Group) -> Result<Self, Error> {
+        let hits = Hits::new(group.state())?;
+        Ok(Self::of(group, Arc::clone(&self.handle.file), hits, self.handle.writable))
+    }
+
+    fn of(group: &Group, file: Arc<FileState>, hits: Hits, writable: bool) -> Self {
+        let hits = Arc::new(hits);
+        hits.begin(&file);
+        group.pagefold().manager().handles.add(&hits);
+        let (map, place) = (file.map.clone(), hits.counter.place());
+        file.handles.fetch_add(1, Ordering::AcqRel);
+        let handle = Handle {
+            heard: file.latch.listen(),
+            file,
+            group: group.clone(),
+            hits,
+            advice: AtomicU8::new(Advice::Normal as u8),
+            writable,
+            read_ahead: ReadAhead::default(),
+            debt_ns: AtomicU64::new(0),
+        };
+        Self { map, hits: place, handle: Arc::new(handle) }
+    }
+
+    /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
+    ///
+    /// A page that is in memory is copied without a lock, and without a write to anything that threads share. Ranges
+    /// that span pages are read page by page: each page is copied as it was at one moment, the range isn't.
+    ///
+    /// # Errors
+    /// [`Error::ReadFailed`] if a page can't be loaded; earlier pages of `buf` hold their bytes then.
+    /// [`Error::LimitReached`] if there is no memory to load it into.
+    #[inline(always)]
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        if self.map.read_hot(offset, buf) {
+            self.count_hit();
+            return Ok(buf.len());
+        }
+        self.handle.read_pages(buf, offset)
+    }
+
+    /// As [`read_at`](Self::read_at), but all of `buf` or an error.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the file ends within the range.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let wanted = buf.len();
+        if self.read_at(buf, offset)? < wanted {
+            return Err(self.handle.past_end(offset, wanted as u64));
+        }
+        Ok(())
+    }
+
+    /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard lives. The last page
+    /// of a file is as short as it is in the file.
+    ///
+    /// A pinned page can't be evicted, so don't keep more than a small part of the group's limit.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the file has no such page; otherwise as [`read_at`](Self::read_at).
+    #[inline(always)]
+    pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
+        if let Some(frame) = self.map.pin_hot(n) {
+            self.count_hit();
+            return Ok(PinnedPage { len: frame.bytes().len(), frame });
+        }
+        self.handle.pin_page(n)
+    }
+
+    /// As [`page`](Self::page), without waiting: a future that runs under any executor, and parks no thread. Nothing is loaded
+    /// before it is first polled.
+    ///
+    /// Dropped before it is done, the page arrives in memory all the same.
+    pub fn page_async(&self, n: u64) -> PageFuture<'_> {
+        PageFuture::new(&self.handle, n)
+    }
+
+    /// As [`read_at`](Self::read_at), without waiting.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        if self.map.read_hot(offset, buf) {
+            self.count_hit();
+            return Ok(buf.len());
+        }
+        let pages = self.handle.pages_of(offset, buf.len());
+        if pages.end - pages.start > 1 {
+            self.handle.prefetch(pages);
+        }
+        let page_bytes = self.handle.file.page_bytes();
+        let mut done = 0;
+        while done < buf.len() {
+            let Some(at) = offset.checked_add(done as u64) else { break };
+            let page = match self.page_async(at / page_bytes).await {
+                Ok(page) => page,
+                Err(Error::PastEnd { .. }) => break,
+                Err(error) => return Err(error),
+            };
+            let rest = page.get((at % page_bytes) as usize..).unwrap_or_default();
+            let len = rest.len().min(buf.len() - done);
+            buf[done..done + len].copy_from_slice(&rest[..len]);
+            done += len;
+            if len == 0 || page.len() < page_bytes as usize {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Begins to load the pages that the byte range touches, and returns without waiting for them. Loads no more than fit
+    /// half of the group's limit, and fewer if memory for them can't be had at once; a page that can't be read isn't there
+    /// then, and whoever reads it gets the error.
+    ///
+    /// A backend without threads or a ring of its own reads before this returns.
+    pub fn prefetch(&self, range: Range<u64>) {
+        let shift = self.handle.file.page_shift();
+        let end = range.end.min(self.len());
+        if range.start < end {
+            self.handle.prefetch(range.start >> shift..end.div_ceil(1 << shift));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn map(&self) -> &PageMap {
+        &self.map
+    }
+
+    #[inline]
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn count_hits(&self, hits: u64) {
+        if !self.hits.try_add(hits) {
+            self.handle.hits.counter.add(hits);
+        }
+    }
+
+    #[inline(always)]
+    fn count_hit(&self) {
+        if !self.hits.try_add(1) {
+            self.handle.count_last_hit();
+        }
+    }
+
+    /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds, or with
+    /// [`sync`](Self::sync). A file that is shorter becomes longer; what lies between is zeros.
+    ///
+    /// Others see each page as it was before the write or after it. A page that is overwritten as a whole isn't read
+    /// first. When much is waiting to get to the file the call takes longer, by milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past what the file can grow to while it is open; those of
+    /// [`read_at`](Self::read_at) for a page of which a part is overwritten; [`Error::PageBusy`] if one is pinned;
+    /// [`Error::WriteFailed`] if memory is full of what can't be written to this file. Earlier pages of `buf` are written
+    /// then.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.handle.write_pages(buf, offset)
+    }
+
+    /// Page `n` to be changed in place, by this thread alone. Until the guard is dropped others read the page as it was.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the file has no such page; otherwise as [`write_at`](Self::write_at).
+    pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
+        let (writing, len) = self.handle.change_page(n)?;
+        Ok(PageMut::new(Owner::File(&self.handle), writing, len))
+    }
+
+    /// Cuts the file off, or makes it longer with zeros, at once.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`]; [`Error::PageBusy`] if a page to be cut off, or cut in two, is pinned;
+    /// [`Error::WriteFailed`] with the backend's answer. Nothing is changed then.
+    pub fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.handle.check_writable()?;
+        self.handle.file.set_len(len)
+    }
+
+    /// Makes everything that was written to the file before the call, through whatever handle, survive a power cut.
+    ///
+    /// # Errors
+    /// [`Error::WriteFailed`] if that couldn't be done, or if there was a failure before that this handle wasn't told of.
+    /// Calls that were waiting at the same time all fail. What the file doesn't have stays in memory: a later `Ok` says
+    /// that it is there.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.handle.file.manager.refuse_child()?;
+        self.handle.tell(self.handle.file.write_back_all())
+    }
+
+    /// As [`sync`](Self::sync), for the pages that the range touches.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
+        self.handle.file.manager.refuse_child()?;
+        let shift = self.handle.file.page_shift();
+        self.handle.tell(self.handle.file.write_back(range.start >> shift..range.end.div_ceil(1 << shift)))
+    }
+
+    /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.
+    ///
+    /// # Errors
+    /// Those of loading, for [`Advice::WillNeed`]; those of [`sync`](Self::sync), for [`Advice::PageOut`].
+    pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
+        self.handle.advise(advice, range)
+    }
+
+    /// Charges the file's pages in `range`, in bytes, that are in memory to `group` from now on, whichever group they were
+    /// charged to. Says how many bytes. Pages that are pinned or being changed at this moment, and those that the file doesn't
+    /// have yet, stay where they are: [sync](Self::sync) first.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`], with the pages up to there recharged; [`Error::OtherPagefold`].
+    pub fn charge_to(&self, group: &Group, range: Range<u64>) -> Result<u64, Error> {
+        let file = &*self.handle.file;
+        file.manager.refuse_child()?;
+        group.check_manager(&file.manager)?;
+        let pages = range.start >> file.page_shift()..range.end.min(self.len()).div_ceil(file.page_bytes());
+        Ok(file.manager.recharge(file, pages, None, group.state())? * file.page_bytes())
+    }
+
+    /// The file's length in bytes, as it was when the file was opened or when a read last met its end. Another process
+    /// may have changed it.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.handle.file.len()
+    }
+
+    /// Whether the file has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The path that the file was first opened with.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.handle.file.path
+    }
+
+    /// The group that this handle loads pages for.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.handle.group
+    }
+
+    /// The file's numbers, of all its handles together.
+    #[must_use]
+    pub fn stats(&self) -> FileStats {
+        self.handle.file.manager.file_stats(&self.handle.file)
+    }
+
+    /// Closes the file, and [syncs](Self::sync) it if it is open for writing. When its last handle is closed, or dropped,
+    /// its pages leave memory.
+    ///
+    /// Dropping the handle instead writes what is to be written as well, but if that fails nobody is told, and it is lost.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync). With other handles open, what couldn't be written isn't lost.
+    pub fn close(self) -> Result<(), Error> {
+        if self.handle.writable { self.sync() } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("path", &self.path()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A page of a file that stays in memory, where it is and as it is, while this lives.
+#[derive(Debug)]
+pub struct PinnedPage<'a> {
+    pub(crate) frame: PinnedFrame<'a>,
+    pub(crate) len: usize,
+}
+
+impl Deref for PinnedPage<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.frame.bytes()[..self.len]
+    }
+}

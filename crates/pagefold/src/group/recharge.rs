@@ -1,0 +1,94 @@
+//! Charging pages to another group: isolate, recharge, put back.
+//!
+//! The new group is charged first, which may take reclaim there, and the old one uncharged last, so both limits hold. In between
+//! the page's frame is
+//! - *isolated*, so nobody else takes it off a list, or puts it on one, by the group that it names;
+//! - *frozen* while the group in its record changes, so nobody pins the page, writes to it or removes it by the old one;
+//! - *clean*, or nothing is done: an unclean page is counted in its group, and whoever writes it back counts it out there.
+//!
+//! A walk that comes upon the frame by an old link isolates it, finds that it is on another list, and gives it back
+//! (`lru::list`).
+
+use std::ops::Range;
+
+use frames::{FrameId, PageState};
+
+use crate::error::Error;
+use crate::file::state::FileState;
+use crate::group::charges::Charge;
+use crate::group::state::GroupState;
+use crate::lru::stripe::{Batch, Leftovers};
+use crate::manager::Manager;
+
+/// Pages reclaimed at a time to make room in the new group.
+const RECLAIM_BATCH: usize = 32;
+/// How often room is made for one page: others may take it.
+const ATTEMPTS_MAX: u32 = 64;
+
+impl Manager {
+    /// Charges to `to` those of a file's `pages` that are in memory, and charged to `from` if that is given; but for those in
+    /// use at this moment, or not clean. Says how many.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`]; pages so far are charged to `to`.
+    pub(crate) fn recharge(
+        &self,
+        file: &FileState,
+        pages: Range<u64>,
+        from: Option<u32>,
+        to: &GroupState,
+    ) -> Result<u64, Error> {
+        self.drain_entries();
+        let mut recharged = 0;
+        for page in file.map.pages_in_memory(pages) {
+            let PageState::Resident { frame } = file.map.state(page) else { continue };
+            let group = self.frames.group(frame);
+            if group == to.id || from.is_some_and(|from| from != group) {
+                continue;
+            }
+            let charge = self.charge_one(to)?;
+            if self.recharge_page(file, page, frame, to) {
+                charge.hand_over();
+                recharged += 1;
+            }
+        }
+        Ok(recharged)
+    }
+
+    fn charge_one<'a>(&'a self, group: &'a GroupState) -> Result<Charge<'a>, Error> {
+        for _ in 0..ATTEMPTS_MAX {
+            if self.charge(group, 1).pages == 1 {
+                return Ok(Charge::new(self, group));
+            }
+            if self.reclaim_group(group, RECLAIM_BATCH) == 0 && self.drain_charges(Some(group.id)) == 0 {
+                break;
+            }
+        }
+        Err(self.limit_reached(group))
+    }
+
+    /// Moves a page for which `to` is charged.
+    fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> bool {
+        let Some(isolated) = self.frames.isolate(frame) else { return false };
+        let mut leftovers = Leftovers::default();
+        // Before it was isolated the frame may have gone to another page, or group; now it can't.
+        let is_it = file.map.state(page) == PageState::Resident { frame };
+        let from = self.groups.get(self.frames.group(frame)).filter(|from| is_it && from.id != to.id);
+        let Some(from) = from else {
+            leftovers.misplaced.push(isolated);
+            self.settle(to, leftovers);
+            return false;
+        };
+        from.lists.unlink(&self.frames, &[frame]);
+        let moved = self.frames.set_group(&isolated, to.id);
+        if moved {
+            to.lists.enter(&self.frames, Batch::<1>::from([isolated]), &mut leftovers);
+            self.settle(to, leftovers);
+            self.uncharge(&from, 1);
+        } else {
+            from.lists.put_back(&self.frames, isolated, &mut leftovers);
+            self.settle(&from, leftovers);
+        }
+        moved
+    }
+}

@@ -1,0 +1,235 @@
+//! A memory group: a tenant's limit, what is charged to it, its lists, its counters.
+//!
+//! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed: `charged ≤ max` at every
+//!   moment, except after the limit was lowered.
+//! - G2. A page's group is changed by nobody but who has its frame isolated (`recharge`); whoever isolates a frame may
+//!   therefore take it off the group's lists without looking again.
+
+use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use sync::{CachePadded, ThreadCounter};
+
+use crate::error::Error;
+use crate::lru::GroupLists;
+use crate::lru::shadow::{Level, Shadow};
+use crate::reclaim::reserve::Shortage;
+use crate::stats::Counters;
+use crate::swapping::charges::Swapped;
+use crate::write::dirty::UncleanCount;
+
+const UNLIMITED: u64 = 1 << 63;
+
+/// The owner, as frames are labelled, of pages that are no file's.
+pub(crate) const ANONYMOUS: u32 = u32::MAX;
+
+/// Everything about a group. Sizes are in pages.
+#[derive(Debug)]
+pub(crate) struct GroupState {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so that a budget that
+    /// changes can't undo a limit that is being set.
+    max: AtomicU64,
+    /// Pages, and what CPUs have in stock (`charges`).
+    charged: CachePadded<AtomicU64>,
+    peak: AtomicU64,
+    /// Pages evicted: what shadows and read-ahead tell the time by.
+    clock: CachePadded<AtomicU64>,
+    pub(crate) lists: GroupLists,
+    pub(crate) counters: Counters,
+    pub(crate) unclean: UncleanCount,
+    /// Pages of spaces that were charged, and uncharged. By thread, as each first touch counts.
+    anonymous: ThreadCounter,
+    anonymous_gone: ThreadCounter,
+    /// Pages of the group in swap slots.
+    pub(crate) swapped: Swapped,
+    /// Nobody has a handle any more: the group goes when its last page does.
+    abandoned: AtomicBool,
+}
+
+/// What a group without pages takes, besides its name: no more than is worth a page.
+const _: () = assert!(size_of::<GroupState>() <= 2048, "groups are cheap");
+
+impl GroupState {
+    /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages now.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Result<Self, Error> {
+        Ok(Self {
+            id,
+            name: name.to_owned(),
+            max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
+            charged: CachePadded::new(AtomicU64::new(0)),
+            peak: AtomicU64::new(0),
+            clock: CachePadded::new(AtomicU64::new(0)),
+            lists: GroupLists::new(id),
+            counters: Counters::new()?,
+            unclean: UncleanCount::default(),
+            anonymous: Counters::by_thread()?,
+            anonymous_gone: Counters::by_thread()?,
+            swapped: Swapped::new()?,
+            abandoned: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed) & !UNLIMITED
+    }
+
+    pub(crate) fn set_max(&self, max: u64) {
+        self.max.store(max, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
+    }
+
+    /// The budget has `pages` pages now.
+    pub(crate) fn budget_changed(&self, pages: u64) {
+        let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
+        let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Pages, and what CPUs have in stock.
+    pub(crate) fn charged(&self) -> u64 {
+        self.charged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many.
+    pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
+        let (max, wanted) = (self.max(), pages + stock);
+        let more = |charged: u64| (charged < max).then(|| max.min(charged + wanted));
+        let Ok(before) = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more) else { return 0 };
+        let got = (max - before).min(wanted);
+        // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge: SeqCst, with
+        // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
+        if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
+            self.uncharge(got);
+            return 0;
+        }
+        let peak = before + got.min(pages);
+        if peak > self.peak() {
+            self.peak.fetch_max(peak, Ordering::Relaxed);
+        }
+        got
+    }
+
+    /// Charged pages that are a space's, which no list has.
+    pub(crate) fn anonymous(&self) -> u64 {
+        let gone = self.anonymous_gone.sum();
+        self.anonymous.sum().saturating_sub(gone)
+    }
+
+    /// A page that was charged is a space's.
+    pub(crate) fn becomes_anonymous(&self) {
+        self.anonymous.add(1);
+    }
+
+    /// A page of a space is on the group's lists from now on.
+    pub(crate) fn becomes_listed(&self) {
+        self.anonymous_gone(1);
+    }
+
+    /// Pages of spaces were uncharged.
+    pub(crate) fn anonymous_gone(&self, pages: u64) {
+        self.anonymous_gone.add(pages);
+    }
+
+    pub(crate) fn uncharge(&self, pages: u64) {
+        let before = self.charged.fetch_sub(pages, Ordering::Relaxed);
+        debug_assert!(before >= pages, "more uncharged than charged");
+    }
+
+    /// Whether nobody has a handle any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// How short the group is of free pages. A group whose charges CPUs have in stock keeps no reserve besides: each CPU that
+    /// reclaims has a batch in stock afterwards, and nothing is evicted while there are such.
+    pub(crate) fn shortage(&self) -> Shortage {
+        if self.has_stocks() {
+            return Shortage::None;
+        }
+        let max = self.max();
+        Shortage::of(max, max.saturating_sub(self.charged()))
+    }
+
+    /// How much of its limit the group uses: the largest share is reclaimed first when the whole budget is short.
+    pub(crate) fn fullness(&self) -> f64 {
+        if self.is_abandoned() {
+            return f64::INFINITY;
+        }
+        self.charged() as f64 / self.max().max(1) as f64
+    }
+
+    /// The level at which a page enters that left `shadow` behind, and whether that is a refault.
+    pub(crate) fn welcome(&self, shadow: u64) -> (Level, bool) {
+        let Some(shadow) = Shadow::from_bits(shadow) else { return (Level::default(), false) };
+        let clock = self.clock.load(Ordering::Relaxed);
+        // A page that stayed away while twice the group was replaced proves nothing.
+        let known = shadow.distance(self.id, clock).is_some_and(|distance| distance < 2 * self.charged());
+        (if known { shadow.level.up() } else { Level::default() }, true)
+    }
+
+    /// The clock.
+    pub(crate) fn evicted_so_far(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// Counts evictions, and lets the clock go on.
+    pub(crate) fn evicted(&self, pages: u64) {
+        if pages > 0 {
+            // Relaxed: an approximation of how much was replaced.
+            self.clock.fetch_add(pages, Ordering::Relaxed);
+            self.counters.evictions.add(pages);
+        }
+    }
+
+    /// As [`welcome`](Self::welcome), of a page that was swapped out, by what its slot's note says.
+    pub(crate) fn welcome_back(&self, note: swap::Note) -> (Level, bool) {
+        self.welcome(Shadow::of_note(note, self.clock.load(Ordering::Relaxed)).bits())
+    }
+
+    /// What to note of a page of `level` that is being swapped out.
+    pub(crate) fn note(&self, level: Level) -> swap::Note {
+        Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).to_note(self.id)
+    }
+
+    /// The shadow for a page of `level` that is being evicted.
+    pub(crate) fn shadow(&self, level: Level) -> u64 {
+        Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).bits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_the_limit() {
+        let group = GroupState::new(0, "a", Some(2), 100).unwrap();
+        assert_eq!([1, 3, 1].map(|pages| group.try_charge(pages, 0)), [1, 1, 0]);
+        group.uncharge(1);
+        assert_eq!(group.try_charge(1, 0), 1);
+        assert_eq!((group.charged(), group.peak()), (2, 2));
+    }
+
+    #[test]
+    fn a_page_rises_only_if_it_comes_back_soon() {
+        let group = GroupState::new(7, "a", None, 10).unwrap();
+        assert_eq!((group.try_charge(8, 2), group.peak()), (10, 8));
+        assert_eq!(group.welcome(0), (Level(0), false));
+        let shadow = group.shadow(Level(0));
+        group.evicted(19);
+        assert_eq!(group.welcome(shadow), (Level(1), true));
+        group.evicted(1);
+        assert_eq!(group.welcome(shadow), (Level(0), true));
+    }
+}

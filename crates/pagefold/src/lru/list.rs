@@ -1,0 +1,116 @@
+//! One list of frames, first in, first out but for those taken from the middle, and how long it is.
+//!
+//! There is no lock: the links are `smp_list`'s, and what keeps frames apart is that whoever takes one off has isolated it
+//! first. A frame's group and rank say which list that is, and don't change while it is isolated; so a walk that comes
+//! upon a frame by an old link finds out, once it has isolated the frame, that it is on another list, and gives it back.
+
+use arrayvec::ArrayVec;
+use frames::{FrameId, Frames, IsolatedFrame};
+use smp_list::{Claim, LocalList, SmpList};
+use sync::atomic::{AtomicUsize, Ordering};
+
+use crate::lru::rank::Place;
+use crate::lru::stripe::{Batch, Leftovers};
+
+/// On a line of its own, as its ends are what CPUs meet at.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct LruList {
+    list: SmpList,
+    len: AtomicUsize,
+    group: u32,
+    place: Place,
+}
+
+impl LruList {
+    /// An empty list, the one at `place` in the group numbered `group`.
+    pub(crate) fn new(group: u32, place: Place) -> Self {
+        Self { list: SmpList::new(place.list_number(group)), len: AtomicUsize::new(0), group, place }
+    }
+
+    /// How many frames are on it. Exact when nobody is at it; no list is ever taken for shorter than it is.
+    pub(crate) fn len(&self) -> usize {
+        // Relaxed: nobody relies on it for more than a policy.
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether an isolated frame is on this list.
+    fn has(&self, frames: &Frames, frame: FrameId) -> bool {
+        frames.group(frame) == self.group && Place::of(frames, frame) == self.place
+    }
+
+    /// Links isolated frames before the hottest. They can be put back then.
+    pub(crate) fn splice_head(&self, frames: &Frames, local: LocalList) {
+        if !local.is_empty() {
+            self.len.fetch_add(local.len(), Ordering::Relaxed);
+            self.list.splice_head(frames, local);
+        }
+    }
+
+    /// Links isolated frames behind the coldest.
+    pub(crate) fn splice_tail(&self, frames: &Frames, local: LocalList) {
+        if !local.is_empty() {
+            self.len.fetch_add(local.len(), Ordering::Relaxed);
+            self.list.splice_tail(frames, local);
+        }
+    }
+
+    /// Unlinks frames of this list that the caller has isolated, or detached. Neighbours go at the price of one.
+    pub(crate) fn unlink(&self, frames: &Frames, claimed: impl ExactSizeIterator<Item = FrameId>) {
+        let count = claimed.len();
+        self.list.del_all(frames, claimed.map(FrameId::number));
+        self.len.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Isolates up to `wanted` frames from the cold end and unlinks them. Frames that somebody else has claimed stay where
+    /// they are: the claimant takes them off.
+    pub(crate) fn cut<const N: usize>(
+        &self,
+        frames: &Frames,
+        wanted: usize,
+        into: &mut Batch<N>,
+        leftovers: &mut Leftovers,
+    ) {
+        let wanted = wanted.min(into.remaining_capacity());
+        if wanted == 0 || self.len() == 0 || leftovers.misplaced.is_full() {
+            return;
+        }
+        let taken = self.list.take_tail(frames, wanted, |number| {
+            let Some(isolated) = frames.isolate(FrameId::new(number)) else { return Claim::Lost };
+            if self.has(frames, isolated.id()) {
+                into.push(isolated);
+                return Claim::Won;
+            }
+            leftovers.misplaced.push(isolated);
+            if leftovers.misplaced.is_full() { Claim::Stop } else { Claim::Lost }
+        });
+        self.len.fetch_sub(taken, Ordering::Relaxed);
+    }
+}
+
+/// How far ahead a walk has records fetched: enough of them at a time to hide what memory takes.
+const AHEAD: usize = 8;
+
+/// The frames that were lined up last: each learns which frame comes so many steps after it.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    ring: ArrayVec<FrameId, AHEAD>,
+    turn: usize,
+}
+
+impl Recent {
+    pub(crate) fn add(&mut self, frames: &Frames, frame: FrameId) {
+        if let Err(full) = self.ring.try_push(frame) {
+            let earlier = std::mem::replace(&mut self.ring[self.turn], full.element());
+            frames.set_ahead(earlier, frame);
+            self.turn = (self.turn + 1) % AHEAD;
+        }
+    }
+}
+
+/// Isolated frames, in line for some list: the first to come is the first to be met from the cold end.
+pub(crate) fn line_up<'a>(frames: &Frames, isolated: impl IntoIterator<Item = &'a IsolatedFrame>) -> LocalList {
+    let mut local = LocalList::new();
+    isolated.into_iter().for_each(|frame| local.push_front(frames, frame.id().number()));
+    local
+}

@@ -1,0 +1,302 @@
+//! Loads in flight: those whose thread goes on while the device reads.
+//!
+//! Frames are obtained first, for all of them; then the words are put in *loading*, in the order of the file, neighbours in
+//! one run of up to 1 MiB; then all runs are submitted together. From there a load needs nobody: it owns its words, its
+//! frames, their charge and its file (`frames`' `loading_run`), and *lands* in whichever thread hears of its end first.
+//!
+//! - F1. Whoever launches loads has no page word in *loading* of his own, and reclaims before the first of them.
+//! - F2. Landing waits for nobody and obtains nothing.
+//! - F3. A load that has landed lets go of the file before it is counted out, and the last handle of a file waits for the
+//!   count to be 0. So no file, and nothing that it keeps alive, ends in a thread of the device's.
+//! - F4. If a run of several pages can't be read, nobody is told: they are out of memory again, and whoever wants one of
+//!   them reads that alone. So one bad page fails none but itself.
+
+use arrayvec::ArrayVec;
+use frames::{Ahead, BeginLoad, Labels, LoadingRun, PageState};
+use sync::Arc;
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::lock::{Condvar, Mutex};
+
+use crate::file::handle::Handle;
+use crate::file::state::FileState;
+use crate::group::charges::ChargedPages;
+use crate::io::{IoError, Queue, Request};
+use crate::lru::rank::Rank;
+use crate::lru::shadow::Level;
+use crate::manager::ChargedFrame;
+use crate::read::load::encode;
+use crate::read::page_future::Reply;
+use crate::stats::Counters;
+
+/// Pages in one request, at most, and bytes.
+const RUN_PAGES: usize = 256;
+const RUN_BYTES: usize = 1 << 20;
+/// Pages that one call launches at a time, at most,
+const LAUNCH_PAGES: u64 = 4096;
+/// and what part of the group's limit.
+const LIMIT_SHARE: u64 = 4;
+
+/// For whom pages are loaded.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// Somebody waits for them, or will look for them soon.
+    Use,
+    /// They come ahead of their use, the page given first.
+    ReadAhead(u64),
+    /// A future.
+    Future(Reply),
+}
+
+/// What came of launching loads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Launched {
+    /// Pages.
+    pub(crate) pages: u64,
+    /// Where to help with them.
+    pub(crate) queue: Option<Queue>,
+}
+
+/// A file's loads in flight.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    count: AtomicUsize,
+    landing: Mutex<()>,
+    landed: Condvar,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct Flying(Arc<InFlight>);
+
+impl InFlight {
+    fn take_off(self: &Arc<Self>) -> Flying {
+        // Relaxed: who takes off has a handle, and so is no more when the last one waits.
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Flying(Arc::clone(self))
+    }
+
+    /// Waits until there are none, and nobody starts any more.
+    pub(crate) fn wait_for_none(&self) {
+        let mut landing = self.landing.lock();
+        // Acquire pairs with the Release below: a landed load has let go of the file.
+        while self.count.load(Ordering::Acquire) > 0 {
+            self.landed.wait(&mut landing);
+        }
+    }
+}
+
+impl Drop for Flying {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::Release) == 1 {
+            let _landing = self.0.landing.lock();
+            self.0.landed.notify_all();
+        }
+    }
+}
+
+/// What becomes of a run when its bytes are there. Dropped unsubmitted, its pages are uncharged after their frames were
+/// freed; F3 is the order of the last two.
+struct Landing {
+    charge: ChargedPages,
+    /// Bytes that the file has of the run, as far as was known when it took off.
+    expected: usize,
+    purpose: Purpose,
+    /// Pages enter without credit from earlier stays.
+    sequential: bool,
+    file: Arc<FileState>,
+    _flying: Flying,
+}
+
+/// A run in the making.
+struct Run {
+    pages: LoadingRun,
+    expected: usize,
+}
+
+impl Handle {
+    /// Whether loading many pages at once, and ahead, gains anything: a read that is a copy has no device to wait for.
+    pub(crate) fn has_device(&self) -> bool {
+        !self.file.backing.reads_by_copy()
+    }
+
+    /// How many pages it is sensible to have in flight for one call.
+    pub(crate) fn launch_max(&self) -> u64 {
+        (self.page_limit() / LIMIT_SHARE).clamp(1, LAUNCH_PAGES)
+    }
+
+    /// Pages that this handle's group may have in memory.
+    pub(crate) fn page_limit(&self) -> u64 {
+        let manager = &self.file.manager;
+        self.group.state().max().min(manager.frames.budget().max() >> self.file.page_shift())
+    }
+
+    /// Begins to load those of `pages`, which ascend, that aren't in memory: as many as there are frames for, or can be
+    /// reclaimed without waiting.
+    pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose) -> Launched {
+        let (file, group) = (&*self.file, self.group.state());
+        let is_vacant = |page: &u64| matches!(file.map.state(*page), PageState::Vacant { .. });
+        let vacant: Vec<_> = pages.into_iter().filter(is_vacant).take(self.launch_max() as usize).collect();
+        if vacant.is_empty() || file.manager.frames.forked() {
+            return Launched::default();
+        }
+        let mut frames = Vec::with_capacity(vacant.len());
+        file.manager.spare_frames(group, vacant.len(), &mut frames); // F1
+        let runs = self.begin_runs(vacant, frames);
+        let mark = match purpose {
+            Purpose::ReadAhead(first) => {
+                let begun = runs.iter().flat_map(|run| run.pages.pages());
+                begun.min_by_key(|page| page.abs_diff(first))
+            }
+            _ => None,
+        };
+        let pages = runs.iter().map(|run| run.pages.len() as u64).sum();
+        let again = || mark.map_or(Purpose::Use, Purpose::ReadAhead);
+        let mut requests = Vec::with_capacity(runs.len());
+        requests.extend(runs.into_iter().filter_map(|run| self.request(run, again())));
+        Launched { pages, queue: self.submit(&mut requests) }
+    }
+
+    /// Begins to load one page into `frame`, and has `reply` told what came of it. False if it isn't for this thread to
+    /// load; then the frame is free again, and `reply` has been told to try again.
+    pub(crate) fn launch_for(&self, page: u64, frame: ChargedFrame<'_>, reply: Reply) -> bool {
+        let mut runs = self.begin_runs(vec![page], vec![frame]);
+        let Some(run) = runs.pop() else { return false };
+        let mut requests = Vec::from_iter(self.request(run, Purpose::Future(reply)));
+        self.submit(&mut requests);
+        true
+    }
+
+    fn submit(&self, requests: &mut Vec<Request>) -> Option<Queue> {
+        if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
+    }
+
+    /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing of is zeros at once.
+    fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> Vec<Run> {
+        let file = &*self.file;
+        let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
+        let mut runs: Vec<Run> = Vec::new();
+        let mut frames = frames.into_iter();
+        let mut next = frames.next();
+        for page in pages {
+            let Some(frame) = next.take() else { break };
+            match file.map.begin_load(page) {
+                BeginLoad::Begun(loading) => {
+                    next = frames.next();
+                    // What was written past that is in memory, or was written back, and then the file has it.
+                    let expected = self.expected(page);
+                    if expected == 0 {
+                        frame.fill(|bytes| bytes.zero_from(0));
+                        self.publish(loading, frame, 0, false);
+                        continue;
+                    }
+                    let follows = |run: &&mut Run| {
+                        run.pages.pages().end == page
+                            && run.pages.len() < run_max
+                            && run.expected == run.pages.len() << file.page_shift()
+                    };
+                    if runs.last_mut().as_ref().is_none_or(|run| !follows(run)) {
+                        runs.push(Run { pages: LoadingRun::new(&file.map), expected: 0 });
+                    }
+                    if let Some(run) = runs.last_mut() {
+                        run.pages.push(loading, frame.into_frame());
+                        run.expected += expected;
+                    }
+                }
+                // The frame is for the next one.
+                BeginLoad::Resident | BeginLoad::Busy => next = Some(frame),
+                // Making room is for who has no word in *loading*.
+                BeginLoad::NoRoom => {
+                    next = Some(frame);
+                    break;
+                }
+            }
+        }
+        // Many, where several readers load the same pages ahead.
+        let unused = next.into_iter().chain(frames).map(ChargedFrame::into_frame);
+        file.manager.release(self.group.state(), unused);
+        runs
+    }
+
+    fn request(&self, run: Run, purpose: Purpose) -> Option<Request> {
+        let Run { pages, expected } = run;
+        let offset = pages.pages().start << self.file.page_shift();
+        let landing = Landing {
+            charge: ChargedPages::new(self.group.state(), pages.len() as u64),
+            expected,
+            purpose,
+            sequential: self.is_sequential(),
+            file: Arc::clone(&self.file),
+            _flying: self.file.in_flight.take_off(),
+        };
+        // A range that no file has would be dropped here, and its loads with it.
+        Request::read(offset, pages, move |run, result| landing.land(run, result)).ok()
+    }
+}
+
+impl Landing {
+    /// The run's bytes are there, or will never be.
+    fn land(mut self, mut run: LoadingRun, result: Result<usize, IoError>) {
+        let mut reply = Ok(None);
+        match result {
+            Ok(got) => reply = Ok(self.publish(&mut run, got)),
+            Err(error) => {
+                Counters::add(&self.file.counters.errors, 1);
+                Counters::add(&self.charge.group().counters.errors, 1);
+                let alone = run.len() == 1;
+                if let Some((loading, frame)) = run.next().filter(|_| alone) {
+                    drop(frame);
+                    loading.fail(encode(error)); // F4
+                    reply = Err(error);
+                }
+            }
+        }
+        drop(run);
+        let purpose = std::mem::replace(&mut self.purpose, Purpose::Use);
+        drop(self);
+        if let Purpose::Future(future) = purpose {
+            future.tell(reply);
+        }
+    }
+
+    /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is for a future.
+    fn publish(&mut self, run: &mut LoadingRun, got: usize) -> Option<frames::KeptPin> {
+        let Self { charge, expected, purpose, sequential, file, .. } = self;
+        let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);
+        let first = run.pages().start;
+        let whole = |bytes: usize, at: usize| bytes.saturating_sub(at * page_bytes).min(page_bytes);
+        let mut entering = ArrayVec::<_, RUN_PAGES>::new();
+        let (mut refaults, mut kept) = (0, None);
+        for (at, page) in run.pages().enumerate() {
+            // Shorter than was known: those who wait look again, and find out.
+            if whole(got, at) < whole(*expected, at) {
+                break;
+            }
+            let Some((loading, frame)) = run.next() else { break };
+            let (level, refault) = group.welcome(loading.shadow());
+            let level = if *sequential { Level::default() } else { level };
+            refaults += u64::from(refault);
+            let ahead = match *purpose {
+                Purpose::ReadAhead(marked) if marked == page => Ahead::Marked,
+                Purpose::ReadAhead(_) => Ahead::Yes,
+                Purpose::Use | Purpose::Future(_) => Ahead::No,
+            };
+            let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ahead, slot: 0 };
+            charge.hand_over();
+            entering.push(if matches!(purpose, Purpose::Future(_)) {
+                let (isolated, pin) = loading.publish_pinned(frame, labels);
+                kept = Some(pin);
+                isolated
+            } else {
+                loading.publish(frame, labels, false).0
+            });
+        }
+        let pages = run.pages().start - first;
+        let bytes = got.min(pages as usize * page_bytes);
+        let ahead = matches!(purpose, Purpose::ReadAhead(_));
+        for counters in [&*file.counters, &group.counters] {
+            counters.loaded_run(pages, bytes, refaults, ahead);
+        }
+        file.manager.enter_run(&group, &mut entering);
+        kept
+    }
+}

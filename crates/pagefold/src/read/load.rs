@@ -1,0 +1,301 @@
+//! The way of a miss: from a page that isn't in memory to its bytes.
+//!
+//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the
+//! page word; then the read. So whoever has a word in *loading* depends on nothing but the device.
+
+use std::cell::{Cell, RefCell};
+
+use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame};
+use sync::SharedBytes;
+use sync::atomic::Backoff;
+
+use crate::error::Error;
+use crate::file::handle::Handle;
+use crate::io::{IoError, read_full};
+use crate::lru::rank::Rank;
+use crate::lru::shadow::Level;
+use crate::manager::ChargedFrame;
+use crate::read::Call;
+use crate::read::flight::Purpose;
+use crate::stats::Counters;
+
+/// How often a thread makes room for a part of the page map before it gives up: others may take the room.
+pub(crate) const ROOM_ATTEMPTS: u32 = 64;
+/// How often a page is loaded again because the file became shorter meanwhile: others may go on changing it.
+const SHORT_ATTEMPTS: u32 = 8;
+
+/// What is wanted of a page.
+pub(crate) enum Want<'b> {
+    /// Some of its bytes, from `at` in the file on.
+    Copy { at: u64, into: &'b mut [u8] },
+    /// A pin.
+    Pin,
+    /// That it is in memory.
+    Presence,
+}
+
+/// What came of a load.
+enum Loaded<'a> {
+    /// The page is in memory, and pinned if that was wanted.
+    Page(Option<PinnedFrame<'a>>),
+    /// The file turned out to be shorter than was known. Its length was taken over, and the page isn't in memory: its
+    /// zeros would be taken for bytes of the file.
+    FileIsShorter,
+}
+
+impl Handle {
+    /// Has a page in memory.
+    pub(crate) fn bring_in(&self, call: &mut Call, page: u64) -> Result<(), Error> {
+        match self.file.map.state(page) {
+            PageState::Resident { .. } => Ok(()),
+            _ => self.fault(call, page, Want::Presence).map(|_| ()),
+        }
+    }
+
+    /// A page that the call wants isn't in memory: has what else it wants, and what may come after that, loaded too. True if
+    /// the page may be on its way by now.
+    fn miss(&self, call: &mut Call, page: u64) -> bool {
+        if !self.has_device() {
+            return false;
+        }
+        if !std::mem::replace(&mut call.told, true) {
+            self.read_ahead_of(call.pages.clone(), page);
+        }
+        let end = call.pages.end.min(page + self.launch_max());
+        let is_vacant = |page| matches!(self.file.map.state(page), PageState::Vacant { .. });
+        if page < call.launched || !(page + 1..end).any(is_vacant) {
+            return false;
+        }
+        call.launched = end;
+        let launched = self.launch(page..end, Purpose::Use);
+        call.add(launched);
+        launched.pages > 0
+    }
+
+    /// Loads a page, or waits for whoever does, and takes from it what is wanted. Says how many bytes were copied: fewer
+    /// than wanted, and no pin, if the file has become shorter.
+    pub(crate) fn fault(
+        &self,
+        call: &mut Call,
+        page: u64,
+        mut want: Want<'_>,
+    ) -> Result<(usize, Option<PinnedFrame<'_>>), Error> {
+        let manager = &*self.file.manager;
+        if manager.frames.forked() {
+            return Err(Error::Forked);
+        }
+        let (mut rooms_made, mut shortened) = (0, 0);
+        let mut waited = false;
+        let mut backoff = Backoff::new();
+        loop {
+            // Somebody may have found out that the file has become shorter. A page past its end is never found.
+            let there = self.clip_want(page, &mut want);
+            if there == 0 {
+                return Ok((0, None));
+            }
+            let state = self.file.map.state(page);
+            if state == PageState::Loading {
+                waited = true;
+                self.wait(call, page)?;
+            } else if let PageState::Vacant { .. } = state {
+                if self.miss(call, page) {
+                    continue;
+                }
+                let frame = manager.take_frame(self.group.state())?;
+                match self.file.map.begin_load(page) {
+                    BeginLoad::Begun(loading) => {
+                        match self.load(page, loading, frame, &mut want)? {
+                            Loaded::Page(pin) => return Ok((there, pin)),
+                            Loaded::FileIsShorter if shortened < SHORT_ATTEMPTS => shortened += 1,
+                            Loaded::FileIsShorter => {
+                                return Err(self.file.read_failed(page, IoError::NoProgress));
+                            }
+                        }
+                        continue;
+                    }
+                    BeginLoad::Resident => {}
+                    BeginLoad::Busy => {
+                        drop(frame);
+                        waited = true;
+                        self.wait(call, page)?;
+                    }
+                    BeginLoad::NoRoom => {
+                        drop(frame);
+                        rooms_made += 1;
+                        if rooms_made > ROOM_ATTEMPTS {
+                            return Err(manager.limit_reached(self.group.state()));
+                        }
+                        manager.make_room(self.group.state())?;
+                        continue;
+                    }
+                }
+            }
+            // Another thread has loaded it. It may be gone again already: then it is our turn. Or somebody writes to it.
+            let mut pinned = None;
+            let found = match &mut want {
+                Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
+                Want::Pin => {
+                    pinned = self.pin_in_memory(page)?;
+                    pinned.is_some()
+                }
+                Want::Presence => true,
+            };
+            if found {
+                self.count_found(call, waited);
+                return Ok((there, pinned));
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Cuts what is wanted of a page down to what the file has of it, and says how much that is.
+    fn clip_want(&self, page: u64, want: &mut Want<'_>) -> usize {
+        match want {
+            Want::Copy { at, into } => {
+                let there = self.clip(*at, into.len());
+                *into = &mut std::mem::take(into)[..there];
+                there
+            }
+            Want::Pin | Want::Presence => self.clip(page << self.file.page_shift(), 1 << self.file.page_shift()),
+        }
+    }
+
+    /// Counts a lookup whose page another thread has just loaded, unless the call had it loaded.
+    fn count_found(&self, call: &mut Call, waited: bool) {
+        if waited && call.counted == 0 {
+            Counters::add(&self.file.counters.waits, 1);
+            Counters::add(&self.group.state().counters.waits, 1);
+        } else {
+            self.count_hit(call);
+        }
+    }
+
+    /// Waits until the load of the page is over that somebody has begun: helps with what the call launched, or read-ahead did,
+    /// because the page is probably part of that.
+    fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
+        let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
+        let outcome = Cell::new(None);
+        let waiting = RefCell::new(waiting);
+        if let Some(queue) = call.queue.or_else(|| self.read_ahead.queue()) {
+            self.file.backing.help(queue, &|| {
+                outcome.set(outcome.get().or_else(|| waiting.borrow_mut().outcome()));
+                outcome.get().is_some()
+            });
+        }
+        match outcome.get().unwrap_or_else(|| waiting.into_inner().sleep()) {
+            Ok(()) => Ok(()),
+            // Its loader unwound, or found no end to it: the next attempt loads the page itself.
+            Err(failure) if failure == Loading::ABANDONED => Ok(()),
+            Err(failure) => {
+                self.count_found(call, true);
+                Err(self.file.read_failed(page, decode(failure)))
+            }
+        }
+    }
+
+    /// Loads a page.
+    fn load<'a>(
+        &'a self,
+        page: u64,
+        loading: Loading<'a>,
+        frame: ChargedFrame<'a>,
+        want: &mut Want<'_>,
+    ) -> Result<Loaded<'a>, Error> {
+        let (file, group) = (&*self.file, self.group.state());
+        let start = page << file.page_shift();
+        let expected = self.expected(page);
+        let read =
+            if expected == 0 { Ok(zeros_into(&frame, start, want)) } else { self.read_into(&frame, start, want) };
+        let got = match read {
+            Ok(got) => got,
+            Err(error) => {
+                loading.fail(encode(error));
+                Counters::add(&file.counters.errors, 1);
+                Counters::add(&group.counters.errors, 1);
+                return Err(file.read_failed(page, error));
+            }
+        };
+        if got < expected {
+            drop(loading); // Who waits looks again.
+            drop(frame);
+            file.refresh_len(start)?;
+            return Ok(Loaded::FileIsShorter);
+        }
+        Ok(Loaded::Page(self.publish(loading, frame, got, matches!(want, Want::Pin))))
+    }
+
+    /// Bytes of the page that the file has where it is kept. For whoever has the page's word in *loading*: what was written
+    /// past that is in memory, or was written back, and then the file has it.
+    pub(crate) fn expected(&self, page: u64) -> usize {
+        let start = page << self.file.page_shift();
+        let kept = usize::try_from(self.file.disk_len().saturating_sub(start)).unwrap_or(usize::MAX);
+        self.clip(start, 1 << self.file.page_shift()).min(kept)
+    }
+
+    /// Puts a page into memory of which `got` bytes were read.
+    pub(crate) fn publish<'a>(
+        &self,
+        loading: Loading<'a>,
+        frame: ChargedFrame<'a>,
+        got: usize,
+        pin: bool,
+    ) -> Option<PinnedFrame<'a>> {
+        let (file, group) = (&*self.file, self.group.state());
+        let (level, refault) = group.welcome(loading.shadow());
+        let level = if self.is_sequential() { Level::default() } else { level };
+        file.counters.loaded(got, refault);
+        group.counters.loaded(got, refault);
+        let rank = Rank::young(level).bits();
+        let labels = Labels { group: group.id, owner: file.owner, rank, ..Labels::default() };
+        let (isolated, pin) = loading.publish(frame.into_frame(), labels, pin);
+        file.manager.enter(group, isolated);
+        pin
+    }
+
+    /// Reads the page at `start` into `frame`, and what is wanted of it to where it is wanted.
+    fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
+        let backing = &*self.file.backing;
+        // A copy made by the CPU is made into the caller's buffer, which is probably in its caches, and from there past
+        // the caches into the frame, which isn't: that saves fetching the frame's old bytes.
+        if let Want::Copy { into, .. } = want
+            && into.len() == 1 << self.file.page_shift()
+            && backing.reads_by_copy()
+            && let Some(bytes) = SharedBytes::of(into)
+        {
+            let got = read_full(backing, start, bytes)?;
+            frame.fill(|bytes| bytes.stream_from(into));
+            return Ok(got);
+        }
+        let got = frame.fill(|bytes| read_full(backing, start, bytes))?;
+        if let Want::Copy { at, into } = want {
+            frame.copy_to((*at - start) as usize, into);
+        }
+        Ok(got)
+    }
+
+    pub(crate) fn past_end(&self, offset: u64, wanted: u64) -> Error {
+        Error::PastEnd { path: self.file.path.clone(), len: self.file.len(), offset, wanted }
+    }
+
+    pub(crate) fn too_many_pins(&self, page: u64) -> Error {
+        Error::TooManyPins { path: self.file.path.clone(), page }
+    }
+}
+
+/// In place of reading the page at `start`, of which the file has nothing yet. Says so.
+fn zeros_into(frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> usize {
+    frame.fill(|bytes| bytes.zero_from(0));
+    if let Want::Copy { at, into } = want {
+        frame.copy_to((*at - start) as usize, into);
+    }
+    0
+}
+
+/// An [`IoError`] in the number that waiters get. Error numbers of the system are positive.
+pub(crate) fn encode(error: IoError) -> LoadFailure {
+    LoadFailure(error.errno().unwrap_or(-1))
+}
+
+pub(crate) fn decode(failure: LoadFailure) -> IoError {
+    if failure.0 > 0 { IoError::Os(failure.0) } else { IoError::NoProgress }
+}

@@ -1,0 +1,195 @@
+//! What a read does: page by page, from memory where it can. What isn't there is brought in by `load`.
+
+pub(crate) mod batch;
+pub(crate) mod flight;
+pub(crate) mod load;
+pub(crate) mod page_future;
+pub(crate) mod patience;
+pub(crate) mod read_queue;
+
+use std::ops::Range;
+
+use frames::{Ahead, PinError, PinnedFrame};
+
+use crate::error::Error;
+use crate::file::PinnedPage;
+use crate::file::handle::Handle;
+use crate::io::Queue;
+use crate::read::flight::Launched;
+use crate::read::load::Want;
+use crate::read::patience::Patience;
+
+/// One call's way through its pages: what it has done for those to come.
+#[derive(Debug, Default)]
+pub(crate) struct Call {
+    /// The pages that it wants.
+    pub(crate) pages: Range<u64>,
+    /// Those before this one were launched.
+    pub(crate) launched: u64,
+    /// Pages that it had loaded and has yet to come to: they were counted as misses, and aren't hits as well.
+    pub(crate) counted: u64,
+    /// Read-ahead knows of it, or needn't.
+    pub(crate) told: bool,
+    /// Where to help with what it launched last.
+    pub(crate) queue: Option<Queue>,
+}
+
+impl Call {
+    /// A call that wants `pages` in this order; there are some.
+    pub(crate) fn reading(pages: Range<u64>) -> Self {
+        Self { pages, ..Self::default() }
+    }
+
+    /// A call that had pages loaded which it will come to, in some order.
+    pub(crate) fn launched(launched: Launched) -> Self {
+        let mut call = Self { told: true, ..Self::default() };
+        call.add(launched);
+        call
+    }
+
+    /// It had more loaded.
+    pub(crate) fn add(&mut self, launched: Launched) {
+        self.counted += launched.pages;
+        self.queue = launched.queue.or(self.queue);
+    }
+
+    /// Goes on with `pages`.
+    pub(crate) fn begin(&mut self, pages: Range<u64>) {
+        (self.pages, self.launched) = (pages, 0);
+    }
+
+    /// The same of a user who knows what comes next.
+    pub(crate) fn told(pages: Range<u64>) -> Self {
+        Self { pages, told: true, ..Self::default() }
+    }
+}
+
+impl Handle {
+    /// The way of [`File::read_at`](crate::File::read_at) when one page in memory won't do.
+    #[cold]
+    pub(crate) fn read_pages(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.read_in_call(&mut Call::reading(self.pages_of(offset, buf.len())), buf, offset)
+    }
+
+    /// The pages with `len` bytes at `offset`, as far as the file has them: at least one.
+    pub(crate) fn pages_of(&self, offset: u64, len: usize) -> Range<u64> {
+        let shift = self.file.page_shift();
+        let end = offset.saturating_add(len as u64).min(self.file.len());
+        let first = offset >> shift;
+        first..(end.div_ceil(1 << shift)).max(first + 1)
+    }
+
+    /// As [`read_pages`](Self::read_pages), as a part of `call`.
+    pub(crate) fn read_in_call(&self, call: &mut Call, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let mut done = 0;
+        while done < buf.len() {
+            let Some(at) = offset.checked_add(done as u64) else { break };
+            if at >= self.file.len() && at >= self.refreshed_len(at)? {
+                break;
+            }
+            let wanted = self.clip(at, buf.len() - done);
+            // Fewer than wanted if the load found out that the file has become shorter.
+            let there = self.read_page(call, &mut buf[done..done + wanted], at)?;
+            done += there;
+            if there < wanted {
+                break;
+            }
+            let end = at + there as u64;
+            if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
+                // The file's end, within a page. If it has grown since, what was copied and the rest are of two moments.
+                if end >= self.file.len() && end >= self.refreshed_len(end)? {
+                    break;
+                }
+                done -= there;
+            }
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn refreshed_len(&self, at: u64) -> Result<u64, Error> {
+        if self.file.manager.frames.forked() {
+            return Err(Error::Forked);
+        }
+        self.file.refresh_len(at)
+    }
+
+    /// How many of `wanted` bytes at `at` lie in the same page and in the file.
+    pub(crate) fn clip(&self, at: u64, wanted: usize) -> usize {
+        let page = 1_u64 << self.file.page_shift();
+        let in_page = page - (at & (page - 1));
+        in_page.min(self.file.len().saturating_sub(at)).min(wanted as u64) as usize
+    }
+
+    /// Reads bytes of one page, and says how many of them the file has.
+    fn read_page(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<usize, Error> {
+        if self.read_in_memory(at, into) {
+            self.count_hit(call);
+            return Ok(into.len());
+        }
+        let page = at >> self.file.page_shift();
+        self.fault(call, page, Want::Copy { at, into }).map(|(copied, _)| copied)
+    }
+
+    /// Copies bytes of a page that is in memory.
+    pub(crate) fn read_in_memory(&self, at: u64, into: &mut [u8]) -> bool {
+        let mut ahead = Ahead::No;
+        let there = self.file.map.read_first(at, into, &mut ahead);
+        if ahead == Ahead::Marked {
+            self.mark_reached(at >> self.file.page_shift());
+        }
+        there
+    }
+
+    pub(crate) fn count_hit(&self, call: &mut Call) {
+        match call.counted.checked_sub(1) {
+            Some(rest) => call.counted = rest,
+            None => self.hits.counter.add(1),
+        }
+    }
+
+    /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the file's last.
+    #[cold]
+    pub(crate) fn pin_page(&self, page: u64) -> Result<PinnedPage<'_>, Error> {
+        let shift = self.file.page_shift();
+        let past_end = || self.past_end(page.saturating_mul(1 << shift), 1);
+        let start = page.checked_mul(1 << shift).ok_or_else(past_end)?;
+        if start >= self.file.len() && start >= self.refreshed_len(start)? {
+            return Err(past_end());
+        }
+        let frame = match self.pin_in_memory(page)? {
+            Some(frame) => {
+                self.hits.counter.add(1);
+                Some(frame)
+            }
+            None => self.fault(&mut Call::reading(page..page + 1), page, Want::Pin)?.1,
+        };
+        let len = self.clip(start, 1 << shift);
+        // A file that became shorter while the page was read may not have it any more.
+        frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
+    }
+
+    /// Pins a page that is in memory, waiting if somebody writes to it.
+    pub(crate) fn pin_in_memory(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, Error> {
+        let (mut patience, mut ahead) = (Patience::default(), Ahead::No);
+        loop {
+            match self.file.map.pin_first(page, &mut ahead) {
+                Ok(pinned) => {
+                    if ahead == Ahead::Marked {
+                        self.mark_reached(page);
+                    }
+                    return Ok(pinned);
+                }
+                Err(PinError::TooMany) => return Err(self.too_many_pins(page)),
+                Err(PinError::Busy) => patience.wait(|| self.file.page_busy(page))?,
+            }
+        }
+    }
+
+    /// Copies bytes of a page that is in memory, and written to all the time: a pin keeps writers off. False if the page
+    /// isn't there, or the file doesn't have all of the bytes any more.
+    pub(crate) fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
+        let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
+        frame.copy_to((at - (page << self.file.page_shift())) as usize, into);
+        Ok(self.clip(at, into.len()) == into.len())
+    }
+}

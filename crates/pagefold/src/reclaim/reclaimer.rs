@@ -1,0 +1,103 @@
+//! The background reclaimer: one thread that fills up reserves that threads take from faster than they fill them up
+//! themselves (`reserve`).
+//!
+//! It sleeps until somebody who took a frame finds a group's reserve, or the whole budget's, half used up. Asking it
+//! is a load of `asked` for all but the first.
+
+use sync::Arc;
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::lock::{Condvar, Mutex};
+use sync::thread::{JoinHandle, is_current, spawn};
+
+use crate::error::Error;
+use crate::manager::Manager;
+use crate::reclaim::reserve::Shortage;
+
+/// How the thread is talked to.
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell {
+    asked: AtomicBool,
+    stop: Mutex<bool>,
+    rung: Condvar,
+    wakeups: AtomicU64,
+}
+
+impl Doorbell {
+    /// Asks the reclaimer to look at what is short.
+    pub(crate) fn ring(&self) {
+        // Relaxed, and looked at first: a hint that is repeated with every frame taken while something is short.
+        if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed) {
+            let _stop = self.stop.lock();
+            self.rung.notify_one();
+        }
+    }
+
+    /// Waits until asked. False when it is time to end.
+    fn wait(&self) -> bool {
+        let mut stop = self.stop.lock();
+        while !*stop && !self.asked.swap(false, Ordering::Relaxed) {
+            self.rung.wait(&mut stop);
+        }
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+        !*stop
+    }
+
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.wakeups.load(Ordering::Relaxed)
+    }
+
+    fn stop(&self) {
+        *self.stop.lock() = true;
+        self.rung.notify_one();
+    }
+}
+
+/// The running thread. Dropped, it ends.
+pub(crate) struct Reclaimer {
+    manager: Arc<Manager>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reclaimer {
+    pub(crate) fn start(manager: &Arc<Manager>) -> Result<Self, Error> {
+        let manager = Arc::clone(manager);
+        let its = Arc::clone(&manager);
+        let thread = spawn("pagefold-reclaim", move || {
+            while its.doorbell.wait() {
+                its.restore_reserves();
+            }
+        });
+        let thread = thread.map_err(|error| Error::System { what: "start a thread", error: error.to_string() })?;
+        Ok(Self { manager, thread: Some(thread) })
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        // A forked child has no such thread to wait for, and perhaps locks that nobody will release.
+        if self.manager.frames.forked() {
+            return;
+        }
+        self.manager.doorbell.stop();
+        // Itself, if it was the last to have a space, of which it moved a page to another slot: it ends when it is done.
+        if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
+            // It panics only by a bug of ours, which its message has told; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Manager {
+    /// Frees what groups and the budget are short of, or what can be freed of it.
+    fn restore_reserves(&self) {
+        self.stock_up_swap();
+        for group in self.groups.all() {
+            if let Shortage::Deep(pages) = group.shortage() {
+                self.reclaim_group(&group, pages);
+            }
+        }
+        if let Shortage::Deep(pages) = self.shortage() {
+            self.reclaim_any(pages);
+        }
+    }
+}

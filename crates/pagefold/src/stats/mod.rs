@@ -1,0 +1,320 @@
+//! What happened so far, in numbers.
+
+pub(crate) mod census;
+pub(crate) mod prometheus;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use sync::ThreadCounter;
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::size::Size;
+use crate::swapping::area::SwapAreaStats;
+
+/// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread, so
+/// that misses share no line for them.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Hits of handles that are closed.
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: ThreadCounter,
+    pub(crate) bytes_in: ThreadCounter,
+    pub(crate) refaults: ThreadCounter,
+    pub(crate) waits: AtomicU64,
+    pub(crate) evictions: ThreadCounter,
+    pub(crate) errors: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    /// Of a file.
+    pub(crate) write_requests: AtomicU64,
+    /// Of a file.
+    pub(crate) write_errors: AtomicU64,
+    pub(crate) direct_reclaims: AtomicU64,
+    /// Pages that were read ahead, and those of them that left memory unused.
+    pub(crate) read_ahead: AtomicU64,
+    pub(crate) read_ahead_wasted: AtomicU64,
+}
+
+impl Counters {
+    /// All at zero.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self {
+            hits: AtomicU64::new(0),
+            misses: Self::by_thread()?,
+            bytes_in: Self::by_thread()?,
+            refaults: Self::by_thread()?,
+            waits: AtomicU64::new(0),
+            evictions: Self::by_thread()?,
+            errors: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            write_requests: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            direct_reclaims: AtomicU64::new(0),
+            read_ahead: AtomicU64::new(0),
+            read_ahead_wasted: AtomicU64::new(0),
+        })
+    }
+
+    /// A counter that is kept by thread.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn by_thread() -> Result<ThreadCounter, Error> {
+        ThreadCounter::new().ok_or(Error::TooManyCounters)
+    }
+
+    /// Adds to one of the shared counters. Relaxed: a statistic.
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts pages loaded from `bytes` bytes in one request. Those that come ahead of their use are nobody's misses.
+    pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, refaults: u64, ahead: bool) {
+        if ahead {
+            Self::add(&self.read_ahead, pages);
+        } else {
+            self.misses.add(pages);
+        }
+        self.bytes_in.add(bytes as u64);
+        if refaults > 0 {
+            self.refaults.add(refaults);
+        }
+    }
+
+    /// Counts a page loaded from `bytes` bytes.
+    pub(crate) fn loaded(&self, bytes: usize, refault: bool) {
+        self.misses.add(1);
+        self.bytes_in.add(bytes as u64);
+        if refault {
+            self.refaults.add(1);
+        }
+    }
+}
+
+/// A whole Pagefold's numbers at about one moment. Sizes are in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The budget.
+    pub budget_bytes: u64,
+    /// What is charged: frames with memory, free ones too, page maps, other metadata.
+    pub used_bytes: u64,
+    /// The most that was ever charged.
+    pub peak_bytes: u64,
+    /// The part of `used_bytes` that isn't frames.
+    pub metadata_bytes: u64,
+    /// The part of `metadata_bytes` that is page maps.
+    pub map_bytes: u64,
+    /// Frames that have memory and hold no page.
+    pub free_bytes: u64,
+    /// Bytes in a page.
+    pub page_bytes: u64,
+    /// Times that the background reclaimer woke up.
+    pub reclaimer_wakeups: u64,
+    /// Frames that can't be used any more, because their generations are used up.
+    pub retired_frames: u64,
+    /// Each swap area.
+    pub swap: Vec<SwapAreaStats>,
+    /// Each group.
+    pub groups: Vec<GroupStats>,
+    /// Each open file.
+    pub files: Vec<FileStats>,
+}
+
+/// A group's numbers. Sizes are in bytes; events count page lookups, so a read across three pages is three.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// The group's name.
+    pub name: String,
+    /// Its limit.
+    pub max_bytes: u64,
+    /// What is charged to it now.
+    pub charged_bytes: u64,
+    /// The most that was ever charged to it.
+    pub peak_bytes: u64,
+    /// Lookups that found their page in memory.
+    pub hits: u64,
+    /// Lookups that loaded their page.
+    pub misses: u64,
+    /// Lookups that waited for another thread's load, and got its page or its error.
+    pub waits: u64,
+    /// Bytes read from files.
+    pub bytes_in: u64,
+    /// Bytes of whole pages written to files, and synced.
+    pub bytes_out: u64,
+    /// What its files don't have yet, or may lose in a power cut.
+    pub unclean_bytes: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
+    /// parts of them in which no page has been for a while.
+    pub refaults: u64,
+    /// Loads that failed.
+    pub errors: u64,
+    /// Times that a thread had to reclaim for itself.
+    pub direct_reclaims: u64,
+    /// Pages that were loaded before anybody asked for them, because a reader was on the way there. They are no misses;
+    /// who comes to them in time has a hit.
+    pub read_ahead: u64,
+    /// Those of them that left memory without having been used.
+    pub read_ahead_wasted: u64,
+    /// Pages that no file has and that left memory.
+    pub swap_outs: u64,
+    /// Those of them that repeated one word, so that no slot was needed.
+    pub same_filled: u64,
+    /// Pages that came back.
+    pub swap_ins: u64,
+    /// Those of them that nobody had asked for yet: they lay beside one that somebody had, in the order in which the group's
+    /// slots were being read.
+    pub swap_read_along: u64,
+    /// Those of these that left memory without having been used.
+    pub swap_read_along_wasted: u64,
+    /// Bytes read from swap areas.
+    pub swap_bytes_in: u64,
+    /// Bytes written to swap areas.
+    pub swap_bytes_out: u64,
+    /// What is in swap slots now.
+    pub swapped_bytes: u64,
+}
+
+/// A file's numbers; see [`GroupStats`].
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// The path it was first opened with.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Lookups that found their page in memory.
+    pub hits: u64,
+    /// Lookups that loaded their page.
+    pub misses: u64,
+    /// Lookups that waited for another thread's load, and got its page or its error.
+    pub waits: u64,
+    /// Bytes read from the file.
+    pub bytes_in: u64,
+    /// Bytes written to the file.
+    pub bytes_out: u64,
+    /// Requests that they were written in.
+    pub write_requests: u64,
+    /// What the file doesn't have yet, or may lose in a power cut.
+    pub unclean_bytes: u64,
+    /// Times that writing back, or a sync, failed.
+    pub write_errors: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
+    /// parts of them in which no page has been for a while.
+    pub refaults: u64,
+    /// Loads that failed.
+    pub errors: u64,
+    /// Pages that were loaded before anybody asked for them.
+    pub read_ahead: u64,
+    /// Those of them that left memory without having been used.
+    pub read_ahead_wasted: u64,
+}
+
+impl GroupStats {
+    /// Hits as a share of all lookups, 0 to 1; 0 before the first.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        let lookups = self.hits + self.misses + self.waits;
+        if lookups == 0 { 0.0 } else { self.hits as f64 / lookups as f64 }
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |bytes| Size(bytes).to_string();
+        writeln!(
+            f,
+            "memory {} of {} (peak {}): {} free, {} metadata of which {} page maps",
+            size(self.used_bytes),
+            size(self.budget_bytes),
+            size(self.peak_bytes),
+            size(self.free_bytes),
+            size(self.metadata_bytes),
+            size(self.map_bytes),
+        )?;
+        writeln!(
+            f,
+            "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "group", "charged", "max", "hits", "misses", "hit rate", "in", "out", "unclean", "evictions", "refaults"
+        )?;
+        for group in &self.groups {
+            writeln!(
+                f,
+                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>7.2}% {:>10} {:>10} {:>10} {:>10} {:>10}",
+                group.name,
+                size(group.charged_bytes),
+                size(group.max_bytes),
+                group.hits,
+                group.misses,
+                100.0 * group.hit_rate(),
+                size(group.bytes_in),
+                size(group.bytes_out),
+                size(group.unclean_bytes),
+                group.evictions,
+                group.refaults,
+            )?;
+        }
+        for group in self.groups.iter().filter(|group| group.swap_outs > 0) {
+            writeln!(
+                f,
+                "{}: {} swapped, {} pages out ({} same-filled), {} in ({} read along, {} of them unused)",
+                group.name,
+                size(group.swapped_bytes),
+                group.swap_outs,
+                group.same_filled,
+                group.swap_ins,
+                group.swap_read_along,
+                group.swap_read_along_wasted
+            )?;
+        }
+        for area in &self.swap {
+            write!(
+                f,
+                "swap {} ({}): {} of {}, priority {}",
+                area.number,
+                area.name,
+                size(area.used_bytes),
+                size(area.bytes),
+                area.priority
+            )?;
+            if let Some(compressed) = &area.compressed {
+                write!(
+                    f,
+                    "; {} compressed to {} in {} of {}, {} pages by zstd, {} refused, {} spilled",
+                    size(compressed.original_bytes),
+                    size(compressed.compressed_bytes),
+                    size(compressed.memory_bytes),
+                    size(compressed.limit_bytes),
+                    compressed.zstd_pages,
+                    compressed.incompressible_pages + compressed.no_room_pages,
+                    compressed.spilled_pages
+                )?;
+            }
+            writeln!(f)?;
+        }
+        for file in &self.files {
+            writeln!(
+                f,
+                "{}: {}, {} hits, {} misses, {} read, {} written, {} unclean, {} evictions",
+                file.path.display(),
+                size(file.len),
+                file.hits,
+                file.misses,
+                size(file.bytes_in),
+                size(file.bytes_out),
+                size(file.unclean_bytes),
+                file.evictions
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! Swap areas as users see them: made, added, removed, counted.
+
+use std::path::PathBuf;
+
+use frames::Frames;
+use swap::{AreaOptions, NotBack, Owner, Owners, Placement, SlotId, Source};
+use sync::Arc;
+use sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::manager::Manager;
+use crate::size::{IntoSize, Size, SizeError};
+use crate::space::SwapIn;
+use crate::swapping::compressed::BudgetMemory;
+
+/// Where memory that no file has goes when the budget, or a group's limit, is short: for
+/// [`Builder::swap_area`](crate::Builder::swap_area) and [`Pagefold::add_swap`](crate::Pagefold::add_swap). Nothing in it
+/// outlives the process.
+#[derive(Clone, Debug)]
+pub struct SwapArea {
+    place: Place,
+    options: AreaOptions,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Unlinked { at: PathBuf, size: Result<Size, SizeError> },
+    Path(PathBuf),
+    Memory { size: Result<Size, SizeError> },
+    Compressed { limit: Result<Size, SizeError> },
+}
+
+impl SwapArea {
+    fn new(place: Place) -> Self {
+        Self { place, options: AreaOptions::default() }
+    }
+
+    /// A new file of `size`, mode 0600, that loses its name as soon as it is made: in the directory `path`, or with that name,
+    /// which nothing may have. It takes room on the disk as it fills.
+    #[must_use]
+    pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
+        Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
+    }
+
+    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be [made](Self::overwrite) one.
+    #[must_use]
+    pub fn path(path: impl Into<PathBuf>) -> Self {
+        Self::new(Place::Path(path.into()))
+    }
+
+    /// Memory, beside the budget: for tests and measurements.
+    #[must_use]
+    pub fn memory(size: impl IntoSize) -> Self {
+        Self::new(Place::Memory { size: size.into_size() })
+    }
+
+    /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
+    /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets.
+    /// Pages that don't shrink to less than three quarters go to the other areas, or stay. When there is no room for others, those
+    /// that have been there longest are compressed with more care (Zstandard), and, if they are still there later, go to the other
+    /// areas, too. Its priority is 100 unless said otherwise, so that it is filled first.
+    ///
+    /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to groups: which of them may have
+    /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. When the budget is
+    /// [lowered](crate::Pagefold::resize), the area may have the same part of it as before: what is beyond goes on to other areas, and
+    /// where there are none, stays until it is wanted. A limit above the budget is an error.
+    #[must_use]
+    pub fn compressed(limit: impl IntoSize) -> Self {
+        Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
+    }
+
+    /// Areas of higher priority are filled first; equal ones take turns. Default: 0.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.options.priority = priority;
+        self
+    }
+
+    /// How slots are given to CPUs. Default: as suits the device.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.options.placement = Some(placement);
+        self
+    }
+
+    /// Makes an area of the file or device, whatever it holds, which is lost. Default: no.
+    #[must_use]
+    pub fn overwrite(mut self, yes: bool) -> Self {
+        self.options.overwrite = yes;
+        self
+    }
+
+    fn source(self, frames: &Arc<Frames>) -> Result<Source, Error> {
+        Ok(match self.place {
+            Place::Unlinked { at, size } => Source::Unlinked { at, bytes: size?.0 },
+            Place::Path(path) => Source::Path(path),
+            Place::Memory { size } => Source::Memory { bytes: size?.0 },
+            Place::Compressed { limit } => {
+                let memory = Arc::new(BudgetMemory(Arc::clone(frames)));
+                Source::Compressed { limit: limit?.0, reserve: frames.extent_bytes(), memory }
+            }
+        })
+    }
+}
+
+/// A swap area's numbers. Sizes are in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct SwapAreaStats {
+    /// By which it is removed.
+    pub number: u32,
+    /// Its path, `memory` or `compressed`.
+    pub name: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Room for pages.
+    pub bytes: u64,
+    /// How much of that is in use.
+    pub used_bytes: u64,
+    /// If its pages are compressed, in memory.
+    pub compressed: Option<CompressedSwapStats>,
+}
+
+/// The numbers of an area whose pages are compressed in memory. Sizes are in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct CompressedSwapStats {
+    /// The most memory that it may take.
+    pub limit_bytes: u64,
+    /// What it has taken of the budget, besides its tables. What it has more of than `compressed_bytes` is its stock, and what
+    /// lies between pages.
+    pub memory_bytes: u64,
+    /// Pages in it, as they were.
+    pub original_bytes: u64,
+    /// The same, compressed.
+    pub compressed_bytes: u64,
+    /// Pages that it refused because they don't shrink to less than three quarters.
+    pub incompressible_pages: u64,
+    /// And those because there was no memory for them.
+    pub no_room_pages: u64,
+    /// Pages that went on to other areas, as they had been in it longest when it was full.
+    pub spilled_pages: u64,
+    /// Pages in it that are compressed with LZ4, as all are at first.
+    pub lz4_pages: u64,
+    /// Those that are compressed with Zstandard, as they had been in it for long when there was no room for others.
+    pub zstd_pages: u64,
+}
+
+impl From<swap::CompressedInfo> for CompressedSwapStats {
+    fn from(info: swap::CompressedInfo) -> Self {
+        Self {
+            limit_bytes: info.limit_bytes,
+            memory_bytes: info.memory_bytes,
+            original_bytes: info.original_bytes,
+            compressed_bytes: info.compressed_bytes,
+            incompressible_pages: info.incompressible,
+            no_room_pages: info.no_room,
+            spilled_pages: info.spilled,
+            lz4_pages: info.lz4_pages,
+            zstd_pages: info.zstd_pages,
+        }
+    }
+}
+
+/// That of areas of compressed pages: above those of others.
+const COMPRESSED_PRIORITY: i32 = 100;
+
+impl Manager {
+    pub(crate) fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
+        self.refuse_child()?;
+        let options = area.options;
+        let source = area.source(&self.frames)?;
+        let is_compressed = matches!(source, Source::Compressed { .. });
+        let _turn = self.area_changes.lock();
+        let (mut charged, mut refusal) = (0, None);
+        let mut admit = |bytes| match self.charge_metadata(bytes) {
+            Ok(()) => {
+                charged = bytes;
+                true
+            }
+            Err(error) => {
+                refusal = Some(error);
+                false
+            }
+        };
+        let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit);
+        let number = added.map_err(|error| {
+            self.frames.budget().uncharge(charged);
+            refusal.unwrap_or(Error::SwapRefused(error))
+        })?;
+        // Relaxed: see `swaps`.
+        self.swapping.store(true, Ordering::Relaxed);
+        self.list_anonymous();
+        // If it can't be removed again either, it is in use, and its stock is filled when there is room.
+        match if is_compressed { self.stock_new_area() } else { Ok(()) } {
+            Err(error) if self.remove_area(number).is_ok() => Err(error),
+            _ => Ok(number),
+        }
+    }
+
+    pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
+        self.refuse_child()?;
+        let _turn = self.area_changes.lock();
+        self.remove_area(number)
+    }
+
+    fn remove_area(&self, number: u32) -> Result<(), Error> {
+        let before = self.swap.bytes();
+        let removed = self.swap.remove(number, self);
+        self.frames.budget().uncharge(before - self.swap.bytes());
+        self.swapping.store(!self.swap.areas().is_empty(), Ordering::Relaxed);
+        Ok(removed?)
+    }
+
+    pub(crate) fn swap_stats(&self) -> Vec<SwapAreaStats> {
+        self.swap.drain();
+        let page_bytes = self.frames.page_size() as u64;
+        let stats = |area: swap::AreaInfo| SwapAreaStats {
+            number: area.number,
+            name: area.name,
+            priority: area.priority,
+            bytes: area.slots * page_bytes,
+            used_bytes: area.used * page_bytes,
+            compressed: area.compressed.map(Into::into),
+        };
+        self.swap.areas().into_iter().map(stats).collect()
+    }
+}
+
+impl Owners for Manager {
+    fn bring_back(&self, owner: Owner, _: SlotId) -> Result<(), NotBack> {
+        match self.spaces.swap_in(owner.number()) {
+            // A space that just goes frees its slots itself.
+            SwapIn::Back | SwapIn::Gone => Ok(()),
+            SwapIn::Failed(Error::LimitReached { .. }) => Err(NotBack::NoMemory),
+            SwapIn::Failed(_) => Err(NotBack::Failed),
+        }
+    }
+
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        self.spaces.move_slot(owner.number(), slot, moved);
+    }
+
+    fn give_up_slot(&self, frame: u32, slot: SlotId) {
+        self.take_slot(slot, frame, false);
+    }
+}

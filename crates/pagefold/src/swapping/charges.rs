@@ -1,0 +1,173 @@
+//! How many pages of a group are in swap slots, and how many may be.
+//!
+//! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
+//! one goes to the CPU's stock first, and is charged from there (`charges` has the invariants). So the limit holds at every
+//! moment, but for [`BEYOND_MAX`] slots while pages change places (`exchange`), and a page that comes back writes to nothing that
+//! CPUs share. A limit that is lowered takes nothing away: what is in use may go on changing places, and is never more than before.
+
+use sync::CachePadded;
+use sync::ThreadCounter;
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::group::charges::Stock;
+use crate::group::state::GroupState;
+use crate::manager::Manager;
+use crate::stats::Counters;
+use crate::swapping::exchange::BEYOND_MAX;
+
+/// Slots that a CPU's stock has, at most.
+const STOCK_MAX: u64 = 64;
+
+/// The part of a group's pages that change places before reclaim, which looks at all of them, is tried again.
+const SKIPPED_SHARE: usize = 8;
+
+/// Of one group. `Relaxed` throughout: numbers.
+#[derive(Debug)]
+pub(crate) struct Swapped {
+    /// Pages in slots, and what CPUs have in stock.
+    pages: CachePadded<AtomicU64>,
+    max: AtomicU64,
+    /// The fewest that there were since the limit was set, as far as anybody looked: pages change places within it, too.
+    in_use: AtomicU64,
+    /// So many pages are to change places without a look for any that can simply go.
+    reclaims_to_skip: AtomicU32,
+    /// Pages that came back, pages that went, and those of them that needed no slot: they repeated one word.
+    pub(crate) ins: ThreadCounter,
+    pub(crate) outs: AtomicU64,
+    pub(crate) same_filled: AtomicU64,
+    /// Pages read from slots and written to them.
+    pub(crate) read: ThreadCounter,
+    pub(crate) written: AtomicU64,
+    /// Pages that came along with others, and those of them that left memory unused.
+    pub(crate) along: AtomicU64,
+    pub(crate) along_wasted: AtomicU64,
+}
+
+impl Swapped {
+    /// Nothing, and no limit.
+    ///
+    /// # Errors
+    /// When the process has too many counters.
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self {
+            pages: CachePadded::new(AtomicU64::new(0)),
+            max: AtomicU64::new(u64::MAX),
+            in_use: AtomicU64::new(0),
+            reclaims_to_skip: AtomicU32::new(0),
+            ins: Counters::by_thread()?,
+            outs: AtomicU64::new(0),
+            same_filled: AtomicU64::new(0),
+            read: Counters::by_thread()?,
+            written: AtomicU64::new(0),
+            along: AtomicU64::new(0),
+            along_wasted: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_max(&self, pages: u64) {
+        self.max.store(pages, Ordering::Relaxed);
+        self.in_use.store(self.pages(), Ordering::Relaxed);
+    }
+
+    /// Whether pages that changed places took slots beyond the limit: what comes into stock then is not to be used.
+    fn is_beyond_max(&self) -> bool {
+        let max = self.max();
+        max != u64::MAX && self.pages() > max
+    }
+
+    /// Charges up to `wanted` slots, and says how many. Without a limit by one addition, however many CPUs do so.
+    fn try_charge(&self, wanted: u64) -> u64 {
+        if wanted == 0 {
+            return 0;
+        }
+        let max = self.max();
+        if max == u64::MAX {
+            self.pages.fetch_add(wanted, Ordering::Relaxed);
+            return wanted;
+        }
+        let more = |pages: u64| (pages < max).then(|| max.min(pages.saturating_add(wanted)));
+        let charged = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        charged.map_or(0, |before| (max - before).min(wanted))
+    }
+
+    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, or beyond what was in use when it
+    /// was lowered, if need be. False if they are all charged.
+    pub(crate) fn charge_one_more(&self) -> bool {
+        let in_use = self.pages();
+        let in_use = self.in_use.fetch_min(in_use, Ordering::Relaxed).min(in_use);
+        let most = self.max().max(in_use).saturating_add(BEYOND_MAX);
+        let more = |pages: u64| (pages < most).then_some(pages + 1);
+        self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Reclaim looked at all `pages` of the group in vain, and two changed places: the next few may do so at once.
+    pub(crate) fn skip_reclaims(&self, pages: usize) {
+        self.reclaims_to_skip.store((pages / SKIPPED_SHARE) as u32, Ordering::Relaxed);
+    }
+
+    /// Whether pages should change places before anything is reclaimed. Counts how often it says so.
+    pub(crate) fn skips_reclaim(&self) -> bool {
+        let fewer = |times: u32| times.checked_sub(1);
+        self.reclaims_to_skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
+    }
+
+    fn uncharge(&self, pages: u64) {
+        let before = self.pages.fetch_sub(pages, Ordering::Relaxed);
+        debug_assert!(before >= pages, "more slots uncharged than charged");
+    }
+}
+
+impl Manager {
+    /// Charges up to `wanted` slots, as far as the group's limit allows it: the CPU's own first. Says how many.
+    pub(crate) fn charge_swapped(&self, group: &GroupState, wanted: u64) -> u64 {
+        let stocked = if group.swapped.is_beyond_max() { 0 } else { self.swap_charges.take(group.id, wanted) };
+        let got = stocked + group.swapped.try_charge(wanted - stocked);
+        if got == wanted || self.drain_swapped(Some(group.id)) == 0 {
+            return got;
+        }
+        got + group.swapped.try_charge(wanted - got)
+    }
+
+    /// Uncharges slots that were freed.
+    pub(crate) fn uncharge_swapped(&self, group: &GroupState, slots: u64) {
+        if slots == 0 {
+            return;
+        }
+        // A group that nobody has a handle of is to end with its last slot.
+        if group.is_abandoned() {
+            return group.swapped.uncharge(slots);
+        }
+        let (rest, other) = self.swap_charges.put(group.id, slots, STOCK_MAX);
+        if rest > 0 {
+            // The next ones have room then.
+            group.swapped.uncharge(rest + self.swap_charges.take(group.id, STOCK_MAX / 2));
+        }
+        if let Some(other) = other {
+            self.give_back_swapped(other);
+        }
+    }
+
+    fn give_back_swapped(&self, stock: Stock) {
+        self.groups.with(stock.group, |group| group.swapped.uncharge(stock.pages));
+    }
+
+    /// Gives back what CPUs have in stock of `group`, or of all. Says how many slots that were.
+    pub(crate) fn drain_swapped(&self, group: Option<u32>) -> u64 {
+        let stocks = self.swap_charges.drain(group);
+        stocks.inspect(|stock| self.give_back_swapped(*stock)).map(|stock| stock.pages).sum()
+    }
+
+    /// Slots that a group's pages are in. Exact when nobody is at it.
+    pub(crate) fn swapped_of(&self, group: &GroupState) -> u64 {
+        group.swapped.pages().saturating_sub(self.swap_charges.of(group.id))
+    }
+}

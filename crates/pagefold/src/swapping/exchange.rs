@@ -1,0 +1,181 @@
+//! Pages that change places: one comes back from swap although all memory and all slots of its group are in use.
+//!
+//! One has to go before another comes, and for a moment that takes a slot more than there are: one that areas keep for this
+//! (`swap`'s reserve). The frame passes from the page that goes to the one that comes, with its charge, so that nobody gets it
+//! in between; and the slot of the one that comes, when it is freed, is the next one to be kept. So as many pages as there
+//! are places for can go on changing them.
+//!
+//! A frame may come in vain all the same: others were faster, or what comes can't be read. Then the group has one more slot
+//! than before, and anybody may get the frame. So a page only goes if the other one is still *wanted* once it is written; it
+//! comes back at once if the other one doesn't come after all; and the group never has more than [`BEYOND_MAX`] slots beyond its
+//! `swap_max`, whatever happens.
+//!
+//! Before pages change places, reclaim has looked for others in vain, which takes long. So the next few do so at once:
+//! meanwhile nothing else will have become free, as a rule.
+
+use std::ops::ControlFlow;
+
+use frames::{IsolatedFrame, OwnedFrame};
+use swap::{Owner, PageEntry, SlotId};
+use sync::atomic::{AtomicU32, Ordering};
+
+use crate::group::state::GroupState;
+use crate::lru::stripe::{BATCH_MAX, Batch, Leftovers, Stripe};
+use crate::manager::{ChargedFrame, Manager};
+use crate::stats::Counters;
+
+/// Slots that a group may have beyond its `swap_max` while pages change places.
+pub(crate) const BEYOND_MAX: u64 = 8;
+/// Pages of a stripe that are looked at for one that can go, at most.
+const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
+
+/// Threads that have pages change places just now. Relaxed throughout: who waits for them looks again.
+#[derive(Debug, Default)]
+pub(crate) struct ExchangeCount(AtomicU32);
+
+/// One of them: until it is dropped, it may give back what others need for theirs.
+#[derive(Debug)]
+pub(crate) struct Exchanging<'a>(&'a ExchangeCount);
+
+/// An exchange half done: one page has gone.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    _under_way: Exchanging<'a>,
+    gone: Owner,
+}
+
+impl ExchangeCount {
+    fn begin(&self) -> Exchanging<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Exchanging(self)
+    }
+
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Exchanging<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The frame of a page that went, and whose it is.
+type Gone<'a> = (OwnedFrame<'a>, Owner);
+
+/// Why a page didn't go.
+enum Stays {
+    /// Another one may.
+    This(IsolatedFrame),
+    /// None can: there is no slot, or it can't be written, or the page that was to come isn't wanted any more.
+    All(IsolatedFrame),
+}
+
+impl Manager {
+    /// Has a page of the group go so that the one in `slot` can come, if that is still `wanted` then. Gives the frame that it
+    /// left, and what is to be dropped once the slot is free.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        group: &'a GroupState,
+        slot: SlotId,
+        wanted: &dyn Fn() -> bool,
+    ) -> Option<(ChargedFrame<'a>, Exchange<'a>)> {
+        let under_way = self.exchanges.begin();
+        let start = group.lists.to_reclaim();
+        for step in 0..group.lists.stripe_count() {
+            let stripe = group.lists.stripe((start + step) % group.lists.stripe_count());
+            for _ in 0..stripe.len().min(LOOKED_AT_MAX) {
+                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, wanted)) {
+                    ControlFlow::Continue(()) => {}
+                    ControlFlow::Break(left) => {
+                        let (mut frame, gone) = left?;
+                        if frame.renew() {
+                            let exchange = Exchange { _under_way: under_way, gone };
+                            return Some((ChargedFrame::new(self, group, frame), exchange));
+                        }
+                        self.release(group, [frame]); // It has held all the pages that it can.
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Brings the page back that has gone in vain, if there is memory for it.
+    pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
+        let gone = exchange.gone;
+        drop(exchange); // Nobody needs to wait for this.
+        // Otherwise it stays in its slot, which is as good.
+        let _ = self.spaces.swap_in(gone.number());
+    }
+
+    /// Has the coldest page of a stripe leave. `Continue` if it stays and others may leave, `Break(None)` if none will.
+    fn leave_from<'a>(
+        &self,
+        group: &GroupState,
+        stripe: &Stripe,
+        leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
+    ) -> ControlFlow<Option<Gone<'a>>> {
+        let mut leftovers = Leftovers::default();
+        let cut = stripe.cut(&self.frames, 1, 0, &mut leftovers);
+        let mut pages = cut.cold.into_iter().chain(cut.surplus);
+        let left = pages.next().map(leave);
+        let mut untried: Batch<2> = pages.collect();
+        let flow = match left {
+            None => ControlFlow::Continue(()),
+            Some(Ok(gone)) => ControlFlow::Break(Some(gone)),
+            Some(Err(Stays::This(frame))) => {
+                stripe.put_back(&self.frames, Batch::<1>::from([frame]), &mut leftovers);
+                ControlFlow::Continue(())
+            }
+            Some(Err(Stays::All(frame))) => {
+                untried.insert(0, frame);
+                ControlFlow::Break(None)
+            }
+        };
+        stripe.return_cut(&self.frames, untried, &mut leftovers);
+        self.settle(group, leftovers);
+        flow
+    }
+
+    /// Writes a page to a slot that is kept for this, and has it leave memory.
+    fn leave_for(
+        &self,
+        group: &GroupState,
+        slot: SlotId,
+        frame: IsolatedFrame,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Gone<'_>, Stays> {
+        let page = if self.is_anonymous(&frame) { self.frames.look_unwritten(&frame) } else { None };
+        let Some(page) = page else { return Err(Stays::This(frame)) };
+        let is_charged = group.swapped.charge_one_more()
+            || self.drain_swapped(Some(group.id)) > 0 && group.swapped.charge_one_more();
+        if !is_charged {
+            return Err(Stays::All(frame));
+        }
+        let out = Self::page_out(group, &page);
+        let reserved = match self.swap.swap_out_for(slot, &out) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                self.uncharge_swapped(group, 1);
+                // A page that shrinks further may have room.
+                return Err(if error.is_none() { Stays::This(frame) } else { Stays::All(frame) });
+            }
+        };
+        Counters::add(&group.swapped.written, 1);
+        if !wanted() {
+            self.free_slots(group, [reserved]);
+            return Err(Stays::All(frame));
+        }
+        let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false);
+        match left {
+            Ok(_) => {
+                Counters::add(&group.swapped.outs, 1);
+                group.evicted(1);
+            }
+            Err(_) => self.free_slots(group, [reserved]),
+        }
+        left.map(|frame| (frame, out.owner)).map_err(Stays::This)
+    }
+}

@@ -1,0 +1,263 @@
+//! Swapping out: how a page that no file has leaves memory.
+//!
+//! Reclaim has the pages isolated, and passes them on together. Of each one its bytes are looked at while it stays where it
+//! is (`frames::swapping`):
+//! ```text
+//!   keeps a slot, and wasn't written to since ─────────────▶ its entry again: no I/O
+//!   one word again and again ──────────────────────────────▶ that word as its entry: no slot, no I/O
+//!   else: charged to the group's `swap_max`, one write for
+//!   each run of slots ── written ── unchanged since? ── yes ▶ its slot as its entry
+//!                          │            └─ no: the slot is freed, the page stays
+//!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
+//! ```
+//! A page that stays goes round once more, and meanwhile reclaim takes others: pages of files, as long as there are some.
+//!
+//! The caller holds no word, no list and no lock but that of making room: it waits for the device.
+
+use arrayvec::ArrayVec;
+use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
+use swap::{Fill, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
+use sync::atomic::Ordering;
+
+use crate::group::state::{ANONYMOUS, GroupState};
+use crate::lru::rank::Rank;
+use crate::lru::shadow::Level;
+use crate::lru::stripe::{BATCH_MAX, Batch, Leftovers};
+use crate::manager::Manager;
+use crate::stats::Counters;
+
+/// What became of pages that were to be swapped out.
+#[derive(Default)]
+pub(crate) struct SwappedOut<'a, const N: usize> {
+    /// Their frames: unlinked, and to be freed and uncharged.
+    pub(crate) gone: ArrayVec<OwnedFrame<'a>, N>,
+    pub(crate) stay: ArrayVec<Refused, N>,
+}
+
+impl<'a, const N: usize> SwappedOut<'a, N> {
+    fn add(&mut self, result: Result<OwnedFrame<'a>, IsolatedFrame>) {
+        match result {
+            Ok(frame) => self.gone.push(frame),
+            Err(frame) => self.stay.push(Refused { frame, unclean: false }),
+        }
+    }
+}
+
+impl Manager {
+    /// Whether pages that no file has can leave memory.
+    pub(crate) fn swaps(&self) -> bool {
+        // Relaxed: changes while areas come and go; a page may be taken for one that stays.
+        self.swapping.load(Ordering::Relaxed)
+    }
+
+    /// Whether an isolated page is one that no file has.
+    pub(crate) fn is_anonymous(&self, frame: &IsolatedFrame) -> bool {
+        self.frames.owner(frame.id()) == ANONYMOUS
+    }
+
+    /// Has isolated pages of a group leave memory that no file has.
+    pub(crate) fn swap_out<'a, const N: usize>(&'a self, group: &GroupState, pages: Batch<N>) -> SwappedOut<'a, N> {
+        let mut result = SwappedOut::default();
+        if !self.swaps() {
+            result.stay.extend(pages.into_iter().map(|frame| Refused { frame, unclean: true }));
+            return result;
+        }
+        let mut writes = ArrayVec::<(IsolatedFrame, Unwritten<'a>), N>::new();
+        let mut same_filled = 0;
+        for frame in pages {
+            let Some(page) = self.frames.look_unwritten(&frame) else {
+                result.stay.push(Refused { frame, unclean: false });
+                continue;
+            };
+            if let Some(slot) = page.slot().and_then(SlotId::from_bits) {
+                result.add(self.leave(group, frame, &page, PageEntry::Slot(slot), true));
+            } else if let Some(fill) = Fill::of(page.bytes()) {
+                same_filled += 1;
+                result.add(self.leave(group, frame, &page, PageEntry::SameFilled(fill), false));
+            } else {
+                writes.push((frame, page));
+            }
+        }
+        if !writes.is_empty() {
+            self.write_out(group, writes, &mut result);
+        }
+        Counters::add(&group.swapped.outs, result.gone.len() as u64);
+        if same_filled > 0 {
+            Counters::add(&group.swapped.same_filled, same_filled);
+        }
+        result
+    }
+
+    /// Writes pages to slots, and has them leave.
+    fn write_out<'a, const N: usize>(
+        &'a self,
+        group: &GroupState,
+        mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
+        result: &mut SwappedOut<'a, N>,
+    ) {
+        self.swap.spill(self);
+        let wanted = writes.len() as u64;
+        let mut charged = self.charge_swapped(group, wanted);
+        if charged < wanted && self.take_slots_of(&writes) {
+            charged += self.charge_swapped(group, wanted - charged);
+        }
+        let charged = charged as usize;
+        result.stay.extend(writes.drain(charged..).map(|(frame, _)| Refused { frame, unclean: true }));
+        let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| Self::page_out(group, page)).collect();
+        let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
+            outs.iter().map(|_| Err(SwapOutError::Full)).collect();
+        // Nothing else is done in there: it has a lock.
+        self.swap.swap_out(&outs, |at, slot| slots[at] = slot);
+        Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
+        let (mut unused, mut full) = (0, false);
+        for ((frame, page), slot) in writes.into_iter().zip(slots) {
+            match slot {
+                Ok(slot) => {
+                    let left = self.leave(group, frame, &page, PageEntry::Slot(slot), false);
+                    if left.is_err() {
+                        let _ = self.swap.free(slot); // It is ours, so its number is good.
+                        unused += 1;
+                    }
+                    result.add(left);
+                }
+                Err(error) => {
+                    full |= error == SwapOutError::Full;
+                    unused += 1;
+                    result.stay.push(Refused { frame, unclean: true });
+                }
+            }
+        }
+        self.uncharge_swapped(group, unused);
+        if full {
+            self.take_slots_in_vain();
+        }
+    }
+
+    /// What is to be written of a page.
+    pub(crate) fn page_out<'a>(group: &GroupState, page: &Unwritten<'a>) -> PageOut<'a> {
+        PageOut {
+            bytes: page.bytes(),
+            frame: page.frame().number(),
+            owner: owner(page),
+            group: Note::new(group.id, 0).group(),
+        }
+    }
+
+    /// Ends a page's stay in memory, if it is still as it was looked at.
+    pub(crate) fn leave<'a>(
+        &'a self,
+        group: &GroupState,
+        frame: IsolatedFrame,
+        page: &Unwritten<'_>,
+        entry: PageEntry,
+        keeps: bool,
+    ) -> Result<OwnedFrame<'a>, IsolatedFrame> {
+        let note = group.note(Rank::of(&self.frames, frame.id()).level());
+        let ready = || {
+            if let PageEntry::Slot(slot) = entry {
+                let _ = self.swap.set_swapped(slot, owner(page), note); // As above.
+            }
+        };
+        let (frame, in_vain) = self.frames.swap_out(frame, page, entry.bits(), keeps, ready)?;
+        self.free_slots(group, SlotId::from_bits(in_vain).filter(|_| in_vain != 0));
+        Ok(frame)
+    }
+
+    /// Gives slots of the group's pages back.
+    pub(crate) fn free_slots(&self, group: &GroupState, slots: impl IntoIterator<Item = SlotId>) {
+        let free = |slot: &SlotId| {
+            let freed = self.swap.free(*slot);
+            debug_assert!(freed.is_ok(), "{freed:?}");
+            freed.is_ok()
+        };
+        let freed = slots.into_iter().filter(free).count();
+        self.uncharge_swapped(group, freed as u64);
+    }
+
+    /// Takes the slots away that these pages keep in vain: as they were written to since they came back, they need others to leave, and
+    /// what they keep is in the way of that. Says whether there were any.
+    fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
+        let frames = pages.iter().map(|(frame, _)| frame.id());
+        let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
+        kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
+    }
+
+    /// Takes slots away from pages that were written to since they came back.
+    fn take_slots_in_vain(&self) {
+        // One at a time is enough, and now and then.
+        let Some(mut last) = self.slots_taken.try_lock() else { return };
+        if last.is_some_and(|last| last.elapsed() < TAKING_INTERVAL) {
+            return;
+        }
+        *last = Some(sync::time::Instant::now());
+        self.swap.each_cached(|slot, frame| self.take_slot(slot, frame, true));
+    }
+
+    pub(crate) fn take_slot(&self, slot: SlotId, frame: u32, only_in_vain: bool) {
+        let Some(group) = self.frames.take_slot(FrameId::new(frame), slot.bits(), only_in_vain) else { return };
+        if let Some(group) = self.groups.get(group) {
+            self.free_slots(&group, [slot]);
+        }
+    }
+
+    /// Has pages leave memory that are where memory is to be given back, whatever the policy thinks of them.
+    pub(crate) fn evict_anonymous(&self, mut pages: Batch<BATCH_MAX>) {
+        while let Some(first) = pages.first() {
+            let (number, is_unlisted) = self.kind_of(first);
+            let alike = |frame: &IsolatedFrame| self.kind_of(frame) == (number, is_unlisted);
+            let (own, others) = pages.into_iter().partition::<Batch<BATCH_MAX>, _>(alike);
+            pages = others;
+            let Some(group) = self.groups.get(number) else { continue };
+            if !is_unlisted {
+                let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
+                group.lists.unlink(&self.frames, &ids);
+            }
+            let SwappedOut { gone, stay } = self.swap_out(&group, own);
+            self.count_wasted(&gone, &group);
+            group.evicted(gone.len() as u64);
+            if is_unlisted {
+                let orphans = stay.into_iter().filter_map(|refused| self.frames.put_back(refused.frame).err());
+                self.release_anonymous(&group, gone.into_iter().chain(orphans));
+            } else {
+                self.release(&group, gone);
+                let mut leftovers = Leftovers::default();
+                for refused in stay {
+                    group.lists.put_back(&self.frames, refused.frame, &mut leftovers);
+                }
+                self.settle(&group, leftovers);
+            }
+        }
+    }
+
+    fn kind_of(&self, frame: &IsolatedFrame) -> (u32, bool) {
+        (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
+    }
+
+    /// Puts pages on their groups' lists that were touched before there was swap. One that is touched at this very moment may
+    /// be left out, and stays in memory until it is unmapped, or memory is given back.
+    pub(crate) fn list_anonymous(&self) {
+        for frame in self.frames.populated() {
+            let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
+            if !is_one() {
+                continue;
+            }
+            let Some(isolated) = self.frames.isolate(frame) else { continue };
+            match self.groups.get(self.frames.group(frame)).filter(|_| is_one()) {
+                Some(group) => {
+                    group.becomes_listed();
+                    Rank::young(Level::default()).give(&self.frames, &isolated);
+                    self.enter(&group, isolated);
+                }
+                None => self.return_isolated(isolated),
+            }
+        }
+    }
+}
+
+/// How often all areas may be searched for slots that are kept in vain.
+const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// The number of a page, as slots know it: that of its word, of which there are 2^35.
+fn owner(page: &Unwritten<'_>) -> Owner {
+    Owner::new(page.word_number()).expect("there are no more page words than owners")
+}

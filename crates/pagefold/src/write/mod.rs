@@ -1,0 +1,309 @@
+//! The way of a write: page by page into memory, from where it is written back some time.
+//!
+//! - A page that is written as a whole, or that its file has nothing of, isn't read first.
+//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows after the bytes are there, and
+//!   pages beyond the end that are still in memory, read when the file was longer, go before that. What is written back
+//!   ends at the length, so a page becomes dirty, once more if need be, after the length has grown.
+//! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the length again once they
+//!   have the page, or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is
+//!   before the cut, and cut off, or after it, and goes past the end.
+//! - L3. `set_len` may fail, and gives the old length back then. A page that isn't in the file as a whole is therefore changed
+//!   in place only by who has looked at the length in the turn; else its guard would be too short, and leave old bytes behind
+//!   new ones.
+//!
+//! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
+
+pub(crate) mod course;
+pub(crate) mod cycle;
+pub(crate) mod dirty;
+pub(crate) mod error_latch;
+pub(crate) mod flusher;
+pub(crate) mod page_mut;
+pub(crate) mod request;
+pub(crate) mod writeback;
+
+use frames::{BeginLoad, BeginWrite, Labels, PageState, Writing};
+
+use crate::error::Error;
+use crate::file::handle::Handle;
+use crate::file::state::FileState;
+use crate::lru::rank::Rank;
+use crate::lru::shadow::Level;
+use crate::read::Call;
+use crate::read::load::ROOM_ATTEMPTS;
+use crate::read::patience::Patience;
+use crate::stats::Counters;
+
+/// What came of writing to one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Done,
+    /// The file has become shorter: the bytes lie past its end.
+    PastEnd,
+    /// Who wanted it mustn't, any more.
+    Refused,
+}
+
+/// Whether a write may happen, asked once nobody else has the page: whoever takes the permission away waits for those who
+/// have one.
+pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
+
+impl Handle {
+    /// The whole of [`File::write_at`](crate::File::write_at).
+    pub(crate) fn write_pages(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
+        self.check_writable()?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let capacity = self.file.map.pages() << self.file.page_shift();
+        let fits = offset.checked_add(buf.len() as u64).filter(|&end| end <= capacity);
+        let end = fits.ok_or_else(|| self.file.too_large(offset))?;
+        let mut at = offset;
+        while at < end {
+            let page_end = ((at >> self.file.page_shift()) + 1) << self.file.page_shift();
+            let piece = &buf[(at - offset) as usize..(end.min(page_end) - offset) as usize];
+            self.write_piece(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes within one page.
+    fn write_piece(&self, piece: &[u8], at: u64) -> Result<(), Error> {
+        let manager = &*self.file.manager;
+        manager.wait_for_clean(self)?;
+        let end = at + piece.len() as u64;
+        if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
+            let _turn = self.file.extension.lock();
+            self.file.forget_beyond_end(at..end)?;
+            self.write_page(piece, at, None, &|| true)?;
+        }
+        manager.pace(self);
+        Ok(())
+    }
+
+    /// Writes bytes within one page that the file has.
+    pub(crate) fn overwrite(&self, piece: &[u8], at: u64, permitted: Permitted<'_>) -> Result<Written, Error> {
+        self.check_writable()?;
+        self.file.manager.wait_for_clean(self)?;
+        let written = self.write_page(piece, at, Some(at + piece.len() as u64), permitted)?;
+        self.file.manager.pace(self);
+        Ok(written)
+    }
+
+    /// Does `write` to bytes that the file has to have.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if it hasn't; those of `write`.
+    pub(crate) fn within_file(
+        &self,
+        at: u64,
+        len: u64,
+        write: impl FnOnce() -> Result<Written, Error>,
+    ) -> Result<Written, Error> {
+        let end = at.saturating_add(len);
+        // Another process may have made it longer.
+        if end > self.file.len() && end > self.refreshed_len(end - 1)? {
+            return Err(self.past_end(at, len));
+        }
+        write()
+    }
+
+    /// Has `change` run with a page for this thread alone, if the file reaches to `within`. It says whether the page was
+    /// clean until then.
+    pub(crate) fn change_within(
+        &self,
+        page: u64,
+        within: u64,
+        permitted: Permitted<'_>,
+        change: impl FnOnce(&mut Writing<'_>) -> bool,
+    ) -> Result<Written, Error> {
+        self.check_writable()?;
+        self.file.manager.wait_for_clean(self)?;
+        let Some((mut writing, _)) = self.hold_page(page, Some(within))? else { return Ok(Written::PastEnd) };
+        if !permitted() {
+            return Ok(Written::Refused);
+        }
+        let was_clean = change(&mut writing);
+        self.file.count(was_clean, &writing);
+        Ok(Written::Done)
+    }
+
+    /// Writes bytes within one page, if the file reaches to `within`; if that is `None`, whether or not it does: then the
+    /// caller has the turn to make it longer.
+    fn write_page(
+        &self,
+        piece: &[u8],
+        at: u64,
+        within: Option<u64>,
+        permitted: Permitted<'_>,
+    ) -> Result<Written, Error> {
+        let file = &*self.file;
+        let page = at >> file.page_shift();
+        let start = page << file.page_shift();
+        let past_end = || within.is_some_and(|end| end > file.len());
+        let refused = || match past_end() {
+            true => Some(Written::PastEnd), // L2
+            false => (!permitted()).then_some(Written::Refused),
+        };
+        let mut patience = Patience::default();
+        let mut rooms_made = 0;
+        loop {
+            match file.map.begin_write(page) {
+                BeginWrite::Begun(mut writing) => {
+                    if let Some(refused) = refused() {
+                        return Ok(refused);
+                    }
+                    file.count(writing.write((at - start) as usize, piece), &writing);
+                    if within.is_none() {
+                        file.grow_to(at + piece.len() as u64);
+                        file.count(writing.write(0, &[]), &writing); // L1
+                    }
+                    drop(writing);
+                    self.hits.counter.add(1);
+                    return Ok(Written::Done);
+                }
+                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
+                BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
+                BeginWrite::Absent if self.needs_reading(at, at + piece.len() as u64) => {
+                    self.bring_in(&mut Call::default(), page)?;
+                }
+                BeginWrite::Absent => {
+                    if let Some(written) = self.make_page(piece, at, within.is_none(), refused, &mut rooms_made)? {
+                        return Ok(written);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to `to` within it, which are
+    /// overwritten.
+    pub(crate) fn needs_reading(&self, at: u64, to: u64) -> bool {
+        let file = &*self.file;
+        let start = at >> file.page_shift() << file.page_shift();
+        let len = file.len();
+        let end = len.min(start + file.page_bytes());
+        start < file.disk_len().min(len) && (at > start || to < end)
+    }
+
+    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows` the file, that is as
+    /// long as the piece reaches then. `None` if the page is there by now.
+    fn make_page(
+        &self,
+        piece: &[u8],
+        at: u64,
+        grows: bool,
+        refused: impl Fn() -> Option<Written>,
+        rooms_made: &mut u32,
+    ) -> Result<Option<Written>, Error> {
+        let (file, group) = (&*self.file, self.group.state());
+        let page = at >> file.page_shift();
+        if file.map.state(page) == PageState::Loading {
+            let _ = file.map.wait(page); // If that load failed, we don't need it.
+            return Ok(None);
+        }
+        let frame = file.manager.take_frame(group)?;
+        let loading = match file.map.begin_load(page) {
+            BeginLoad::Begun(loading) => loading,
+            BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
+            BeginLoad::NoRoom => {
+                drop(frame);
+                *rooms_made += 1;
+                if *rooms_made > ROOM_ATTEMPTS {
+                    return Err(file.manager.limit_reached(group));
+                }
+                file.manager.make_room(group)?;
+                return Ok(None);
+            }
+        };
+        if let Some(refused) = refused() {
+            return Ok(Some(refused)); // Dropped, the load is none.
+        }
+        if self.needs_reading(at, at + piece.len() as u64) {
+            return Ok(None); // Meanwhile somebody wrote to the page, and it was written back and evicted.
+        }
+        let offset = (at - (page << file.page_shift())) as usize;
+        frame.fill(|bytes| {
+            if piece.len() == bytes.len() {
+                bytes.stream_from(piece); // The frame is in no cache.
+            } else {
+                bytes.zero_from(0);
+                bytes.copy_from(offset, piece);
+            }
+        });
+        let (level, refault) = group.welcome(loading.shadow());
+        let level = if self.is_sequential() { Level::default() } else { level };
+        file.counters.made(refault);
+        group.counters.made(refault);
+        let labels =
+            Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ..Labels::default() };
+        if grows {
+            file.grow_to(at + piece.len() as u64); // L1; readers wait for the page.
+        }
+        let isolated = loading.publish_dirty(frame.into_frame(), labels);
+        file.manager.became_unclean(file, group.id);
+        file.manager.enter(group, isolated);
+        Ok(Some(Written::Done))
+    }
+
+    /// A page of the file to be changed, and how much of it the file has.
+    pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
+        let file = &*self.file;
+        self.check_writable()?;
+        file.manager.wait_for_clean(self)?;
+        let past_end = || self.past_end(u64::MAX, 1);
+        let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
+        // The length may be one that `set_len` tries and takes back. For a page that lies in the file as a whole that is no
+        // matter: `set_len` waits for it. For others the length is looked at while nobody changes it (L3).
+        if end <= file.len()
+            && let Some(held) = self.hold_page(page, Some(end))?
+        {
+            return Ok(held);
+        }
+        let _turn = file.extension.lock();
+        self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
+    }
+
+    /// As [`change_page`](Self::change_page), if the file reaches to `within`; if that is `None`, whether or not it does: then
+    /// the caller has the turn to change the length. `None` if the file has nothing of the page, or less than wanted.
+    fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
+        let file = &*self.file;
+        let start = page << file.page_shift();
+        let mut patience = Patience::default();
+        loop {
+            if file.len() <= start || within.is_some_and(|end| file.len() < end) {
+                return Ok(None);
+            }
+            match file.map.begin_write(page) {
+                BeginWrite::Begun(writing) => {
+                    let len = file.len().saturating_sub(start).min(file.page_bytes());
+                    if within.is_none_or(|end| file.len() >= end) && len > 0 {
+                        return Ok(Some((writing, len as usize)));
+                    }
+                }
+                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
+                BeginWrite::Absent => self.bring_in(&mut Call::default(), page)?,
+            }
+        }
+    }
+}
+
+impl FileState {
+    /// Counts the page, if it was clean until now.
+    pub(crate) fn count(&self, was_clean: bool, writing: &Writing<'_>) {
+        if was_clean {
+            self.manager.became_unclean(self, writing.group());
+        }
+    }
+}
+
+impl Counters {
+    /// Counts a page made without reading.
+    fn made(&self, refault: bool) {
+        self.misses.add(1);
+        if refault {
+            self.refaults.add(1);
+        }
+    }
+}
