@@ -134,8 +134,21 @@ impl Frames {
     /// none: something has to be reclaimed, or all stocks to be [gathered](Self::gather).
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
-        let frame = self.free.take(&self.table).or_else(|| self.take_or_populate())?;
-        Some(OwnedFrame::unused(self, frame))
+        let mut allocated = None;
+        self.allocate_each(1, |frame| allocated = Some(frame));
+        allocated
+    }
+
+    /// Up to `wanted` free frames, as [`allocate`](Self::allocate) finds them. Says how many.
+    pub fn allocate_each<'a>(&'a self, wanted: usize, mut give: impl FnMut(OwnedFrame<'a>)) -> usize {
+        let mut got = 0;
+        while got < wanted {
+            let mut own = self.free.take(&self.table, wanted - got);
+            let Some(first) = own.pop(&self.table).or_else(|| self.take_or_populate()) else { break };
+            let frames = std::iter::once(first).chain(std::iter::from_fn(|| own.pop(&self.table)));
+            got += frames.map(|frame| give(OwnedFrame::unused(self, frame))).count();
+        }
+        got
     }
 
     /// Makes what CPUs have in stock available to all. Says how many frames are, roughly: none if memory is all in use.

@@ -2,7 +2,8 @@
 //!
 //! A batch is a chain through the frames' free links, so moving one touches its first frame and nothing else. A
 //! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
-//! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A stock is
+//! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). Who wants many
+//! takes them as a chain, with the lock taken once. A stock is
 //! small and lockable: whoever finds no frame elsewhere takes a batch that another CPU has, and looks at a few CPUs each time,
 //! in turn. It sizes itself to demand: a CPU's batches begin small, double each time that it has to go to the depot, and are
 //! small again once somebody else had to take what the CPU had lying idle.
@@ -53,6 +54,23 @@ impl Batch {
         self.head = table.next_free(frame);
         self.len -= 1;
         Some(frame)
+    }
+
+    /// Its first `wanted` frames, or all if it hasn't more.
+    fn split(&mut self, table: &FrameTable, wanted: usize) -> Self {
+        if self.len <= wanted {
+            return std::mem::take(self);
+        }
+        let mut last = None;
+        let mut rest = self.head;
+        for _ in 0..wanted {
+            last = rest;
+            rest = rest.and_then(|frame| table.next_free(frame));
+        }
+        let Some(last) = last else { return Self::default() };
+        table.set_next_free(last, None);
+        self.len -= wanted;
+        Self { head: std::mem::replace(&mut self.head, rest), len: wanted }
     }
 }
 
@@ -150,17 +168,18 @@ impl FreeFrames {
         self.in_depots.load(Ordering::Relaxed)
     }
 
-    /// A frame from this CPU's stock or its node's depot.
-    pub(crate) fn take(&self, table: &FrameTable) -> Option<FrameId> {
+    /// Up to `wanted` frames from this CPU's stock or its node's depot, its lock taken once. None if there is none.
+    pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
             stock.current = std::mem::take(&mut stock.spare);
         }
         if stock.current.len == 0 {
-            stock.current = self.take_batch(table, self.nodes.here())?;
+            let Some(batch) = self.take_batch(table, self.nodes.here()) else { return Batch::default() };
+            stock.current = batch;
             stock.grow(self.batch_max);
         }
-        stock.current.pop(table)
+        stock.current.split(table, wanted)
     }
 
     /// A frame from elsewhere: other nodes' depots, then a few other CPUs' stocks.
@@ -352,5 +371,25 @@ mod tests {
         // The batches that went last are the first to come back.
         let first = free.take_batch(&table, 0).unwrap();
         assert!(first.len() > BATCH_SMALL, "{}", first.len());
+    }
+
+    #[test]
+    fn many_frames_are_taken_at_once_and_the_rest_stays() {
+        let table = FrameTable::new(Region::reserve(8, Protection::default()).unwrap());
+        let free = FreeFrames::new(Nodes::pretend(1), usize::BITS - 1, 8 * 8 * sync::cpu::count());
+        let mut all = Batch::default();
+        (0..5).for_each(|number| all.push(&table, FrameId::new(number)));
+        free.put_each(&table, all);
+        let take = |wanted| {
+            let mut batch = free.take(&table, wanted);
+            let frames: Vec<_> = std::iter::from_fn(|| batch.pop(&table)).collect();
+            assert_eq!((batch.len(), batch.head), (0, None));
+            frames
+        };
+        let taken = [take(0), take(3), take(1), take(3), take(3)];
+        assert_eq!(taken.each_ref().map(Vec::len), [0, 3, 1, 1, 0]);
+        let mut taken = taken.concat();
+        taken.sort_unstable_by_key(|frame| frame.index());
+        assert_eq!(taken, (0..5).map(FrameId::new).collect::<Vec<_>>());
     }
 }

@@ -31,6 +31,7 @@ mod page_maps;
 mod page_word;
 mod page_words;
 mod population;
+mod prefetch;
 mod region;
 mod swapping;
 mod usage;

@@ -165,8 +165,8 @@ impl Manager {
         mut give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
         let charged = self.charge(group, wanted as u64);
-        let frames = (0..charged.pages).map_while(|_| self.frames.allocate());
-        let got = frames.map(|frame| give(ChargedFrame::new(self, group, frame))).count() as u64;
+        let give = |frame| give(ChargedFrame::new(self, group, frame));
+        let got = self.frames.allocate_each(charged.pages as usize, give) as u64;
         if got < charged.pages {
             self.uncharge(group, charged.pages - got);
         }

@@ -25,7 +25,8 @@ impl Model {
     }
 
     fn take(&self) -> Option<FrameId> {
-        let frame = self.free.take(&self.table).or_else(|| self.free.take_anywhere(&self.table))?;
+        let own = self.free.take(&self.table, 1).pop(&self.table);
+        let frame = own.or_else(|| self.free.take_anywhere(&self.table))?;
         assert!(!self.held[frame.index()].swap(true, Ordering::Relaxed), "{frame:?} given twice");
         Some(frame)
     }

@@ -76,14 +76,9 @@ impl Manager {
             let recent = &mut self.entries.batches.here().lock().recent;
             run.iter().for_each(|frame| recent.add(&self.frames, frame.id()));
         }
-        let mut run = run.drain(..);
-        loop {
-            let batch: Batch = run.by_ref().take(BATCH_MAX).collect();
-            if batch.is_empty() {
-                return;
-            }
-            self.enter_all(batch);
-        }
+        let mut leftovers = Leftovers::default();
+        group.lists.enter(&self.frames, std::mem::take(run), &mut leftovers);
+        self.settle(group, leftovers);
     }
 
     /// Puts all waiting pages on their lists.
@@ -169,12 +164,13 @@ impl Manager {
         }
     }
 
-    /// Takes frames off their lists whose pages are gone, frees and uncharges them; for each group at once.
+    /// Takes frames off their lists whose pages are gone, frees and uncharges them; neighbours of one group at once.
     pub(crate) fn free_gone<'a>(&'a self, mut gone: Gone<'a>) {
         while let Some(first) = gone.first() {
             let number = self.frames.group(first.id());
-            let (own, others) = gone.into_iter().partition::<Gone<'_>, _>(|it| self.frames.group(it.id()) == number);
-            gone = others;
+            let same = gone.iter().take_while(|it| self.frames.group(it.id()) == number).count();
+            let others = gone.drain(same..).collect();
+            let own = std::mem::replace(&mut gone, others);
             let ids: ArrayVec<FrameId, { stripe::BATCH_MAX }> = own.iter().map(OwnedFrame::id).collect();
             let other = self.groups.with(number, |group| {
                 group.lists.unlink(&self.frames, &ids);

@@ -121,12 +121,10 @@ impl GroupLists {
     /// Lists pages that were loaded, the one loaded last in front.
     pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
         let number = self.own();
-        let stripe = self.stripe(number);
         for frame in &loaded {
             Rank::of(frames, frame.id()).in_stripe(number).give(frames, frame);
         }
-        stripe.put_back(frames, loaded, leftovers);
-        stripe.ripen(frames, leftovers);
+        self.stripe(number).enter(frames, loaded, leftovers);
         self.grow();
     }
 

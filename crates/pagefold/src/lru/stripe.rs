@@ -142,11 +142,17 @@ impl Stripe {
         if waiting > UNWANTED * share { waiting } else { share }
     }
 
-    /// Moves pages that are young no more on to cold, their references forgotten: all beyond the share of young.
-    pub(crate) fn ripen(&self, frames: &Frames, leftovers: &mut Leftovers) {
-        self.ripen_to(frames, Shares::of(self.len()).young, leftovers);
+    /// Lists pages that were loaded, the one loaded last in front. Of many, those that the others leave no room on young go on to
+    /// cold without having been there: in the end it is the same, and costs half.
+    pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
+        let young_max = Shares::of(self.len() + loaded.len()).young;
+        let ripe = loaded.len().saturating_sub(young_max);
+        self.ripen_to(frames, young_max.saturating_sub(loaded.len()), leftovers);
+        loaded[..ripe].iter().for_each(|frame| ripen(frames, frame));
+        self.put_back(frames, loaded, leftovers);
     }
 
+    /// Moves pages that are young no more on to cold: all beyond so many.
     fn ripen_to(&self, frames: &Frames, young_max: usize, leftovers: &mut Leftovers) {
         let young = self.list(Kind::Young);
         let mut surplus = young.len().saturating_sub(young_max);
@@ -157,10 +163,7 @@ impl Stripe {
                 return;
             }
             surplus = surplus.saturating_sub(ripe.len());
-            for frame in &ripe {
-                let _ = frames.take_referenced(frame.id());
-                Rank::of(frames, frame.id()).cold().give(frames, frame);
-            }
+            ripe.iter().for_each(|frame| ripen(frames, frame));
             self.list(Kind::Cold).splice_head(frames, line_up(frames, &ripe));
             self.publish(frames, ripe, leftovers);
         }
@@ -209,7 +212,7 @@ impl Stripe {
         let shares = Shares::of(len);
         let wanted = wanted.min(shares.batch);
         let cold = self.list(Kind::Cold);
-        self.ripen(frames, leftovers);
+        self.ripen_to(frames, shares.young, leftovers);
         if cold.len() == 0 {
             self.ripen_to(frames, 0, leftovers);
         }
@@ -252,4 +255,10 @@ impl Stripe {
         }
         self.publish(frames, rest, leftovers);
     }
+}
+
+/// A page is young no more: it goes to cold, its references forgotten.
+fn ripen(frames: &Frames, frame: &IsolatedFrame) {
+    let _ = frames.take_referenced(frame.id());
+    Rank::of(frames, frame.id()).cold().give(frames, frame);
 }
