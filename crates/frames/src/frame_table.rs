@@ -375,6 +375,6 @@ impl FrameTable {
     /// Asks the CPU to fetch a record that is about to be looked at.
     #[inline]
     pub(crate) fn prefetch(&self, frame: FrameId) {
-        crate::prefetch::prefetch(self.record(frame));
+        sync::prefetch::prefetch(self.record(frame));
     }
 }

@@ -31,7 +31,6 @@ mod page_maps;
 mod page_word;
 mod page_words;
 mod population;
-mod prefetch;
 mod region;
 mod swapping;
 mod usage;

@@ -187,7 +187,7 @@ impl PageMap {
     #[inline]
     pub fn prefetch_word(&self, start: u64) {
         if let Some((word, _)) = self.lookup.locate_whole(self.frames(), start, 1) {
-            crate::prefetch::prefetch(word);
+            sync::prefetch::prefetch(word);
         }
     }
 
@@ -199,7 +199,7 @@ impl PageMap {
         // Acquire only because looking up a frame asks for it: nothing is read.
         let word = PageWord::from_bits(word.load(Ordering::Acquire));
         if word.is_hot() {
-            crate::prefetch::prefetch_bytes(self.lookup.frame(self.frames(), word).1, offset, len);
+            sync::prefetch::prefetch_bytes(self.lookup.frame(self.frames(), word).1, offset, len);
         }
     }
 

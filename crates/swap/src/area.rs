@@ -16,7 +16,7 @@ use crate::page_out::PageOut;
 use crate::rotation::is_rotating;
 use crate::seal::seal;
 use crate::slot_table::StaleSlot;
-use crate::slot_word::{NUMBER_BITS, SlotState};
+use crate::slot_word::{NUMBER_BITS, Note, SlotState};
 use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
 use crate::{Owner, SlotId};
 
@@ -220,8 +220,8 @@ impl Area {
         }
     }
 
-    /// Reads a swapped page, and makes sure that it is the one that was written.
-    pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
+    /// Reads a swapped page, and makes sure that it is the one that was written. Says what was remembered of it.
+    pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<Note, SwapInError> {
         let is_read = match &self.store {
             _ if !self.holds(slot, page) => false, // What it has beside its word isn't this page's.
             Store::File(file) => {
@@ -230,11 +230,11 @@ impl Area {
             }
             Store::Compressed(compressed) => compressed.read(slot.number(), into),
         };
-        if !is_read || !self.is_sealed(slot, page, into) {
+        let note = if is_read { self.sealed(slot, page, into) } else { None };
+        note.ok_or_else(|| {
             tracing::error!(area = self.name, ?slot, page = page.number(), "a page in swap isn't what was written");
-            return Err(SwapInError::SwapCorrupt { page });
-        }
-        Ok(())
+            SwapInError::SwapCorrupt { page }
+        })
     }
 
     /// Reads pages in slots that follow each other, in one request, and tells of each whether it is the one that was written.
@@ -246,7 +246,7 @@ impl Area {
     ) -> Result<(), IoError> {
         let (Store::File(file), Some((first, _))) = (&self.store, run.first()) else { return Ok(()) };
         read_full_vectored(&**file, self.offset(*first), into)?;
-        let is_page = |slot, page, bytes| self.holds(slot, page) && self.is_sealed(slot, page, bytes);
+        let is_page = |slot, page, bytes| self.holds(slot, page) && self.sealed(slot, page, bytes).is_some();
         let sealed = run.iter().zip(into).map(|(&(slot, page), &bytes)| is_page(slot, page, bytes));
         sealed.enumerate().for_each(|(at, is_sealed)| tell(at, is_sealed));
         Ok(())
@@ -257,10 +257,10 @@ impl Area {
         self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
     }
 
-    /// Whether these are the bytes of the page in a slot.
-    fn is_sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> bool {
-        let note = self.slots.note(slot);
-        note.is_ok_and(|note| seal(bytes, slot, page, note.group()) == self.slots.seal(slot))
+    /// What was remembered of the page in a slot, if these are its bytes.
+    fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
+        let note = self.slots.note(slot).ok();
+        note.filter(|note| seal(bytes, slot, page, note.group()) == self.slots.seal(slot))
     }
 
     /// Whether a device reads its pages, for which several at once are less work.

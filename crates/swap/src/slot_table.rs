@@ -15,9 +15,14 @@
 //! a slot has one owner's page word behind it, which already decides who reads the page back.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::prefetch::prefetch;
 use sync::zeroed::zeroed;
 
 use crate::slot_word::{NUMBER_BITS, Note, Owner, SlotId, SlotState, SlotWord};
+
+/// Where in an entry its parts are.
+const WORD: usize = 0;
+const NOTE: usize = 1;
 
 /// A number of a slot whose use is over, or that was never given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,8 +33,8 @@ pub struct StaleSlot(pub SlotId);
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     area: u32,
-    words: Box<[AtomicU64]>,
-    notes: Box<[AtomicU64]>,
+    /// A slot's word, and its note on the same line.
+    entries: Box<[[AtomicU64; 2]]>,
     seals: Box<[AtomicU32]>,
 }
 
@@ -40,17 +45,17 @@ impl SlotTable {
     /// A table of free slots; `None` if there is no memory for it, or no number for each.
     pub(crate) fn new(area: u32, slots: u64) -> Option<Self> {
         let slots = usize::try_from(slots).ok().filter(|&slots| slots <= 1 << NUMBER_BITS)?;
-        Some(Self { area, words: zeroed(slots)?, notes: zeroed(slots)?, seals: zeroed(slots)? })
+        Some(Self { area, entries: zeroed(slots)?, seals: zeroed(slots)? })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.words.len()
+        self.entries.len()
     }
 
     /// What is in a slot, and which use of it this is. `None` for a number beyond the area.
     pub(crate) fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
         // Acquire pairs with the Release in `change`: who sees a page swapped sees its note and its seal.
-        let word = SlotWord::from_bits(self.words.get(number as usize)?.load(Ordering::Acquire));
+        let word = SlotWord::from_bits(self.entries.get(number as usize)?[WORD].load(Ordering::Acquire));
         Some((word.state(), SlotId::new(self.area, number, word.generation())))
     }
 
@@ -61,7 +66,7 @@ impl SlotTable {
 
     /// Changes a slot that is the caller's.
     pub(crate) fn change(&self, slot: SlotId, to: SlotState) -> Result<(), StaleSlot> {
-        let word = self.words.get(slot.number() as usize).ok_or(StaleSlot(slot))?;
+        let [word, _] = self.entries.get(slot.number() as usize).ok_or(StaleSlot(slot))?;
         // Relaxed: the slot is the caller's, so nobody else has changed it since.
         let old = SlotWord::from_bits(word.load(Ordering::Relaxed));
         if slot.area() != self.area || old.generation() != slot.generation() || !is_held(old.state()) {
@@ -76,14 +81,21 @@ impl SlotTable {
     pub(crate) fn set_swapped(&self, slot: SlotId, owner: Owner, note: Note) -> Result<(), StaleSlot> {
         self.lookup(slot)?;
         // Relaxed: published by the word.
-        self.notes[slot.number() as usize].store(note.bits(), Ordering::Relaxed);
+        self.entries[slot.number() as usize][NOTE].store(note.bits(), Ordering::Relaxed);
         self.change(slot, SlotState::Swapped { owner })
     }
 
     pub(crate) fn note(&self, slot: SlotId) -> Result<Note, StaleSlot> {
         self.lookup(slot)?;
         // Relaxed: written before the word that was just read.
-        Ok(Note::from_bits(self.notes[slot.number() as usize].load(Ordering::Relaxed)))
+        Ok(Note::from_bits(self.entries[slot.number() as usize][NOTE].load(Ordering::Relaxed)))
+    }
+
+    /// Asks the CPU to fetch what there is of a slot.
+    pub(crate) fn prefetch(&self, slot: SlotId) {
+        let number = slot.number() as usize;
+        self.entries.get(number).into_iter().for_each(prefetch);
+        self.seals.get(number).into_iter().for_each(prefetch);
     }
 
     /// The seal of what was written to a slot that is somebody's.
@@ -100,7 +112,7 @@ impl SlotTable {
 
     /// Free becomes taken. The caller has the cluster's lock.
     pub(crate) fn take(&self, number: usize) -> SlotId {
-        let word = &self.words[number];
+        let word = &self.entries[number][WORD];
         // Relaxed: under the lock, which ordered it after the slot became free.
         let free = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(free.state(), SlotState::Free, "slot {number}");
@@ -110,7 +122,7 @@ impl SlotTable {
 
     /// Freed becomes free, for its next use. The caller has the cluster's lock.
     pub(crate) fn put(&self, number: usize) {
-        let word = &self.words[number];
+        let word = &self.entries[number][WORD];
         // Relaxed: a freed word is its batch's, whose lock ordered it.
         let freed = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(freed.state(), SlotState::Freed, "slot {number}");
@@ -119,7 +131,7 @@ impl SlotTable {
 
     /// Every slot that is somebody's, as it was when this came by.
     pub(crate) fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
-        let all = (0..self.words.len() as u32).filter_map(|number| self.state(number));
+        let all = (0..self.entries.len() as u32).filter_map(|number| self.state(number));
         all.filter(|(state, _)| is_held(*state)).map(|(state, slot)| (slot, state))
     }
 }

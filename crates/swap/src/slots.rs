@@ -191,6 +191,10 @@ impl Slots {
         self.table.note(slot)
     }
 
+    pub(crate) fn prefetch(&self, slot: SlotId) {
+        self.table.prefetch(slot);
+    }
+
     pub(crate) fn seal(&self, slot: SlotId) -> u32 {
         self.table.seal(slot)
     }

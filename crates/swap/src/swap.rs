@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use io::{Backend, IoError};
+use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::thread::sleep;
 use sync::{Arc, PerCpu, SharedBytes};
@@ -83,6 +84,8 @@ pub struct AreaInfo {
 pub struct Swap {
     copies: PerCpu<RwLock<AreaList>>,
     changing: Mutex<()>,
+    /// Some area has pages come along with others. A hint that spares its readers a lock, and changes with the list.
+    has_device: AtomicBool,
     page_size: usize,
 }
 
@@ -90,7 +93,12 @@ impl Swap {
     /// No area, for pages of `page_size` bytes.
     #[must_use]
     pub fn new(page_size: usize) -> Self {
-        Self { copies: PerCpu::new(|| RwLock::new(AreaList::default())), changing: Mutex::new(()), page_size }
+        Self {
+            copies: PerCpu::new(|| RwLock::new(AreaList::default())),
+            changing: Mutex::new(()),
+            has_device: AtomicBool::new(false),
+            page_size,
+        }
     }
 
     /// Adds an area, and says its number.
@@ -126,6 +134,7 @@ impl Swap {
         for copy in self.copies.iter() {
             copy.write().fill(&area);
         }
+        self.look_for_devices();
         Ok(number)
     }
 
@@ -146,7 +155,13 @@ impl Swap {
                 Err(_) => copy.write().fill(&area),
             }
         }
+        self.look_for_devices();
         emptied
+    }
+
+    fn look_for_devices(&self) {
+        let has_device = self.here().all().any(|area| area.has_device());
+        self.has_device.store(has_device, Ordering::Relaxed); // A hint.
     }
 
     /// Brings back all pages of an area that gets no new ones.
@@ -208,12 +223,20 @@ impl Swap {
         outcome
     }
 
-    /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified otherwise. The slot is
-    /// the caller's, before and after.
+    /// Asks the CPU to fetch what is known of pages that are about to come or go.
+    pub fn prefetch(&self, slots: impl IntoIterator<Item = SlotId>) {
+        let areas = self.here();
+        slots.into_iter().filter_map(|slot| Some((slot, areas.get(slot.area())?))).for_each(|(slot, area)| {
+            area.slots.prefetch(slot);
+        });
+    }
+
+    /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified otherwise. Says what was
+    /// remembered of it. The slot is the caller's, before and after.
     ///
     /// # Errors
     /// The device's, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
-    pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<(), SwapInError> {
+    pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<Note, SwapInError> {
         let areas = self.here();
         areas.get(slot.area()).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
     }
@@ -239,6 +262,9 @@ impl Swap {
     /// in an area that is being removed.
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
+        if !self.has_device.load(Ordering::Relaxed) {
+            return false;
+        }
         let areas = self.here();
         areas.get(slot.area()).is_some_and(|area| area.has_device() && areas.is_filled(area))
     }
@@ -307,6 +333,15 @@ impl Swap {
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
         areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.may_keep(slot))
+    }
+
+    /// The page is in `frame` again, and keeps its slot for as long as it doesn't change, if it [may](Self::may_keep). Says whether
+    /// it does. The slot is the caller's.
+    #[must_use]
+    pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
+        let areas = self.here();
+        let area = areas.get(slot.area()).filter(|area| areas.is_filled(area) && area.may_keep(slot));
+        area.is_some_and(|area| area.slots.set_cached(slot, frame).is_ok())
     }
 
     /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.

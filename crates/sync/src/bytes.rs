@@ -17,6 +17,8 @@
 //!
 //! On a virtual machine a copy is charged as such, not word by word, and made once it is its turn.
 
+use core::ops::Range;
+
 use crate::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a word.
@@ -83,6 +85,13 @@ impl<'a> SharedBytes<'a> {
         if let Some(word) = self.words.get(offset / WORD) {
             look(word);
         }
+    }
+
+    /// The first `len` bytes, which must be a multiple of 8 within the run.
+    #[must_use]
+    pub fn prefix(&self, len: usize) -> Self {
+        assert!(len.is_multiple_of(WORD), "length {len} ends within a word");
+        Self { words: &self.words[..len / WORD] }
     }
 
     /// Bytes from `offset`, which must be a multiple of 8 within the run.
@@ -237,6 +246,68 @@ impl<'a> SharedBytes<'a> {
         self.copy_part_from(0, from);
     }
 
+    /// Overwrites everything with `from`, which is as long, and may change meanwhile. The caller is the only writer here.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    #[cfg_attr(pagefold_manycore, track_caller)]
+    pub fn copy_from_shared(&self, from: SharedBytes<'_>) {
+        assert!(from.len() == self.len(), "lengths differ");
+        #[cfg(not(pagefold_manycore))]
+        self.copy_all_from(from);
+        #[cfg(pagefold_manycore)]
+        {
+            manycore::bytes::read(from.as_ptr().addr(), from.len(), |_| ());
+            manycore::bytes::write(self.as_ptr().addr(), self.len(), |part| self.copy_words_of(from, part));
+        }
+    }
+
+    /// The same past the CPU's caches, as [`stream_from`](Self::stream_from).
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    #[cfg_attr(pagefold_manycore, track_caller)]
+    pub fn stream_from_shared(&self, from: SharedBytes<'_>) {
+        assert!(from.len() == self.len(), "lengths differ");
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
+        if wide::can_stream(self.as_ptr(), from.len()) {
+            // SAFETY: as in `stream_all_from`; the loads are of the other's words.
+            unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
+            return;
+        }
+        #[cfg(not(pagefold_manycore))]
+        self.copy_all_from(from);
+        #[cfg(pagefold_manycore)]
+        {
+            manycore::bytes::read(from.as_ptr().addr(), from.len(), |_| ());
+            manycore::bytes::stream(self.as_ptr().addr(), self.len(), |part| self.copy_words_of(from, part));
+        }
+    }
+
+    #[cfg(not(pagefold_manycore))]
+    fn copy_all_from(&self, from: SharedBytes<'_>) {
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        // SAFETY: as long as each other, and B1 allows it. Where they overlapped, the bytes would be unspecified, no more.
+        unsafe {
+            wide::store(from.as_ptr(), self.as_ptr(), from.len());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri)))))]
+        self.copy_words_of(from, 0..from.len());
+    }
+
+    /// Copies the words of a range, for every machine, and for the checkers.
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))),
+        allow(dead_code)
+    )]
+    fn copy_words_of(&self, from: SharedBytes<'_>, range: Range<usize>) {
+        let words = range.start / WORD..range.end / WORD;
+        for (to, from) in self.words[words.clone()].iter().zip(&from.words[words]) {
+            // Relaxed, both: as in `copy_words_to` and `copy_words_from`.
+            plain(to).store(plain(from).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// Zeroes everything from `offset` on. The caller is the only writer.
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn zero_from(&self, offset: usize) {
@@ -337,6 +408,28 @@ mod tests {
             let mut copy = vec![0; len];
             SharedBytes::new(&words).copy_to(0, &mut copy);
             assert_eq!(copy, from);
+        }
+    }
+
+    #[test]
+    fn shared_bytes_go_to_shared_bytes() {
+        let from = run();
+        let from = SharedBytes::new(&from);
+        for len in [0, 8, 64, 72, 512, 1024] {
+            let words = [run(), run()];
+            let [copied, streamed] = [0, 1].map(|way| SharedBytes::new(&words[way]));
+            copied.suffix(0).prefix(len).copy_from_shared(from.suffix(1024 - len));
+            streamed.suffix(1024 - len).stream_from_shared(from.prefix(len));
+            for at in 0..1024 {
+                let byte = |bytes: SharedBytes<'_>, at| {
+                    let mut byte = [0];
+                    bytes.copy_to(at, &mut byte);
+                    byte[0]
+                };
+                let begin = 1024 - len;
+                assert_eq!(byte(copied, at), byte(from, if at < len { begin + at } else { at }));
+                assert_eq!(byte(streamed, at), byte(from, if at < begin { at } else { at - begin }));
+            }
         }
     }
 

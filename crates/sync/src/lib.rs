@@ -27,6 +27,7 @@ pub mod device;
 mod fork;
 pub mod lock;
 pub mod per_cpu;
+pub mod prefetch;
 pub mod random;
 mod sparse;
 mod stable;

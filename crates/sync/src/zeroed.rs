@@ -15,6 +15,9 @@ unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
 
+// SAFETY: two such values, one behind the other.
+unsafe impl<T: Zeroed> Zeroed for [T; 2] {}
+
 /// `len` zeros; `None` if there is no memory for them.
 #[cfg(not(pagefold_loom))]
 #[must_use]

@@ -161,7 +161,7 @@ impl Frames {
     #[inline]
     pub fn prefetch_word(&self, frame: &IsolatedFrame) {
         let (_, word) = self.word_of(frame.0);
-        crate::prefetch::prefetch(word);
+        sync::prefetch::prefetch(word);
     }
 
     /// Notes that a walk of a list from its cold end meets `ahead` a few steps after `frame`.

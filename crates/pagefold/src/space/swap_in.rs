@@ -275,17 +275,19 @@ impl SpaceState {
             PageEntry::Slot(slot) => {
                 let owner = Owner::new(loading.word_number()).expect("there are no more page words than owners");
                 let came = along.is_some_and(|along| self.read_along(along, (slot, owner), frame));
-                if !came && !fault.overwrites(1 << self.page_shift) {
-                    frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
+                let note = if came || fault.overwrites(1 << self.page_shift) {
+                    manager.swap.note(slot).ok()
+                } else {
+                    let note = frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
                     group.swapped.read.add(1);
-                }
-                if let Ok(note) = manager.swap.note(slot) {
+                    Some(note)
+                };
+                if let Some(note) = note {
                     (past.level, past.is_refault) = group.welcome_back(note);
                 }
                 let keeps = fault.leaves_unchanged()
                     && memory.exchange.is_none()
-                    && manager.swap.may_keep(slot)
-                    && manager.swap.set_cached(slot, frame.id().number()).is_ok();
+                    && manager.swap.keep(slot, frame.id().number());
                 *(if keeps { &mut past.kept } else { &mut past.unused }) = Some(slot);
             }
         }

@@ -63,6 +63,11 @@ impl SpaceState {
         let manager = &**self.manager();
         let local = page % REGION_PAGES;
         let (mut rooms_made, mut outrun) = (0, 0);
+        if let PageState::Swapped { entry } = region.map.state(local)
+            && let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry)
+        {
+            manager.swap.prefetch([slot]);
+        }
         loop {
             let memory = match self.take_memory(manager, region, local, fault) {
                 Ok(memory) => memory,

@@ -62,6 +62,8 @@ impl Manager {
             result.stay.extend(pages.into_iter().map(|frame| Refused { frame, unclean: true }));
             return result;
         }
+        let kept = pages.iter().filter_map(|frame| SlotId::from_bits(self.frames.kept_slot(frame.id())?));
+        self.swap.prefetch(kept);
         let mut writes = ArrayVec::<(IsolatedFrame, Unwritten<'a>), N>::new();
         let mut same_filled = 0;
         for frame in pages {

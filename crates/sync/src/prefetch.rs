@@ -1,10 +1,10 @@
 //! Hints to the CPU.
 
-use sync::SharedBytes;
+use crate::SharedBytes;
 
 /// Asks the CPU to fetch a cache line that is about to be looked at.
 #[inline]
-pub(crate) fn prefetch<T>(value: &T) {
+pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(pagefold_loom)))]
     // SAFETY: prefetching has no effect on memory; SSE is part of x86-64.
     unsafe {
@@ -22,7 +22,7 @@ const LINES_MAX: usize = 4;
 
 /// Asks for the lines of the first of `len` bytes at `offset`. No more than a page's bytes are looked for.
 #[inline]
-pub(crate) fn prefetch_bytes(bytes: SharedBytes<'_>, offset: usize, len: usize) {
+pub fn prefetch_bytes(bytes: SharedBytes<'_>, offset: usize, len: usize) {
     let first = offset / LINE * LINE;
     let end = (offset + len).min(first + LINES_MAX * LINE).min(bytes.len());
     for at in (first..end).step_by(LINE) {
