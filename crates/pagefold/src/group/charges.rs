@@ -3,8 +3,8 @@
 //! Each CPU has *stocks* of charges, of one group each: pages are charged out of them and uncharged into them, and the group's
 //! counter is changed for a batch at a time. What is in stock counts as charged, so a limit holds at every moment. As it doesn't
 //! serve anybody, stocks hold no more than an eighth of a group's limit, and aren't told to who asks what the group has. Who
-//! finds the limit reached takes what other CPUs have in stock before anything is evicted for it: all of it on a few CPUs, of
-//! many a few each time, in turn. Small groups have no stocks.
+//! finds the limit reached, or somebody else faster where no more is left than that, takes what other CPUs have in stock before
+//! anything is evicted for it: all of it on a few CPUs, of many a few each time, in turn. Small groups have no stocks.
 //!
 //! A stock is one word: the group's number plus one, and how many. Anybody may empty it. A group's stock is the one with its
 //! number, modulo how many a CPU has; groups that meet there make way for each other.
@@ -151,6 +151,11 @@ impl ChargeStocks {
         let words = self.cpus.iter().map(|cpu| cpu.of(group).load(Ordering::Relaxed));
         words.filter_map(Stock::of_word).filter(|stock| stock.group == group).map(|stock| stock.pages).sum()
     }
+}
+
+/// What all CPUs may have in stock of a group whose batches are so large.
+pub(crate) fn stocks_max(batch: u64) -> u64 {
+    BATCHES * batch * sync::cpu::count() as u64
 }
 
 impl GroupState {

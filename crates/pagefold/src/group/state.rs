@@ -9,6 +9,7 @@ use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::{CachePadded, ThreadCounter};
 
 use crate::error::Error;
+use crate::group::charges::stocks_max;
 use crate::lru::GroupLists;
 use crate::lru::shadow::{Level, Shadow};
 use crate::reclaim::reserve::Shortage;
@@ -97,12 +98,23 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many.
+    /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many: also none where
+    /// CPUs have stocks and no more is left than those may hold, if somebody else was faster. Whoever went on trying would have
+    /// all others wait for the line, uncharging included, and may as well look for what is in stock.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
         let (max, wanted) = (self.max(), pages + stock);
-        let more = |charged: u64| (charged < max).then(|| max.min(charged + wanted));
-        let Ok(before) = self.charged.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more) else { return 0 };
-        let got = (max - before).min(wanted);
+        let mut before = self.charged();
+        let got = loop {
+            let got = max.saturating_sub(before).min(wanted);
+            if got == 0 {
+                return 0;
+            }
+            match self.charged.compare_exchange(before, before + got, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break got,
+                Err(now) if max.saturating_sub(now) < stocks_max(stock) => return 0,
+                Err(now) => before = now,
+            }
+        };
         // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge: SeqCst, with
         // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
         if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
