@@ -8,7 +8,7 @@
 //! in turn. It sizes itself to demand: a CPU's batches begin small, double each time that it has to go to the depot, and are
 //! small again once somebody else had to take what the CPU had lying idle.
 //!
-//! So nobody waits to take: while others do so, there seems to be nothing. Who can't do with that has all stocks gathered in the
+//! So nobody waits to take where there is little: while others do so, there seems to be nothing. Who can't do with that has all stocks gathered in the
 //! depots.
 //!
 //! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
@@ -139,6 +139,8 @@ pub(crate) struct FreeFrames {
     /// Frames in the depots. Written when a batch moves; read as an estimate.
     in_depots: AtomicUsize,
     batch_max: usize,
+    /// More frames in the depots than all stocks can hold.
+    plenty: usize,
     nodes: Nodes,
     /// So many frames in a row, as a power of two, are of one node: see `Extents`.
     node_shift: u32,
@@ -150,7 +152,8 @@ impl FreeFrames {
         // Stocks may hold two batches a CPU: keep that below a quarter of a small arena.
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| Mutex::default()).collect();
-        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_max, nodes, node_shift }
+        let plenty = 2 * batch_max * sync::cpu::count();
+        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_max, plenty, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
@@ -179,7 +182,11 @@ impl FreeFrames {
             stock.current = batch;
             stock.grow(self.batch_max);
         }
-        stock.current.split(table, wanted)
+        let frames = stock.current.split(table, wanted);
+        if let Some(next) = stock.current.head {
+            table.prefetch(next); // Another CPU may have freed it.
+        }
+        frames
     }
 
     /// A frame from elsewhere: other nodes' depots, then a few other CPUs' stocks.
@@ -212,11 +219,16 @@ impl FreeFrames {
     }
 
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
-        if self.in_depots() == 0 {
+        let there = self.in_depots();
+        if there == 0 {
             return None;
         }
-        // What is in there is for whoever has it: if all CPUs that are short waited, most would find it empty.
-        let batch = self.depots[node].try_lock()?.take(table)?;
+        let depot = &self.depots[node];
+        // Of much there is enough for all who wait a moment, and new memory would cost more. Of little, what is in there is for
+        // whoever has it: if all CPUs that are short waited, most would find it empty.
+        let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
+        let batch = depot.take(table)?;
+        drop(depot);
         self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
         Some(batch)
     }

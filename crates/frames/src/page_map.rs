@@ -37,6 +37,9 @@ use crate::page_maps::MapNumber;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 
+/// How far ahead of a page that is taken out of memory its neighbours' records are fetched.
+const RECORDS_AHEAD: usize = 8;
+
 /// The words of one object's pages. Clones are the same map: whoever looks pages up often has one of his own, so that
 /// the addresses it needs lie beside whatever else he needs, or in registers.
 #[derive(Clone, Debug)]
@@ -204,13 +207,18 @@ impl PageMap {
     }
 
     /// The pages of `range` that are in memory, being loaded or swapped out, in order. Pages that come or go meanwhile may be missed.
+    /// Their frames' records are fetched into the CPU's cache ahead of them.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
         words.chunks.in_use(self.words_of(range)).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
-            let occupied = |&index: &usize| {
-                let state = PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
-                !matches!(state, PageState::Vacant { .. })
+            let state = |index: usize| PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
+            let last = chunk.end - 1;
+            let occupied = move |&index: &usize| {
+                if let PageState::Resident { frame } = state(last.min(index + RECORDS_AHEAD)) {
+                    self.shared.frames.table.prefetch(frame);
+                }
+                !matches!(state(index), PageState::Vacant { .. })
             };
             chunk.filter(occupied).map(|index| (index - self.shared.first) as u64)
         })

@@ -23,6 +23,8 @@ use crate::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a word.
 const WORD: usize = 8;
+/// And in a cache line.
+const LINE: usize = 64;
 
 /// The word itself: on a virtual machine, access to it is charged by who copies.
 #[inline]
@@ -209,7 +211,7 @@ impl<'a> SharedBytes<'a> {
             let start = at % WORD;
             let n = (WORD - start).min(rest.len());
             // Relaxed: the only writer reads its own stores; readers check a page word that is published later.
-            let mut word = cell.load(Ordering::Relaxed).to_ne_bytes();
+            let mut word = if n == WORD { [0; WORD] } else { cell.load(Ordering::Relaxed).to_ne_bytes() };
             word[start..start + n].copy_from_slice(&rest[..n]);
             cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
             at += n;
@@ -308,6 +310,46 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
+    /// Zeroes everything past the CPU's caches, but for the lines of `soon`, which the caller is about to write to: they are
+    /// asked for first, and come while the others go. The caller is the only writer; the stores are over when this returns.
+    ///
+    /// # Panics
+    /// If `soon` leaves the run.
+    #[cfg_attr(pagefold_manycore, track_caller)]
+    pub fn stream_zeros(&self, soon: Range<usize>) {
+        let lines = soon.start / LINE * LINE..soon.end.next_multiple_of(LINE).min(self.len());
+        assert!(lines.start <= lines.end && soon.end <= self.len(), "range outside of the bytes");
+        #[cfg(not(pagefold_manycore))]
+        self.stream_zeros_around(&lines);
+        #[cfg(pagefold_manycore)]
+        {
+            manycore::bytes::stream(self.as_ptr().addr(), self.len() - lines.len(), |part| {
+                if part.start == 0 {
+                    self.stream_zeros_around(&lines);
+                }
+            });
+            manycore::bytes::write(self.as_ptr().addr() + lines.start, lines.len(), |_| ());
+        }
+    }
+
+    fn stream_zeros_around(&self, lines: &Range<usize>) {
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        if wide::can_stream(self.as_ptr(), self.len()) {
+            let to = self.as_ptr();
+            wide::prefetch_to_write(to.wrapping_add(lines.start), lines.len());
+            // SAFETY: whole lines in front of and behind others of the run; the caller is the only writer, and B1 allows it.
+            unsafe {
+                wide::stream_zeros(to, lines.start);
+                wide::stream_zeros(to.add(lines.end), self.len() - lines.end);
+            }
+            wide::stream_fence();
+            self.zero_words(lines.clone());
+            return;
+        }
+        let _ = lines;
+        self.zero_all_from(0);
+    }
+
     /// Zeroes everything from `offset` on. The caller is the only writer.
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn zero_from(&self, offset: usize) {
@@ -326,7 +368,18 @@ impl<'a> SharedBytes<'a> {
         let aligned = offset.next_multiple_of(WORD).min(self.len());
         let zeros = [0; WORD];
         self.copy_part_from(offset, &zeros[..aligned - offset.min(aligned)]);
-        for word in &self.words[aligned / WORD..] {
+        self.zero_words(aligned..self.len());
+    }
+
+    fn zero_words(&self, range: Range<usize>) {
+        let words = &self.words[range.start / WORD..range.end / WORD];
+        #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+        if words.len() > LINE / WORD {
+            // SAFETY: as long; the caller is the only writer, and B1 allows it.
+            unsafe { wide::zero(words.as_ptr().cast_mut().cast(), size_of_val(words)) };
+            return;
+        }
+        for word in words {
             // Relaxed: as in `copy_from`.
             plain(word).store(0, Ordering::Relaxed);
         }
@@ -430,6 +483,17 @@ mod tests {
                 assert_eq!(byte(copied, at), byte(from, if at < len { begin + at } else { at }));
                 assert_eq!(byte(streamed, at), byte(from, if at < begin { at } else { at - begin }));
             }
+        }
+    }
+
+    #[test]
+    fn streamed_zeros_are_everywhere() {
+        for (len, soon) in
+            [(4096, 0..0), (4096, 8..16), (4096, 60..70), (4096, 4000..4096), (4096, 0..4096), (72, 8..9)]
+        {
+            let words: Vec<_> = (0..len / 8).map(|_| AtomicU64::new(u64::MAX)).collect();
+            SharedBytes::new(&words).stream_zeros(soon);
+            assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         }
     }
 

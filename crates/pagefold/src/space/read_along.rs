@@ -44,7 +44,7 @@ pub(super) struct Along<'a> {
     /// The wanted page's.
     slot: SlotId,
     /// The nearest one first: all after it, or all before it.
-    neighbours: ArrayVec<Neighbour, ALONG_MAX>,
+    neighbours: Vec<Neighbour>,
     frames: Vec<ChargedFrame<'a>>,
 }
 
@@ -95,7 +95,7 @@ impl SpaceState {
         manager.spare_frames(self.group.state(), neighbours.len(), &mut frames); // A1
         // That may have taken long.
         let is_there = matches!(region.map.state(local), PageState::Swapped { entry: now } if now == entry);
-        is_there.then_some(Along { region, slot, neighbours, frames })
+        is_there.then(|| Along { region, slot, neighbours: neighbours.to_vec(), frames })
     }
 
     /// The pages beside a slot that a reader who comes to it will want next.

@@ -23,7 +23,6 @@ use super::SpaceState;
 use super::entry::Entry;
 use super::read_along::Along;
 use super::region::{REGION_PAGES, Region};
-use super::touch::zero;
 use crate::error::Error;
 use crate::group::state::ANONYMOUS;
 use crate::lru::rank::Rank;
@@ -60,6 +59,18 @@ impl Fault<'_> {
             Self::BringBack => entry != Entry::NONE && entry.file().is_none(),
             Self::Move => true,
         }
+    }
+
+    /// Makes `page` one that was never written, with what the fault writes: zeros go through the caches if the page is in
+    /// them, and past them otherwise, but for the lines that are written to.
+    pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
+        match self {
+            Self::Write { bytes, .. } if self.overwrites(page.len()) && !is_warm => return page.stream_from(bytes),
+            Self::Write { .. } if self.overwrites(page.len()) => (),
+            Self::Write { offset, bytes } if !is_warm => page.stream_zeros(offset..offset + bytes.len()),
+            Self::Write { .. } | Self::Read | Self::BringBack | Self::Move => page.zero_from(0),
+        }
+        self.write_to(page);
     }
 
     pub(super) fn write_to(self, page: SharedBytes<'_>) {
@@ -217,10 +228,7 @@ impl SpaceState {
             }
             None => {
                 if !is_new {
-                    memory.frame.fill(|bytes| {
-                        zero(bytes, memory.is_warm);
-                        fault.write_to(bytes);
-                    });
+                    memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
                 }
                 Past::default()
             }

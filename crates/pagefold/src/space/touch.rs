@@ -3,7 +3,6 @@
 use arrayvec::ArrayVec;
 use frames::{BeginLoad, Detach, OwnedFrame, PageState};
 use swap::{PageEntry, SlotId};
-use sync::SharedBytes;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::SpaceState;
@@ -39,19 +38,6 @@ const ROOM_ATTEMPTS: u32 = 64;
 /// And how often others may be faster, but leave the page where it was.
 const OUTRUN_MAX: u32 = 8;
 
-/// What a page of zeros is copied from, in parts.
-static ZEROS: [u8; 4096] = [0; 4096];
-
-/// Zeroes a frame: through the caches if it is in them, past them otherwise.
-pub(super) fn zero(bytes: SharedBytes<'_>, is_warm: bool) {
-    if !is_warm && bytes.len() == ZEROS.len() {
-        return bytes.stream_from(&ZEROS);
-    }
-    for offset in (0..bytes.len()).step_by(ZEROS.len()) {
-        bytes.copy_from(offset, &ZEROS);
-    }
-}
-
 impl SpaceState {
     /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is done to it. False, with
     /// nothing done, if it is there, or somebody else is at it, or it isn't the space's own any more.
@@ -86,10 +72,7 @@ impl SpaceState {
             // Most pages are new: filled before anybody has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
             if is_new {
-                memory.frame.fill(|bytes| {
-                    zero(bytes, memory.is_warm);
-                    fault.write_to(bytes);
-                });
+                memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
             }
             let along = self.look_along(region, local, fault, &memory);
             match region.map.begin_load(local) {

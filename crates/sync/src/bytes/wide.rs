@@ -3,6 +3,8 @@
 use core::arch::asm;
 use core::arch::x86_64::__m128i;
 
+use super::LINE;
+
 /// From here on the C library's copy wins, which knows the machine, over a loop of the moves here (measured on Zen 5;
 /// `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
@@ -120,9 +122,6 @@ unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Bytes that one turn of [`stream`] stores.
-const LINE: usize = 64;
-
 /// Whether [`stream`] can write `len` bytes at `to`.
 pub(super) fn can_stream(to: *const u8, len: usize) -> bool {
     to.addr().is_multiple_of(16) && len.is_multiple_of(LINE) && len > 0
@@ -156,6 +155,63 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
             options(nostack)
         );
     }
+}
+
+/// Asks for the lines of `len` bytes, to be written to.
+#[inline]
+pub(super) fn prefetch_to_write(to: *const u8, len: usize) {
+    for at in (0..len).step_by(LINE) {
+        // SAFETY: it has no effect on memory, whatever the address. CPUs that don't know it take it for `nop`.
+        unsafe { asm!("prefetchw [{}]", in(reg) to.wrapping_add(at), options(nostack, preserves_flags, readonly)) };
+    }
+}
+
+/// Zeroes `len` bytes.
+///
+/// # Safety
+/// `len` bytes there, in one run of shared bytes, of which the caller is the only writer.
+pub(super) unsafe fn zero(to: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "rep stosb", inout("rdi") to => _, inout("rcx") len => _, in("al") 0_u8,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Zeroes `len` bytes past the caches. [`stream_fence`] ends it.
+///
+/// # Safety
+/// `len` bytes there, which are none or [`can_stream`].
+pub(super) unsafe fn stream_zeros(to: *mut u8, len: usize) {
+    if len == 0 {
+        return;
+    }
+    // SAFETY: each turn zeroes one line of the caller's.
+    unsafe {
+        asm!(
+            "pxor xmm0, xmm0",
+            "2:",
+            "movntdq [{to}], xmm0",
+            "movntdq [{to} + 16], xmm0",
+            "movntdq [{to} + 32], xmm0",
+            "movntdq [{to} + 48], xmm0",
+            "add {to}, 64",
+            "sub {len}, 64",
+            "jnz 2b",
+            to = inout(reg) to => _,
+            len = inout(reg) len => _,
+            out("xmm0") _,
+            options(nostack)
+        );
+    }
+}
+
+/// Puts streaming stores, which aren't ordered by themselves, before whatever publishes the bytes.
+pub(super) fn stream_fence() {
+    // SAFETY: a fence.
+    unsafe { asm!("sfence", options(nostack, preserves_flags)) };
 }
 
 /// Copies `len` bytes to shared ones.
