@@ -8,7 +8,7 @@
 //!
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the shrinking that it starts.
 
-use sync::atomic::{AtomicU64, Ordering, fence};
+use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
 /// Bytes used, and the bytes that may be.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Budget {
         let Ok(before) = charged else { return false };
         // Pairs with the fence in `set_max`: either the limit that was lowered meanwhile is seen here, or whoever
         // lowered it sees this charge and gives back what is too much.
-        fence(Ordering::SeqCst);
+        fence_after_update();
         if before + bytes > self.max() {
             self.uncharge(bytes);
             return false;

@@ -241,6 +241,12 @@ impl FrameTable {
         self.record(frame).place.compare_exchange(ISOLATED, LISTED, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
+    /// Makes a frozen frame a listed one, of which only its owner knows yet: once its labels are there.
+    pub(crate) fn list_owned(&self, frame: FrameId) {
+        // Release pairs with `isolate`, by who looks at frames in the order of their numbers.
+        self.record(frame).place.store(LISTED, Ordering::Release);
+    }
+
     /// Leaves an isolated frame, whose page was just removed, to its holder. False if it isn't isolated any more.
     pub(crate) fn orphan(&self, frame: FrameId) -> bool {
         // Release pairs with the Acquire of `put_back`.

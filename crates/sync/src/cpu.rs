@@ -5,6 +5,7 @@
 
 /// The number of CPUs that per-CPU values are made for: one more than the highest number of an online CPU, as the
 /// kernel numbers them.
+#[inline]
 #[must_use]
 pub fn count() -> usize {
     #[cfg(pagefold_loom)]
@@ -61,16 +62,20 @@ mod real {
     static RSEQ: AtomicIsize = AtomicIsize::new(UNKNOWN);
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+    #[inline]
     pub(super) fn count() -> usize {
         // Relaxed: everybody who computes the number computes the same one.
         match COUNT.load(Ordering::Relaxed) {
-            0 => {
-                let count = possible().max(1);
-                COUNT.store(count, Ordering::Relaxed);
-                count
-            }
+            0 => find_count(),
             count => count,
         }
+    }
+
+    #[cold]
+    fn find_count() -> usize {
+        let count = possible().max(1);
+        COUNT.store(count, Ordering::Relaxed);
+        count
     }
 
     /// One more than the highest number in the kernel's list of CPUs (`0-3,8-11`), else the configured number.

@@ -17,7 +17,9 @@ impl<T> PerCpu<T> {
     /// The value of the CPU that this thread runs on, or ran on a moment ago.
     #[inline]
     pub fn here(&self) -> &T {
-        &self.slots[crate::cpu::current() % self.slots.len()]
+        let cpu = crate::cpu::current();
+        // Most often without a division.
+        self.slots.get(cpu).unwrap_or_else(|| &self.slots[cpu % self.slots.len()])
     }
 
     /// All values, CPU 0 first.

@@ -50,6 +50,15 @@ pub struct Loading<'a> {
     pub(crate) ended: bool,
 }
 
+/// What is particular about a page that is published.
+#[derive(Clone, Copy, Default)]
+struct How {
+    /// Its file doesn't have these bytes.
+    dirty: bool,
+    /// It is on no list.
+    unlisted: bool,
+}
+
 impl<'a> Loading<'a> {
     /// The failure that waiters get from a loader that unwound.
     pub const ABANDONED: LoadFailure = LoadFailure(i32::MIN);
@@ -84,7 +93,7 @@ impl<'a> Loading<'a> {
     /// # Panics
     /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`](crate::Frames)'.
     pub fn publish(self, frame: OwnedFrame<'a>, labels: Labels, pin: bool) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
-        self.publish_as(frame, labels, pin, false)
+        self.publish_as(frame, labels, pin, How::default())
     }
 
     /// As [`publish`](Self::publish), with a pin that outlives the borrow of the map.
@@ -93,7 +102,7 @@ impl<'a> Loading<'a> {
     /// As [`publish`](Self::publish).
     pub fn publish_pinned(self, frame: OwnedFrame<'a>, labels: Labels) -> (IsolatedFrame, KeptPin) {
         let (frames, id) = (&self.map.shared.frames, frame.id());
-        let (isolated, pin) = self.publish_as(frame, labels, true, false);
+        let (isolated, pin) = self.publish_as(frame, labels, true, How::default());
         (isolated, KeptPin::new(frames, id, pin.expect("asked for")))
     }
 
@@ -102,7 +111,15 @@ impl<'a> Loading<'a> {
     /// # Panics
     /// As [`publish`](Self::publish).
     pub fn publish_dirty(self, frame: OwnedFrame<'a>, labels: Labels) -> IsolatedFrame {
-        self.publish_as(frame, labels, false, true).0
+        self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
+    }
+
+    /// As [`publish`](Self::publish), of a page that goes on no list: who removes it gets its frame, as if it were listed.
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    pub fn publish_unlisted(self, frame: OwnedFrame<'a>, labels: Labels) {
+        let _ = self.publish_as(frame, labels, false, How { unlisted: true, ..How::default() });
     }
 
     fn publish_as(
@@ -110,7 +127,7 @@ impl<'a> Loading<'a> {
         frame: OwnedFrame<'a>,
         labels: Labels,
         pin: bool,
-        dirty: bool,
+        How { dirty, unlisted }: How,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
         let frames = &self.map.shared.frames;
         let id = frame.give_up(frames);
@@ -122,6 +139,9 @@ impl<'a> Loading<'a> {
         frames.table.set_word(id, self.index as u64);
         frames.table.set_labels(id, labels.group, labels.owner, labels.rank);
         frames.table.set_slot(id, labels.slot);
+        if unlisted {
+            frames.table.list_owned(id);
+        }
         frames.table.unfreeze(id, u32::from(pin));
         let pin = pin.then(|| PinnedFrame::new(frames.table.record(id), frames.bytes(id)));
         let resident = PageWord::resident(id, frames.table.generation(id));

@@ -20,7 +20,7 @@
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
 use swap::{Owner, PageEntry, SlotId, SlotState};
-use sync::atomic::{Ordering, fence};
+use sync::atomic::{Ordering, fence_after_update};
 
 use super::SpaceState;
 use super::region::{REGION_PAGES, Region};
@@ -174,7 +174,7 @@ impl SpaceState {
         let Along { region, neighbours, frames, .. } = along;
         let begin = |(Neighbour { local, slot, owner }, frame)| {
             let BeginLoad::Begun(loading) = region.map.begin_load(local) else { return None };
-            fence(Ordering::SeqCst); // S1
+            fence_after_update(); // S1
             let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
             let is_permitted = Fault::Read.is_permitted(region.entry(local));
             (is_there && is_permitted).then_some(Coming { slot, owner, loading, frame })

@@ -256,11 +256,7 @@ impl SpaceState {
             let (isolated, _) = loading.publish(frame.into_frame(), labels, false);
             manager.enter(group, isolated);
         } else {
-            let (isolated, _) = loading.publish(frame.into_anonymous(), labels, false);
-            // On no list; but so that who unmaps it gets the frame.
-            if let Err(orphan) = manager.frames.put_back(isolated) {
-                self.give_back([orphan]);
-            }
+            loading.publish_unlisted(frame.into_anonymous(), labels);
         }
         if past.is_refault {
             group.counters.refaults.add(1);

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use frames::{BeginLoad, Detach, OwnedFrame, PageState};
 use swap::{PageEntry, SlotId};
-use sync::atomic::{Backoff, Ordering, fence};
+use sync::atomic::{Backoff, fence_after_update};
 
 use super::SpaceState;
 use super::address::Pages;
@@ -77,7 +77,7 @@ impl SpaceState {
             let along = self.look_along(region, local, fault, &memory);
             match region.map.begin_load(local) {
                 BeginLoad::Begun(loading) => {
-                    fence(Ordering::SeqCst); // S1
+                    fence_after_update(); // S1
                     let entry = region.entry(local);
                     if !fault.is_permitted(entry) {
                         drop(loading);
