@@ -122,7 +122,16 @@ fn work(subject: &dyn Subject, operation: Operation, walk: &mut Walk<'_>, effort
 /// CPU time of all threads of this process, as `getrusage(RUSAGE_SELF)` has it, but not only up to the last tick of
 /// threads that are running.
 pub(crate) fn process_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    cpu(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread.
+pub(crate) fn thread_cpu() -> Duration {
+    cpu(ClockId::ThreadCPUTime)
+}
+
+fn cpu(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("below a second"))
 }
 

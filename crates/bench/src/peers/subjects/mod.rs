@@ -86,6 +86,8 @@ pub(crate) enum Kind {
     PagefoldMapped,
     /// Pagefold's Space::read_at of anonymous memory
     PagefoldAnonymous,
+    /// The same, written to more than once
+    PagefoldRewritten,
 }
 
 /// What a subject is built for.
@@ -151,6 +153,7 @@ impl Kind {
             Self::PagefoldBatch => "read_batch, ",
             Self::PagefoldMapped => "a mapped file, ",
             Self::PagefoldAnonymous => "anonymous memory, ",
+            Self::PagefoldRewritten => "anonymous memory written twice, ",
             _ => "",
         }
     }
@@ -183,7 +186,8 @@ impl Kind {
             Self::PagefoldPage => Box::new(pagefold::PinnedPages::new(plan)?),
             Self::PagefoldBatch => Box::new(pagefold::Batches::new(plan)?),
             Self::PagefoldMapped => Box::new(space::SpaceArea::mapped(plan)?),
-            Self::PagefoldAnonymous => Box::new(space::SpaceArea::anonymous(plan)?),
+            Self::PagefoldAnonymous => Box::new(space::SpaceArea::anonymous(plan, 1)?),
+            Self::PagefoldRewritten => Box::new(space::SpaceArea::anonymous(plan, 2)?),
             // The others of `APART`.
             other => bail!("{} needs a disk", other.name()),
         })

@@ -22,13 +22,13 @@ impl SpaceArea {
         })
     }
 
-    /// The file's bytes copied.
-    pub(super) fn anonymous(plan: &Plan<'_>) -> Result<Self> {
+    /// The file's bytes copied, so many times.
+    pub(super) fn anonymous(plan: &Plan<'_>, times: u32) -> Result<Self> {
         Self::new(plan, |space| {
             let source = plan.source()?;
             let start = space.map(offset_of(plan.data.pages()), Protection::ReadWrite)?.start;
             let mut bytes = [0; PAGE];
-            for page in 0..plan.data.pages() {
+            for page in (0..times).flat_map(|_| 0..plan.data.pages()) {
                 source.read(page, 0, &mut bytes)?;
                 space.write_at(&bytes, start + offset_of(page))?;
             }

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::output::progress;
 use crate::peers::contents::{PAGE, offset_of};
 use crate::peers::direct::{self, Aligned};
+use crate::peers::measure::thread_cpu;
 use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
@@ -139,11 +139,6 @@ fn read<const N: usize>(store: &PagefoldStore, pages: u32, time: Duration) -> Re
     }
     let rate = |time: Duration| reads as f64 / time.as_secs_f64().max(1e-9);
     Ok(Rate { wall: rate(start.elapsed()), cpu: rate(thread_cpu().saturating_sub(cpu)) })
-}
-
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 fn about(settings: &Settings) -> String {

@@ -1,12 +1,14 @@
 //! `write`: random and sequential writing while what was written goes to the disk, and what that does to others.
 //!
 //! Everything is on a real disk, in files without a name ([`scratch`](crate::peers::scratch)), so that nothing is left whatever happens. The
-//! experiments: [`overwrite`], [`sequential`], [`stall`], [`hits`], [`neighbour`].
+//! experiments: [`overwrite`], [`sequential`], [`stall`], [`hits`], [`neighbour`],
+//! [`resident`].
 
 mod beside;
 mod hits;
 mod neighbour;
 mod overwrite;
+mod resident;
 mod round;
 mod sequential;
 mod stall;
@@ -62,6 +64,8 @@ pub(crate) enum Part {
     Hits,
     /// A quiet tenant beside one that writes or scans
     Neighbour,
+    /// What a write to a page in memory takes, of a file and at an address
+    Resident,
 }
 
 /// Runs those parts that are wanted and have a subject.
@@ -74,6 +78,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Vec<Report>> {
         Part::Stall => stall::run(settings, &directory),
         Part::Hits => hits::run(settings, &directory),
         Part::Neighbour => neighbour::run(settings, &directory),
+        Part::Resident => resident::run(settings, &directory),
     };
     settings.parts.iter().filter(has_subject).map(run).collect()
 }

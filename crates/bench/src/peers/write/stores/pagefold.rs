@@ -10,8 +10,7 @@ use crate::peers::scratch::Scratch;
 /// `write_at` and `sync`.
 pub(crate) struct PagefoldStore {
     pub(crate) file: File,
-    // Keeps the group and its memory.
-    _group: Group,
+    pub(crate) group: Group,
 }
 
 impl PagefoldStore {
@@ -23,7 +22,7 @@ impl PagefoldStore {
         let fold = builder.build().with_context(|| format!("pagefold refuses a budget of {budget} bytes"))?;
         let group = fold.group("bench").max(budget).build().context("pagefold refuses the group")?;
         let file = group.open_options().write(true).open(file.path()).context("pagefold cannot open the file")?;
-        Ok(Self { file, _group: group })
+        Ok(Self { file, group })
     }
 }
 
