@@ -28,7 +28,6 @@ impl Length {
         self.bytes.load(Ordering::Acquire)
     }
 
-    #[cfg_attr(pagefold_loom, allow(dead_code, reason = "a model looks at the bytes"))]
     #[inline]
     pub(crate) fn whole_pages(&self) -> u64 {
         self.whole_pages.load(Ordering::Acquire)

@@ -23,20 +23,74 @@ pub(crate) use real::Lookup;
 pub(crate) use model::Lookup;
 
 impl Lookup {
-    /// Copies bytes of a page that is in memory, used since reclaim last looked, and whole, if `still` says yes once they are copied
-    /// and before the word is looked at again: at that moment the page is there. (See `page_map`.)
+    /// Copies bytes of a page that is in memory, whole, used since reclaim last looked, and not written to. (See `page_map`.)
     #[inline(always)]
-    pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
         // Acquire pairs with the Release in `WaitTable::end_load`: the loader's bytes are visible.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
-        if !before.is_hot() {
+        before.is_hot() && self.copy_and_look(frames, (word, before), offset, into, || true) == Some(before)
+    }
+
+    /// The same, also of a page that was written to, if `still` says yes at a moment when the page is there with the bytes that were
+    /// copied (V4 of `writing`).
+    #[inline(always)]
+    pub(crate) fn read_hot_or_written(
+        self,
+        frames: &Frames,
+        start: u64,
+        into: &mut [u8],
+        still: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
+        // Acquire, as in `read_hot`.
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        if before.is_hot() {
+            return self.copy_and_look(frames, (word, before), offset, into, still) == Some(before);
+        }
+        before.is_written()
+            && self.frame(frames, before).0.write_state.is_referenced()
+            && self.copy_version(frames, (word, before), offset, into, still)
+    }
+
+    /// Copies from the frame that a resident word names, and says what the word is then (see `page_map`). `None` if `still` says
+    /// no in between.
+    #[inline(always)]
+    pub(crate) fn copy_and_look(
+        &self,
+        frames: &Frames,
+        (word, before): (&AtomicU64, PageWord),
+        offset: usize,
+        into: &mut [u8],
+        still: impl FnOnce() -> bool,
+    ) -> Option<PageWord> {
+        self.copy(frames, before, offset, into);
+        // Pairs with the fence in `OwnedFrame::fill`: see the head of `page_map`; and with that of a writer (V1 of `writing`).
+        fence(Ordering::Acquire);
+        still().then(|| PageWord::from_bits(word.load(Ordering::Relaxed)))
+    }
+
+    /// Copies from the frame of a written page. False if the page isn't there from the beginning to the end, or somebody writes to
+    /// it meanwhile (V2 of `writing`), or `still` says no in between.
+    #[inline(always)]
+    pub(crate) fn copy_version(
+        &self,
+        frames: &Frames,
+        (word, before): (&AtomicU64, PageWord),
+        offset: usize,
+        into: &mut [u8],
+        still: impl FnOnce() -> bool,
+    ) -> bool {
+        let (record, _) = self.frame(frames, before);
+        // Acquire pairs with the Release of `Writing::change`: an even version's bytes are visible.
+        let version = record.version.load(Ordering::Acquire);
+        if !version.is_multiple_of(2) {
             return false;
         }
         self.copy(frames, before, offset, into);
-        // Pairs with the fence in `OwnedFrame::fill`: see the head of `page_map`.
+        // As in `copy_and_look`, and so are the looks.
         fence(Ordering::Acquire);
-        still() && word.load(Ordering::Relaxed) == before.bits()
+        still() && record.version.load(Ordering::Relaxed) == version && word.load(Ordering::Relaxed) == before.bits()
     }
 }
 
@@ -218,7 +272,8 @@ mod model {
             start: u64,
             len: usize,
         ) -> Option<(&'a AtomicU64, usize)> {
-            self.locate(frames, start, len)
+            let is_whole = start / (self.page_size as u64) < frames.words.lengths[self.number].whole_pages();
+            self.locate(frames, start, len).filter(|_| is_whole)
         }
 
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
@@ -226,7 +281,7 @@ mod model {
         }
 
         pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            self.locate(frames, page * self.page_size as u64, self.page_size).map(|(word, _)| word)
+            self.locate_whole(frames, page * self.page_size as u64, 1).map(|(word, _)| word)
         }
 
         pub(crate) fn frame<'a>(&self, frames: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {

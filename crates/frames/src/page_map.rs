@@ -27,7 +27,7 @@ pub use pinning::{PinError, PinnedFrame};
 use std::ops::Range;
 
 use sync::Arc;
-use sync::atomic::{AtomicU64, Ordering, fence};
+use sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ReserveError;
 use crate::frames::Frames;
@@ -140,14 +140,14 @@ impl PageMap {
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
         match self.lookup.of_smallest_pages() {
-            Some(lookup) => lookup.read_hot(self.frames(), start, into, || true),
+            Some(lookup) => lookup.read_hot(self.frames(), start, into),
             None => self.read_hot_of_any_size(start, into),
         }
     }
 
     #[inline(never)]
     fn read_hot_of_any_size(&self, start: u64, into: &mut [u8]) -> bool {
-        self.lookup.read_hot(self.frames(), start, into, || true)
+        self.lookup.read_hot(self.frames(), start, into)
     }
 
     /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared write unless the use of
@@ -159,26 +159,39 @@ impl PageMap {
 
     /// As [`read`](Self::read). Says in `ahead` if this was the first use of a page that was read ahead.
     pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
+        self.read_at(start, into, ahead, || true)
+    }
+
+    /// As [`read`](Self::read), if `still` says yes at a moment when the page is there, with the bytes that were copied. It may be
+    /// asked several times.
+    pub fn read_while(&self, start: u64, into: &mut [u8], still: impl Fn() -> bool) -> bool {
+        self.read_at(start, into, &mut Ahead::No, still)
+    }
+
+    fn read_at(&self, start: u64, into: &mut [u8], ahead: &mut Ahead, still: impl Fn() -> bool) -> bool {
         let Some((word, offset)) = self.lookup.locate(self.frames(), start, into.len()) else { return false };
-        self.read_word(word, offset, into, ahead)
+        self.read_word(word, offset, into, ahead, still)
     }
 
     /// As [`read_first`](Self::read_first), of the page that `word` is the word of.
-    pub(crate) fn read_word(&self, word: &AtomicU64, offset: usize, into: &mut [u8], ahead: &mut Ahead) -> bool {
-        // Acquire, and the fence: as in `Lookup::read_hot`.
+    pub(crate) fn read_word(
+        &self,
+        word: &AtomicU64,
+        offset: usize,
+        into: &mut [u8],
+        ahead: &mut Ahead,
+        still: impl Fn() -> bool,
+    ) -> bool {
+        // Acquire, as in `Lookup::read_hot`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.frame().is_none() {
             return false;
         }
         if before.is_written() {
-            return self.read_written(word, offset, into, ahead);
+            return self.read_written(word, offset, into, ahead, still);
         }
-        self.lookup.copy(self.frames(), before, offset, into);
-        fence(Ordering::Acquire);
-        let after = PageWord::from_bits(word.load(Ordering::Relaxed));
-        if !before.same_stay(after) {
-            return false;
-        }
+        let after = self.lookup.copy_and_look(self.frames(), (word, before), offset, into, still);
+        let Some(after) = after.filter(|&after| before.same_stay(after)) else { return false };
         if !after.is_referenced() {
             reference(word, after);
             *ahead = self.lookup.frame(self.frames(), before).0.write_state.take_ahead();

@@ -2,7 +2,8 @@
 //!
 //! A number is a map's while the map lives, and may be another's afterwards. Looking up by it is sound all the same (L1 of
 //! `lookup`); what is read is the map's if `still` says that it lives, as it is asked with the page known to be in memory: the
-//! word was seen before, and the same is seen after, so it was that all the time in between (`page_word`).
+//! word was seen before, and the same is seen after, so it was that all the time in between (`page_word`); a written page's version
+//! likewise (V4 of `writing`).
 
 use std::fmt;
 
@@ -53,8 +54,8 @@ impl PageMaps {
         self.first.page_shift()
     }
 
-    /// As [`PageMap::read_hot`](crate::PageMap::read_hot), of the map with that number; `still` says, once the bytes are copied,
-    /// whether it is the one that is meant.
+    /// As [`PageMap::read_hot`](crate::PageMap::read_hot), of the map with that number, and of written pages as well; `still` says,
+    /// once the bytes are copied, whether it is the map that is meant.
     #[inline(always)]
     pub fn read_hot(
         &self,
@@ -68,14 +69,14 @@ impl PageMaps {
         }
         match self.first.of_smallest_pages() {
             // SAFETY: checked.
-            Some(first) => unsafe { first.of_map(number) }.read_hot(&self.frames, start, into, still),
+            Some(first) => unsafe { first.of_map(number) }.read_hot_or_written(&self.frames, start, into, still),
             None => self.read_hot_of_any_size(number, start, into, still),
         }
     }
 
     fn read_hot_of_any_size(&self, number: usize, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         // SAFETY: checked.
-        unsafe { self.first.of_map(number) }.read_hot(&self.frames, start, into, still)
+        unsafe { self.first.of_map(number) }.read_hot_or_written(&self.frames, start, into, still)
     }
 }
 

@@ -9,9 +9,9 @@
 //!
 //! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame's number stands where a mask makes it the frame's
 //! place in an arena of pages of 4 KiB.
-//! A page that somebody wrote to is `WRITTEN`, and then never `REFERENCED`: its readers leave the short way, and find
-//! a version and the referenced bit in the frame's record (`writing`). When its file has all of it, the page goes back to
-//! the short way with the next generation.
+//! A page that somebody wrote to is `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced bit in the
+//! frame's record (`writing`), and those of files leave the short way for it. When its file has all of it, the page goes back to
+//! being as it was, with the next generation.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
 //! ```text

@@ -120,6 +120,15 @@ impl WriteState {
         before.is_ok_and(|before| before & STATE == CLEAN)
     }
 
+    /// The same of a page that no file has. A change only where it isn't dirty yet: nobody looks for its bytes by its state, and who
+    /// holds it by mistake (S4) leaves it dirty.
+    pub(crate) fn written_unfiled(&self) {
+        // Relaxed: the writer before this one, or the loader, made it dirty, and had the frame frozen.
+        if self.0.load(Ordering::Relaxed) & STATE != DIRTY {
+            self.written();
+        }
+    }
+
     /// Whether the page may be evicted (S1).
     pub(crate) fn is_clean(&self) -> bool {
         // Acquire pairs with the Release of `end_hold`: whoever evicts comes after the device has read the frame.
@@ -174,6 +183,7 @@ impl WriteState {
         }
     }
 
+    #[inline]
     pub(crate) fn is_referenced(&self) -> bool {
         self.0.load(Ordering::Relaxed) & REFERENCED != 0
     }

@@ -19,8 +19,20 @@
 //! - V3. While the word says `WRITTEN`, the frame is this page's, so the version looked at is. Loading the word with
 //!   Acquire pairs with the Release that made it written; so the version is that of this stay.
 //!
-//! Readers of written pages touch the frame's record, a line more than the others, which is why pages don't stay
-//! `WRITTEN`: `writeback` settles them.
+//! Readers of written pages touch the frame's record, a line more than the others, which is why pages of files don't stay
+//! `WRITTEN`: `writeback` settles them. Nobody settles pages that no file has, so what looks them up by a map's number has a short
+//! way for written pages as well (`Lookup::read_hot_or_written`), and so have files' pages that are found so. A [`PageMap`]'s own short
+//! way, that of most files' hits, is the shorter for not knowing of it.
+//! - V4. Who asks for a third thing, `still`, does so between the copy and the second look at the version. At that moment the page is
+//!   in its frame, and its bytes are those that were copied: the word and the version are the same before and after. Asked after
+//!   the version, a reader might go by what came later:
+//!   ```text
+//!     reader                            others
+//!     word, version                     permitted: no;  bytes = x
+//!     copies x
+//!     version the same                  bytes = y;  permitted: yes
+//!     permitted? yes: returns x, which was there only while nobody was permitted to read
+//!   ```
 
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
 
@@ -79,26 +91,25 @@ impl PageMap {
         BeginWrite::Begun(writing)
     }
 
-    /// As [`read`](Self::read), of a page that was written to.
-    pub(crate) fn read_written(&self, word: &AtomicU64, offset: usize, into: &mut [u8], ahead: &mut Ahead) -> bool {
+    /// As [`read_word`](Self::read_word), of a page that was written to.
+    pub(crate) fn read_written(
+        &self,
+        word: &AtomicU64,
+        offset: usize,
+        into: &mut [u8],
+        ahead: &mut Ahead,
+        still: impl Fn() -> bool,
+    ) -> bool {
         let mut backoff = Backoff::new();
         while backoff.turns() < READ_ATTEMPTS {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if !before.is_written() {
                 // Settled, or gone: at worst the caller finds it vacant.
-                return before.frame().is_some() && self.read_word(word, offset, into, ahead);
+                return before.frame().is_some() && self.read_word(word, offset, into, ahead, still);
             }
-            let (record, _) = self.lookup.frame(self.frames(), before);
-            // Acquire pairs with the Release of `change`: an even version's bytes are visible.
-            let version = record.version.load(Ordering::Acquire);
-            if version.is_multiple_of(2) {
-                self.lookup.copy(self.frames(), before, offset, into);
-                // Pairs with the fence in `change` (V1).
-                fence(Ordering::Acquire);
-                if record.version.load(Ordering::Relaxed) == version && word.load(Ordering::Relaxed) == before.bits() {
-                    record.write_state.reference();
-                    return true;
-                }
+            if self.lookup.copy_version(self.frames(), (word, before), offset, into, &still) {
+                self.lookup.frame(self.frames(), before).0.write_state.reference();
+                return true;
             }
             backoff.wait();
         }
@@ -154,6 +165,18 @@ impl Writing<'_> {
         self.change(|| bytes.copy_from(offset, from))
     }
 
+    /// The same of a page that no file has, and so nobody holds for long: one that is dirty stays so, whoever is about (S3 of
+    /// `write_state`).
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn write_unfiled(&mut self, offset: usize, from: &[u8]) {
+        let bytes = self.frames.bytes(self.frame);
+        assert!(offset.checked_add(from.len()).is_some_and(|end| end <= bytes.len()), "range outside of the page");
+        self.change_bytes(|| bytes.copy_from(offset, from));
+        self.record().write_state.written_unfiled();
+    }
+
     /// Zeroes the page from `offset` on. Says whether the page was clean until now.
     #[must_use = "who counts unclean pages has to count this one"]
     pub fn zero_from(&mut self, offset: usize) -> bool {
@@ -162,6 +185,11 @@ impl Writing<'_> {
     }
 
     fn change(&self, change: impl FnOnce()) -> bool {
+        self.change_bytes(change);
+        self.record().write_state.written()
+    }
+
+    fn change_bytes(&self, change: impl FnOnce()) {
         let record = self.record();
         // Relaxed: the frame is frozen, so this thread alone changes the version.
         let version = record.version.load(Ordering::Relaxed);
@@ -171,7 +199,6 @@ impl Writing<'_> {
         change();
         // Release pairs with the Acquire load of `read_written` (V2).
         record.version.store(version + 2, Ordering::Release);
-        record.write_state.written()
     }
 
     /// Copies from the page.

@@ -12,7 +12,7 @@ mod model;
 use frames::{BeginLoad, BeginWrite, Detach, Labels, PageMap, PageState};
 use model::*;
 use sync::Arc;
-use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
+use sync::atomic::{AtomicU64, Backoff, Ordering, fence, fence_after_update};
 
 const MAPPED: u64 = 1;
 const NONE: u64 = 0;
@@ -70,7 +70,7 @@ fn nothing_is_written_that_mustnt() {
         let writer = thread(move || {
             let (map, entry) = &theirs;
             if let BeginWrite::Begun(mut writing) = map.begin_write(0) {
-                fence(Ordering::SeqCst);
+                fence_after_update();
                 if entry.load(Ordering::Acquire) == MAPPED {
                     let _ = writing.write(0, &contents(8));
                 }

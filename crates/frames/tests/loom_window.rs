@@ -1,15 +1,15 @@
-//! Reading at an address of a mapped file, which holds nothing, against those who unmap it: `pagefold`'s `space/window`, whose
-//! source this includes, and the short way of `space/read`.
+//! Reading at an address, which holds nothing, against those who write, unmap and map: `pagefold`'s `space/window`, whose source
+//! this includes, and both ways of `space/read`.
 #![cfg(pagefold_loom)]
 
 mod model;
 #[path = "../../pagefold/src/space/window.rs"]
 mod window;
 
-use frames::{Detach, MapNumber, PageMap, PageMaps, PageState};
+use frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
 use model::*;
 use sync::Arc;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering, spin_hint};
 use window::Window;
 
 /// Entries: mappings by their numbers, which don't come back.
@@ -23,6 +23,24 @@ const OTHERS: u64 = 2;
 /// A page that was used, so that reading it is a hit.
 fn load_hot(map: &PageMap, mark: u64) {
     load(map, 0, mark);
+    assert!(map.read(0, &mut [0; PAGE]));
+}
+
+/// Writes to all of a page in memory.
+fn write(map: &PageMap, mark: u64) {
+    loop {
+        if let BeginWrite::Begun(mut writing) = map.begin_write(0) {
+            let _ = writing.write(0, &contents(mark));
+            return;
+        }
+        spin_hint();
+    }
+}
+
+/// A page that was written to and used, so that reading it is a hit.
+fn load_written(map: &PageMap, mark: u64) {
+    load(map, 0, mark);
+    write(map, mark);
     assert!(map.read(0, &mut [0; PAGE]));
 }
 
@@ -96,6 +114,87 @@ fn a_page_that_was_never_readable_isnt_read() {
         assert!(matches!(map.state(0), PageState::Resident { .. }));
         assert!(matches!(map.detach(0, 0, true), Detach::Listed { .. }));
         entry.store(FIRST, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+/// The same of who takes the long way, as pages do whose use has to be noted.
+#[test]
+fn nor_is_it_the_long_way() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let entry = Arc::new(AtomicU64::new(FIRST));
+        let theirs = (Arc::clone(&map), Arc::clone(&entry));
+        let reader = thread(move || {
+            let (map, entry) = theirs;
+            let seen = entry.load(Ordering::Acquire);
+            let mut bytes = [0; PAGE];
+            if seen != NONE && map.read_while(0, &mut bytes, || entry.load(Ordering::Acquire) == seen) {
+                panic!("another mapping's page: {bytes:x?}");
+            }
+        });
+        entry.store(NONE, Ordering::Release);
+        load(&map, 0, OTHERS);
+        assert!(matches!(map.detach(0, 0, true), Detach::Listed { .. }));
+        entry.store(FIRST, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+/// P1, with the version as the only difference: the word of a written page stays.
+#[test]
+fn a_written_page_is_read_as_one_writer_left_it() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load_written(&map, OURS);
+        let (maps, number) = (PageMaps::new(Arc::clone(&frames)), map.number());
+        let reader = thread(move || {
+            let mut bytes = [0; PAGE];
+            if maps.read_hot(number, 0, &mut bytes, || true) {
+                assert!(bytes == contents(OURS) || bytes == contents(OTHERS), "torn: {bytes:x?}");
+            }
+        });
+        write(&map, OTHERS);
+        reader.join().unwrap();
+        let mut bytes = [0; PAGE];
+        assert!(PageMaps::new(frames).read_hot(number, 0, &mut bytes, || true), "not the short way");
+        assert_eq!(bytes, contents(OTHERS));
+    });
+}
+
+/// The entry is looked at before the second look at the version: what was written while the page wasn't mapped isn't read, be it
+/// that the page has the same entry, and the same bytes, before and after.
+#[test]
+fn what_was_written_while_unmapped_isnt_read() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load_written(&map, OURS);
+        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
+        window.show(map.number(), 0);
+        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        entry.store(NONE, Ordering::Release);
+        write(&map, OTHERS);
+        write(&map, OURS);
+        entry.store(FIRST, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+/// Another page gets the frame of a written one.
+#[test]
+fn a_written_pages_frame_isnt_read_for_it() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load_written(&map, OURS);
+        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
+        window.show(map.number(), 0);
+        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        drop(map.detach(0, 0, true));
+        load(&map, 1, OTHERS);
         reader.join().unwrap();
     });
 }

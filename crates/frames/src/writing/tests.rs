@@ -1,5 +1,5 @@
 use super::*;
-use crate::{BeginLoad, Config, Detach, Hold, Labels, PageState, Unclean};
+use crate::{BeginLoad, Config, Detach, Hold, Labels, PageMaps, PageState, Unclean};
 use sync::Arc;
 
 const PAGE: usize = 4096;
@@ -73,6 +73,28 @@ fn a_page_that_is_used_settles_without_leaving_the_long_way() {
     assert!(map.frames().take_referenced(isolated.id()), "it was pinned");
     drop(map.frames().evict(isolated, 0).expect("it is clean"));
     assert_eq!(map.next_written(0..8), None);
+}
+
+/// The story: pages that no file has stay written, and were read the long way for good.
+#[test]
+fn a_written_page_is_hit_by_its_maps_number() {
+    let map = map(8, 8);
+    let maps = PageMaps::new(Arc::clone(map.frames()));
+    let hit = |still: bool| {
+        let mut bytes = [0; 8];
+        maps.read_hot(map.number(), 8, &mut bytes, || still).then_some(bytes)
+    };
+    load(&map, 0, 1);
+    assert!(write(&map, 0, 10, &[2; 3]));
+    assert_eq!(hit(true), None, "its use isn't noted");
+    read(&map, 0);
+    assert_eq!((hit(true), hit(false)), (Some([1, 1, 2, 2, 2, 1, 1, 1]), None));
+    let BeginWrite::Begun(mut writing) = map.begin_write(0) else { panic!("nobody has it") };
+    writing.write_unfiled(8, &[3; 4]);
+    assert_eq!(hit(true), Some([3, 3, 3, 3, 2, 1, 1, 1]), "between two writes");
+    let mut bytes = [0; 8];
+    assert!(!map.read_hot(8, &mut bytes) && map.read_while(8, &mut bytes, || true));
+    assert!(!map.read_while(8, &mut bytes, || false));
 }
 
 /// The story: a page that was pinned, or begun to be written to and left as it was, stayed written for good, so that

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PinError, PinnedFrame};
+use frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PageMaps, PinError, PinnedFrame};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
@@ -21,6 +21,8 @@ pub(crate) const FAR: u64 = 512 - PAGES / 2;
 
 pub(crate) struct Policy {
     pub(crate) maps: [PageMap; 2],
+    /// The same by their numbers.
+    pub(crate) by_number: PageMaps,
     pub(crate) frames: Arc<Frames>,
     listed: Mutex<Vec<FrameId>>,
     stop: AtomicBool,
@@ -33,7 +35,8 @@ impl Policy {
             Config { page_words_shift: Some(20), nodes: Some(2), huge_pages: false, ..Config::new(memory, PAGE) };
         let frames = Arc::new(Frames::new(&config).unwrap());
         let maps = [0; 2].map(|_| PageMap::new(Arc::clone(&frames), FAR + PAGES).unwrap());
-        Self { maps, frames, listed: Mutex::default(), stop: AtomicBool::new(false) }
+        let by_number = PageMaps::new(Arc::clone(&frames));
+        Self { maps, by_number, frames, listed: Mutex::default(), stop: AtomicBool::new(false) }
     }
 
     /// A page of one of the maps.

@@ -15,7 +15,7 @@
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Mutex, OnceCell, RwLock};
-use sync::{Arc, PerCpu};
+use sync::{Arc, CounterPlace, PerCpu};
 
 use super::address::Protection;
 use super::entry::{Entry, FILE_BITS};
@@ -60,7 +60,19 @@ struct Openings {
 /// What a hit finds of the mapping that has a place.
 pub(super) struct Place {
     pub(super) window: Window,
-    pub(super) hits: Arc<Hits>,
+    hits: Arc<Hits>,
+    /// Where they are counted, at hand.
+    counter: CounterPlace,
+}
+
+impl Place {
+    /// Counts a hit.
+    #[inline]
+    pub(super) fn count_hit(&self) {
+        if !self.counter.try_add(1) {
+            self.hits.counter.add(1); // The thread is ending.
+        }
+    }
 }
 
 /// A CPU's handle of a mapping.
@@ -183,7 +195,8 @@ impl MappedFiles {
             let hits = Arc::new(Hits::new(group.state())?);
             manager.handles.add(&hits);
             self.places.prepare(place);
-            self.places.fill(place, Place { window: Window::new(), hits });
+            let counter = hits.counter.place();
+            self.places.fill(place, Place { window: Window::new(), hits, counter });
         }
         Ok(self.place(place).expect("it was filled"))
     }

@@ -29,7 +29,8 @@
 //!
 //! - S1. Who changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one, looks at the
 //!   entry again while it has the page; who changes entries looks at the pages after it has changed them, and waits for whoever
-//!   has one. A fence on each side, so at least one sees the other:
+//!   has one. A fence on each side (a writer's is behind the change that froze
+//!   the frame), so at least one sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
@@ -41,8 +42,8 @@
 //!   still there afterwards: who takes pages away takes their entries first.
 //! - S4. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
 //!   word tells, or the frame's record (`frames::swapping`).
-//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word again:
-//!   so at that moment the page was there, and mapped as the entry says (`read`).
+//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word again, and
+//!   a written page's version: so at that moment the page was there, with these bytes, and mapped as the entry says (`read`).
 //!
 //! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where there is swap, pages are on their
 //! group's lists as those of files are, and leave memory by `swap_out`; their word says then where they are, and a fault brings

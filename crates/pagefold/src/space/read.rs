@@ -5,15 +5,19 @@
 //! ```text
 //!   e = entry                       may be read
 //!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window
+//!   v = version     even            of its frame, if the page is a written one
 //!   copy bytes
 //!   entry == e?                     at this moment e is mapped there,
+//!   version == v?                   with these bytes, as they are the same before and after,
 //!   word == w?                      and the page in its frame: it was so before and is so after
 //! ```
 //! So there is a moment when the address was mapped so that it may be read, and what was copied is what was there: not of a page
 //! that was unmapped before, be it that another one is mapped there since or that its file's map is another's, nor of one that
-//! mayn't be read. What changes an entry needn't wait for readers.
+//! mayn't be read. What changes an entry needn't wait for readers. (A space's own memory has no file that it could be written back to, so
+//! what was once written to stays a *written* page, and reading it has to be as short: the version is on a line of the frame's record,
+//! which only its writers write to, and reclaim.)
 //!
-//! All else goes the long way: pages that aren't in memory, not whole, written to, or whose use has to be noted.
+//! All else goes the long way, with the same looks in the same order: pages that aren't in memory, not whole, or whose use has to be noted.
 
 use frames::PageState;
 use swap::PageEntry;
@@ -64,18 +68,18 @@ impl Space {
         let page = address >> page_shift;
         let Some(region) = state.index.region(page) else { return false };
         let entry = region.entry(page % REGION_PAGES);
-        let (map, start, hits) = match entry.file() {
-            None => (region.map_number, address & ((REGION_PAGES << page_shift) - 1), None),
-            Some(number) => {
-                let Some(place) = state.files.place(number) else { return false };
-                let (map, start) = place.window.locate(address);
-                (map, start, Some(&place.hits))
-            }
+        let still = move || region.has_entry(page % REGION_PAGES, entry);
+        if !entry.may_read() {
+            return false;
+        }
+        let Some(number) = entry.file() else {
+            return self.maps.read_hot(region.map_number, address & ((REGION_PAGES << page_shift) - 1), into, still);
         };
-        let still = || region.has_entry(page % REGION_PAGES, entry);
-        let there = entry.may_read() && self.maps.read_hot(map, start, into, still);
-        if there && let Some(hits) = hits {
-            hits.counter.add(1);
+        let Some(place) = state.files.place(number) else { return false };
+        let (map, start) = place.window.locate(address);
+        let there = self.maps.read_hot(map, start, into, still);
+        if there {
+            place.count_hit();
         }
         there
     }
@@ -93,26 +97,21 @@ impl SpaceState {
             if !entry.may_read() {
                 return Err(self.refuse(page, entry));
             }
-            let still_mapped = || {
-                fence(Ordering::Acquire); // What was copied was copied before.
-                region.has_entry(page % REGION_PAGES, entry)
-            };
+            let still_mapped = || region.has_entry(page % REGION_PAGES, entry);
             if let Some(number) = entry.file() {
                 // Gone? Then the entry has changed (M1).
                 let Some(mapped) = self.files.get(number) else { continue };
                 let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
                 let read = mapped.opening(entry)?.read_exact_at(into, at);
                 // It may have taken long: what isn't mapped any more is neither read nor an error.
+                fence(Ordering::Acquire); // What was copied was copied before.
                 if still_mapped() {
                     return read;
                 }
                 continue;
             }
-            if region.map.read(start, into) {
-                if still_mapped() {
-                    return Ok(());
-                }
-                continue;
+            if region.map.read_while(start, into, still_mapped) {
+                return Ok(());
             }
             match region.map.state(page % REGION_PAGES) {
                 // S3. The word's Acquire comes before this look.

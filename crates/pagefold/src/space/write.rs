@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use frames::BeginWrite;
-use sync::atomic::{Backoff, Ordering, fence};
+use sync::atomic::{Backoff, fence_after_update};
 
 use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
@@ -94,7 +94,7 @@ impl SpaceState {
 
     /// Whether a page's entry still permits writing, to the same memory: for who has the page (S1).
     pub(super) fn still_writable(region: &Region, page: u64, file: Option<u64>) -> bool {
-        fence(Ordering::SeqCst); // S1
+        fence_after_update(); // S1: it was by one that the caller got the page.
         let entry = region.entry(page % REGION_PAGES);
         entry.may_write() && entry.file() == file
     }
@@ -109,8 +109,7 @@ impl SpaceState {
             match self.writable(page)? {
                 Writable::Own(region) => {
                     let write = |writing: &mut frames::Writing<'_>| {
-                        // Unclean pages of files are counted; this isn't one.
-                        let _ = writing.write(offset, from);
+                        writing.write_unfiled(offset, from);
                     };
                     if self.with_page(region, page, (offset, from), write)? {
                         return Ok(());

@@ -21,6 +21,9 @@ const SHARE: u32 = 8;
 /// Writes between two looks at the clock.
 const CHUNK: u32 = 256;
 
+/// Writes bytes at a place.
+type Write<'a> = &'a dyn Fn(&[u8], u64) -> Result<(), Error>;
+
 /// Runs it.
 pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     let mut report = Report::new("write-resident", "cpu_per_write", about(settings));
@@ -31,7 +34,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     let space = store.group.space()?;
     let memory = space.map(offset_of(pages), Protection::ReadWrite)?.start;
     let mapped = space.map_file(&store.file, 0, offset_of(pages), Protection::ReadWrite)?.start;
-    let ways: [(&str, &dyn Fn(&[u8], u64) -> Result<(), Error>); 3] = [
+    let ways: [(&str, Write<'_>); 3] = [
         ("a file", &|bytes, at| store.file.write_at(bytes, at)),
         ("a mapped file", &|bytes, at| space.write_at(bytes, mapped + at)),
         ("anonymous memory", &|bytes, at| space.write_at(bytes, memory + at)),
@@ -63,7 +66,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
 }
 
 /// Writes `N` bytes into random ones of the first `pages` pages for a time. CPU time of a write.
-fn cpu_ns<const N: usize>(write: &dyn Fn(&[u8], u64) -> Result<(), Error>, pages: u32, time: Duration) -> Result<f64> {
+fn cpu_ns<const N: usize>(write: Write<'_>, pages: u32, time: Duration) -> Result<f64> {
     let (mut random, bytes) = (Random::new(5), [7; N]);
     let (start, cpu) = (Instant::now(), thread_cpu());
     let mut writes = 0_u64;
