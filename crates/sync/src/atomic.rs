@@ -59,7 +59,8 @@ impl Backoff {
     }
 }
 
-/// A `SeqCst` fence between an atomic read-modify-write that this thread has made, whatever its ordering, and what follows.
+/// A `SeqCst` fence between an atomic read-modify-write that this thread has made, whatever its ordering, with all that it did
+/// before, and what follows.
 /// On x86-64 such an instruction is a fence itself, so only the compiler has to be told.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]

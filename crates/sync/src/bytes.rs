@@ -319,6 +319,9 @@ impl<'a> SharedBytes<'a> {
     pub fn stream_zeros(&self, soon: Range<usize>) {
         let lines = soon.start / LINE * LINE..soon.end.next_multiple_of(LINE).min(self.len());
         assert!(lines.start <= lines.end && soon.end <= self.len(), "range outside of the bytes");
+        if lines.len() == self.len() {
+            return self.zero_from(0);
+        }
         #[cfg(not(pagefold_manycore))]
         self.stream_zeros_around(&lines);
         #[cfg(pagefold_manycore)]

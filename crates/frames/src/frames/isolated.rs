@@ -85,11 +85,15 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's.
+        // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's; or it isn't there yet, of
+        // a page that goes on no list.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
-        debug_assert_eq!(stay.frame(), Some(frame.0), "a frozen frame's word names another");
+        if stay.frame() != Some(frame.0) {
+            self.table.unfreeze(frame.0, 0);
+            return Err(Refused { frame, unclean: false });
+        }
         if stay.is_written() && !self.table.record(frame.0).write_state.is_clean() {
             self.table.unfreeze(frame.0, 0);
             return Err(Refused { frame, unclean: true });

@@ -103,7 +103,7 @@ impl Manager {
                 self.count_wasted_of(&leftovers.wasted, group);
             });
             debug_assert!(entered.is_some(), "a page outlived its group");
-            self.relist(leftovers.misplaced);
+            leftovers.misplaced.into_iter().for_each(|frame| self.return_isolated(frame));
         }
     }
 
@@ -111,21 +111,7 @@ impl Manager {
     pub(crate) fn settle(&self, group: &GroupState, leftovers: Leftovers) {
         self.uncharge(group, leftovers.orphans);
         self.count_wasted_of(&leftovers.wasted, group);
-        self.relist(leftovers.misplaced);
-    }
-
-    /// Puts frames back that were found on other lists than was thought.
-    pub(crate) fn relist(&self, misplaced: impl IntoIterator<Item = IsolatedFrame>) {
-        for frame in misplaced {
-            let id = frame.id();
-            let Err(orphan) = self.frames.put_back(frame) else { continue };
-            // Its page was removed meanwhile, and nobody else will take it off its list.
-            if let Some(group) = self.groups.get(self.frames.group(id)) {
-                group.lists.unlink(&self.frames, &[id]);
-                self.count_wasted(std::slice::from_ref(&orphan), &group);
-                self.release(&group, [orphan]);
-            }
-        }
+        leftovers.misplaced.into_iter().for_each(|frame| self.return_isolated(frame));
     }
 
     /// Takes an isolated frame off its list, if it is on one.
@@ -151,16 +137,18 @@ impl Manager {
         }
     }
 
-    /// Gives an isolated frame back as it was, on its list or on none. If its page was removed meanwhile, it is ours to free.
+    /// Puts a frame back that was isolated and stayed where it was, be that on no list.
     pub(crate) fn return_isolated(&self, isolated: IsolatedFrame) {
         let id = isolated.id();
-        if !Rank::of(&self.frames, id).is_unlisted() {
-            return self.relist([isolated]);
-        }
-        if let Err(orphan) = self.frames.put_back(isolated)
-            && let Some(group) = self.groups.get(self.frames.group(id))
-        {
+        let Err(orphan) = self.frames.put_back(isolated) else { return };
+        // Its page was removed meanwhile, and nobody else will take it off its list.
+        let Some(group) = self.groups.get(self.frames.group(id)) else { return };
+        if Rank::of(&self.frames, id).is_unlisted() {
             self.release_anonymous(&group, [orphan]);
+        } else {
+            group.lists.unlink(&self.frames, &[id]);
+            self.count_wasted(std::slice::from_ref(&orphan), &group);
+            self.release(&group, [orphan]);
         }
     }
 

@@ -9,7 +9,7 @@ use frames::{FrameId, Frames, IsolatedFrame};
 use smp_list::{Claim, LocalList, SmpList};
 use sync::atomic::{AtomicUsize, Ordering};
 
-use crate::lru::rank::Place;
+use crate::lru::rank::{Place, Rank};
 use crate::lru::stripe::{Batch, Leftovers};
 
 /// On a line of its own, as its ends are what CPUs meet at.
@@ -34,9 +34,10 @@ impl LruList {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether an isolated frame is on this list.
+    /// Whether an isolated frame is on this list. A walk may come upon any: those that it stood on may have gone and come back.
     fn has(&self, frames: &Frames, frame: FrameId) -> bool {
-        frames.group(frame) == self.group && Place::of(frames, frame) == self.place
+        let rank = Rank::of(frames, frame);
+        !rank.is_unlisted() && frames.group(frame) == self.group && rank.place() == self.place
     }
 
     /// Links isolated frames before the hottest. They can be put back then.

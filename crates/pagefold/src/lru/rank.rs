@@ -121,7 +121,9 @@ impl Rank {
         Self { bits: self.bits & ((1 << STRIPE_SHIFT) - 1) | (stripe as u32) << STRIPE_SHIFT }
     }
 
+    /// Where a page is that is on a list.
     pub(crate) fn place(self) -> Place {
+        debug_assert!(!self.is_unlisted(), "a page on no list has no place");
         let kind = match self.bits & KIND_MASK {
             YOUNG => Kind::Young,
             COLD => Kind::Cold,

@@ -93,7 +93,7 @@ impl World {
             let range = request.offset as usize..request.offset as usize + request.from.len();
             match request.result {
                 Ok(()) => {
-                    self.bytes(number)[range].copy_from_slice(request.from);
+                    self.change(number, range.clone(), |bytes| bytes[range].copy_from_slice(request.from));
                     self.seen.batched_writes += 1;
                 }
                 Err(error) => {
@@ -109,7 +109,7 @@ impl World {
                         found[..written] == request.from[..written] && found[written..] == before[written..]
                     };
                     assert!(possible.any(|written| is_it(&written)), "f{number}: neither as before nor written");
-                    self.bytes(number)[range].copy_from_slice(&found);
+                    self.change(number, range.clone(), |bytes| bytes[range].copy_from_slice(&found));
                 }
             }
         }

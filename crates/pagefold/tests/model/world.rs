@@ -1,11 +1,14 @@
 //! The model, and what doesn't write.
 
+use std::ops::Range;
+
 use pagefold::io::{Backend, Fault, FaultKind, FaultyBackend, Schedule, ThreadPool};
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
 
 use crate::sometimes::Sometimes;
 use crate::support::{RealFiles, assert_same, bytes_on, disk, eventually, manager, version, within_limit};
+use crate::writes::Earlier;
 
 /// The last of them has to be made.
 pub(crate) const FILES: u64 = 3;
@@ -24,6 +27,8 @@ pub(crate) struct World {
     pub(crate) open: Vec<Open>,
     /// What each file's readers have to see; `None` if it was never made.
     pub(crate) files: Vec<Option<Vec<u8>>>,
+    /// What each file's sectors were since it was synced: a write under way may still bring that to the disk.
+    pub(crate) earlier: Vec<Earlier>,
     pub(crate) versions: u64,
     pub(crate) seen: Sometimes,
 }
@@ -55,6 +60,7 @@ impl World {
         };
         let files = (0..FILES).map(|number| (number + 1 < FILES).then(|| bytes_on(&disk, format!("f{number}"))));
         let files = files.collect();
+        let earlier = (0..FILES).map(|_| Earlier::default()).collect();
         let faulty = FaultyBackend::new(backend, faults(rate, seed));
         let mm = manager(64 + random.below(400), faulty.clone());
         let groups = (0..1 + random.below(3))
@@ -65,7 +71,7 @@ impl World {
             })
             .collect();
         let seen = Sometimes::default();
-        Self { random, mm, disk, faulty, rate, groups, open: Vec::new(), files, versions: seed << 20, seen }
+        Self { random, mm, disk, faulty, rate, groups, open: Vec::new(), files, earlier, versions: seed << 20, seen }
     }
 
     pub(crate) fn step(&mut self) {
@@ -114,6 +120,7 @@ impl World {
             Ok(file) => {
                 let bytes = self.files[number].get_or_insert_default();
                 if truncate {
+                    self.earlier[number].note(bytes, 0..bytes.len());
                     bytes.clear();
                 }
                 assert_eq!(file.len(), bytes.len() as u64, "opened f{number}");
@@ -129,6 +136,13 @@ impl World {
         let fitting: Vec<_> = self.open.iter().filter(|open| open.writable || !writable).collect();
         let at = self.random.below(fitting.len() as u64) as usize;
         fitting.get(at).map(|open| (open.number, open.file.clone()))
+    }
+
+    /// Changes what a file's readers have to see, in `range`.
+    pub(crate) fn change(&mut self, number: usize, range: Range<usize>, change: impl FnOnce(&mut Vec<u8>)) {
+        let bytes = self.files[number].as_mut().expect("an open file was made");
+        self.earlier[number].note(bytes, range);
+        change(bytes);
     }
 
     pub(crate) fn bytes(&mut self, number: usize) -> &mut Vec<u8> {
