@@ -178,9 +178,15 @@ impl Manager {
             return Charged { pages, by_counter: false };
         }
         let (missing, batch) = (wanted - pages, group.stock_batch());
-        let by_counter = group.try_charge(missing, batch);
-        let got =
-            if by_counter == 0 && batch > 0 { self.charges.take_elsewhere(group.id, missing) } else { by_counter };
+        let mut by_counter = group.try_charge(missing, batch);
+        let mut got = by_counter;
+        if by_counter == 0 && batch > 0 {
+            got = self.charges.take_elsewhere(group.id, missing);
+            if got == 0 {
+                by_counter = group.try_charge(missing, 0); // In earnest: there may have been room.
+                got = by_counter;
+            }
+        }
         if got > missing {
             let other = self.put_charges(group, got - missing, BATCHES * batch);
             self.give_back(other);

@@ -100,7 +100,7 @@ impl GroupState {
 
     /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many: also none where
     /// CPUs have stocks and no more is left than those may hold, if somebody else was faster. Whoever went on trying would have
-    /// all others wait for the line, uncharging included, and may as well look for what is in stock.
+    /// all others wait for the line, uncharging included, and may as well look for what is in stock. Without `stock` it is tried on.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
         let (max, wanted) = (self.max(), pages + stock);
         let mut before = self.charged();
@@ -111,7 +111,7 @@ impl GroupState {
             }
             match self.charged.compare_exchange(before, before + got, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break got,
-                Err(now) if max.saturating_sub(now) < stocks_max(stock) => return 0,
+                Err(now) if now > before && max.saturating_sub(now) < stocks_max(stock) => return 0,
                 Err(now) => before = now,
             }
         };
