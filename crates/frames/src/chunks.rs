@@ -11,19 +11,14 @@
 //! | state | meaning | next |
 //! |---|---|---|
 //! | 0 | absent: not charged, words are zero | → `LOCKED` by whoever needs it |
-//! | `PRESENT` + n (+ w · `WRITTEN`) | n words are loading, resident or swapped, w of them written, or counted in a [`Hand`] | `enter` +, `leave` − |
+//! | `PRESENT` + n (+ w · `WRITTEN`) | n words are loading, resident or swapped, w of them written | `enter` +1, `leave` −1 |
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
-//! | `LOCKED` | somebody is charging it or giving it back | that one: → `PRESENT` + n, or 0 |
+//! | `LOCKED` | somebody is charging it or giving it back | that one: → `PRESENT` + 1, or 0 |
 //!
 //! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk is locked or absent.
 //! - C2. Giving a chunk back needs a count of 0: no resident or swapped page's word is ever lost.
 //! - C3. A word becomes written after the chunk's w went up, and w goes down after it isn't any more: whoever looks for
 //!   written pages looks at chunks with w > 0 alone.
-//! - C4. Who has counts in a hand waits for nobody who may be entering a chunk. So one that can count no further soon can.
-//!
-//! Neighbours are counted once: who is about to use several words counts them all in before the first, and who has done with
-//! several counts them all out after the last. What is counted and not, or no longer, in use is in his [`Hand`] meanwhile,
-//! and only makes the count too high, which C1 to C3 allow. Nobody counts more words in ahead than the chunk has.
 //!
 //! One race is let be: a reader about to set the referenced bit of a page that has just been evicted, together with
 //! all its neighbours, and whose chunk has just been given back, makes the system put a page of zeros there again
@@ -34,7 +29,6 @@
 //! back is `Acquire` and pairs with the `Release` of `leave`, so that the last eviction's shadow is discarded too,
 //! rather than written into a chunk that is gone.
 
-use core::mem;
 use core::ops::Range;
 
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
@@ -48,16 +42,11 @@ const LOCKED: u32 = 1 << 30;
 const AGED: u32 = 1 << 29;
 /// One written word.
 const WRITTEN: u32 = 1 << 14;
-/// Words in use: a chunk has at most 8,192, and may count some more (`Hand`).
+/// Words in use: a chunk has at most 8,192.
 const COUNT: u32 = WRITTEN - 1;
 const WRITTEN_COUNT: u32 = COUNT * WRITTEN;
 
 const _: () = assert!(WRITTEN_COUNT & (AGED | LOCKED | PRESENT) == 0, "the counts have room");
-
-/// What one word counts.
-fn one(is_written: bool) -> u32 {
-    1 + if is_written { WRITTEN } else { 0 }
-}
 
 /// The budget has no room for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,53 +81,41 @@ impl Chunks {
         self.present.load(Ordering::Relaxed) as u64 * self.chunk_bytes()
     }
 
-    /// An empty hand.
-    pub(crate) fn hand(&self) -> Hand<'_> {
-        Hand { chunks: self, chunk: 0, counts: 0 }
-    }
-
-    /// Counts up to `wanted` words of a chunk in, one at least, and says how many. A chunk that isn't there is charged first;
-    /// `prepare` then makes its words writable.
-    fn enter(
+    /// Before a word is changed from *vacant* (C1). A chunk that isn't there is charged first; `prepare` then makes
+    /// its words writable.
+    pub(crate) fn enter(
         &self,
-        chunk: usize,
-        wanted: u32,
+        word: usize,
         budget: &Budget,
         prepare: impl Fn(usize) -> Result<(), NoRoom>,
-    ) -> Result<u32, NoRoom> {
+    ) -> Result<(), NoRoom> {
+        let chunk = word >> self.shift;
         let state = &self.states[chunk];
         let mut backoff = Backoff::new();
         loop {
             let now = state.load(Ordering::Relaxed);
-            if now & LOCKED != 0 || now & COUNT == COUNT {
-                backoff.wait(); // C4.
+            if now & LOCKED != 0 {
+                backoff.wait();
             } else if now & PRESENT != 0 {
-                let entered = wanted.min((1u32 << self.shift).saturating_sub(now & COUNT)).max(1);
-                let next = (now & !AGED) + entered;
+                debug_assert!(now & COUNT < COUNT, "more words in use than a chunk has");
                 // Acquire pairs with the Release stores of `add` and `give_back`. Relaxed on failure: we look again.
-                if state.compare_exchange_weak(now, next, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return Ok(entered);
+                if state.compare_exchange_weak(now, (now & !AGED) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Ok(());
                 }
             } else if state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return self.add(chunk, wanted, budget, prepare).map(|()| wanted);
+                return self.add(chunk, budget, prepare);
             }
         }
     }
 
-    fn add(
-        &self,
-        chunk: usize,
-        words: u32,
-        budget: &Budget,
-        prepare: impl Fn(usize) -> Result<(), NoRoom>,
-    ) -> Result<(), NoRoom> {
+    fn add(&self, chunk: usize, budget: &Budget, prepare: impl Fn(usize) -> Result<(), NoRoom>) -> Result<(), NoRoom> {
         let state = &self.states[chunk];
         let charged = budget.try_charge(self.chunk_bytes());
         let result = if charged { prepare(chunk << self.shift) } else { Err(NoRoom) };
         match result {
             Ok(()) => {
                 self.present.fetch_add(1, Ordering::Relaxed);
-                state.store(PRESENT | words, Ordering::Release);
+                state.store(PRESENT | 1, Ordering::Release);
             }
             Err(NoRoom) => {
                 if charged {
@@ -164,14 +141,11 @@ impl Chunks {
 
     /// After a word, which was written or not, has become *vacant* again.
     pub(crate) fn leave(&self, word: usize, was_written: bool) {
-        self.count_out(word >> self.shift, one(was_written));
-    }
-
-    fn count_out(&self, chunk: usize, counts: u32) {
+        let change = 1 + if was_written { WRITTEN } else { 0 };
         // Release pairs with the Acquire in `give_back`.
-        let before = self.states[chunk].fetch_sub(counts, Ordering::Release);
-        debug_assert!(before & PRESENT != 0 && before & COUNT >= counts & COUNT, "left more often than entered");
-        let after = before - counts;
+        let before = self.states[word >> self.shift].fetch_sub(change, Ordering::Release);
+        debug_assert!(before & PRESENT != 0 && before & COUNT != 0, "left more often than entered");
+        let after = before - change;
         debug_assert!((after & WRITTEN_COUNT) / WRITTEN <= after & COUNT, "more words written than in use");
     }
 
@@ -265,62 +239,5 @@ impl Chunks {
                 backoff.wait();
             }
         }
-    }
-}
-
-/// Words of one chunk that are counted in it, but not in use: not yet, or not any more. Dropped, it counts them out.
-#[derive(Debug)]
-pub(crate) struct Hand<'a> {
-    chunks: &'a Chunks,
-    /// The chunk, if there are counts.
-    chunk: usize,
-    /// As in the chunk's state.
-    counts: u32,
-}
-
-impl Hand<'_> {
-    /// Before a word is changed from *vacant* (C1). If the hand has no count for it, some of its chunk's words are counted in:
-    /// `wanted`, which is told which those are, says how many, one at least. For `prepare` see [`Chunks::enter`].
-    #[inline]
-    pub(crate) fn enter(
-        &mut self,
-        word: usize,
-        wanted: impl FnOnce(Range<usize>) -> usize,
-        budget: &Budget,
-        prepare: impl Fn(usize) -> Result<(), NoRoom>,
-    ) -> Result<(), NoRoom> {
-        let chunk = word >> self.chunks.shift;
-        if self.counts == 0 || self.chunk != chunk {
-            self.empty();
-            let words = self.chunks.words_of(chunk);
-            let wanted = wanted(words.clone()).min(words.len());
-            self.counts = self.chunks.enter(chunk, wanted as u32, budget, prepare)?;
-            self.chunk = chunk;
-        }
-        self.counts -= 1;
-        Ok(())
-    }
-
-    /// After a word, which was written or not, has become *vacant* again, or stayed so.
-    pub(crate) fn leave(&mut self, word: usize, was_written: bool) {
-        let chunk = word >> self.chunks.shift;
-        if self.chunk != chunk {
-            self.empty();
-            self.chunk = chunk;
-        }
-        self.counts += one(was_written);
-    }
-
-    /// Before its owner waits for others (C4).
-    pub(crate) fn empty(&mut self) {
-        if self.counts != 0 {
-            self.chunks.count_out(self.chunk, mem::take(&mut self.counts));
-        }
-    }
-}
-
-impl Drop for Hand<'_> {
-    fn drop(&mut self) {
-        self.empty();
     }
 }

@@ -46,7 +46,7 @@ pub use frame_table::FrameId;
 pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, Refused};
 pub use held_run::HeldRun;
 pub use loading_run::{KeptPin, LoadingRun};
-pub use page_map::{BeginLoad, BeginLoads, Detach, Detaching, Labels, Loading, PageMap, PinError, PinnedFrame};
+pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError, PinnedFrame};
 pub use page_maps::{MapNumber, PageMaps};
 pub use page_word::{PageState, PageWord};
 pub use swapping::Unwritten;

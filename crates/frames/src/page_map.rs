@@ -20,8 +20,8 @@ mod detach;
 mod loading;
 mod pinning;
 
-pub use detach::{Detach, Detaching};
-pub use loading::{BeginLoad, BeginLoads, Labels, Loading};
+pub use detach::Detach;
+pub use loading::{BeginLoad, Labels, Loading};
 pub use pinning::{PinError, PinnedFrame};
 
 use std::ops::Range;

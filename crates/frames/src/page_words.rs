@@ -14,7 +14,7 @@ use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 
 use crate::budget::Budget;
-use crate::chunks::{Chunks, Hand, NoRoom};
+use crate::chunks::{Chunks, NoRoom};
 use crate::error::ReserveError;
 use crate::length::Length;
 use crate::region::{Protection, Region};
@@ -133,15 +133,9 @@ impl PageWords {
         free.insert(start, end - start);
     }
 
-    /// Before a word is changed from *vacant*: see [`Hand::enter`].
-    pub(crate) fn enter(
-        &self,
-        hand: &mut Hand<'_>,
-        word: usize,
-        wanted: impl FnOnce(Range<usize>) -> usize,
-        budget: &Budget,
-    ) -> Result<(), NoRoom> {
-        hand.enter(word, wanted, budget, |word| self.open_segment(word >> self.geometry.segment_shift, budget))
+    /// Before a word is changed from *vacant*: see [`Chunks::enter`].
+    pub(crate) fn enter(&self, word: usize, budget: &Budget) -> Result<(), NoRoom> {
+        self.chunks.enter(word, budget, |word| self.open_segment(word >> self.geometry.segment_shift, budget))
     }
 
     fn open_segment(&self, segment: usize, budget: &Budget) -> Result<(), NoRoom> {
@@ -224,14 +218,12 @@ mod tests {
         let cost = 512 * 4 + 4096;
         let budget = Budget::new(cost);
         let part = words.allocate(2 * segment as u64).unwrap();
-        let mut hand = words.chunks.hand();
-        assert_eq!(words.enter(&mut hand, part.start, |_| 1, &budget), Ok(()));
-        assert_eq!(words.enter(&mut hand, part.start + 1, |_| 1, &budget), Ok(()), "of the same chunk");
-        assert_eq!(words.enter(&mut hand, part.start + segment, |_| 1, &budget), Err(NoRoom));
+        assert_eq!(words.enter(part.start, &budget), Ok(()));
+        assert_eq!(words.enter(part.start + 1, &budget), Ok(()), "of the same chunk");
+        assert_eq!(words.enter(part.start + segment, &budget), Err(NoRoom));
         assert_eq!(budget.used(), cost);
         words.chunks.leave(part.start, false);
         words.chunks.leave(part.start + 1, false);
-        drop(hand);
         words.release(part, &budget);
         assert_eq!(budget.used(), 0);
     }
@@ -241,7 +233,7 @@ mod tests {
         let (words, segment) = words();
         let budget = Budget::new(1 << 20);
         let part = words.allocate(1).unwrap();
-        words.enter(&mut words.chunks.hand(), part.start, |_| 1, &budget).unwrap();
+        words.enter(part.start, &budget).unwrap();
         words.words[part.start].store(crate::page_word::PageWord::loading().bits(), Ordering::Relaxed);
         words.release(part, &budget);
         assert_eq!(words.allocate(1).unwrap().start, segment, "the first segment is nobody's any more");

@@ -24,7 +24,6 @@
 use sync::SharedBytes;
 use sync::atomic::Ordering;
 
-use crate::chunks::Hand;
 use crate::frame_table::FrameId;
 use crate::frames::{Frames, IsolatedFrame, OwnedFrame};
 use crate::page_map::{Detach, PageMap};
@@ -152,14 +151,14 @@ impl Frames {
 
 impl PageMap {
     /// Forgets a page that is swapped out.
-    pub(crate) fn forget_swapped(&self, hand: &mut Hand<'_>, index: usize, entry: u64, shadow: u64) -> Detach<'_> {
+    pub(crate) fn forget_swapped(&self, index: usize, entry: u64, shadow: u64) -> Detach<'_> {
         let words = &self.shared.frames.words;
         let (swapped, vacant) = (PageWord::swapped(entry).bits(), PageWord::vacant(shadow).bits());
         // Acquire: what was done to the place comes first. Relaxed on failure: somebody loads it, and the caller looks again.
         if words.words[index].compare_exchange(swapped, vacant, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Detach::Busy;
         }
-        hand.leave(index, false);
+        words.chunks.leave(index, false);
         Detach::Swapped { entry }
     }
 }

@@ -84,62 +84,6 @@ fn two_loaders_charge_a_chunk_once() {
     });
 }
 
-/// Neighbours are counted in at once, and those that turn out to be taken, or aren't begun, counted out again.
-#[test]
-fn what_was_counted_ahead_is_in_use_or_counted_out() {
-    sync::model(|| {
-        let frames = frames(2);
-        let map = map(&frames, 2);
-        let theirs = Arc::clone(&map);
-        let other = thread(move || {
-            if let BeginLoad::Begun(loading) = theirs.begin_load(1) {
-                loading.fail(LoadFailure(5));
-            }
-        });
-        let mut loads = map.begin_loads();
-        let BeginLoad::Begun(first) = loads.begin(0, &[1]) else { panic!("nobody else loads it") };
-        let second = loads.begin(1, &[]);
-        drop(loads);
-        frames.sweep_maps(1);
-        drop(first);
-        drop(second);
-        other.join().unwrap();
-        assert_eq!(frames.budget().used(), cost(0, 1, 1));
-        frames.sweep_maps(1);
-        assert_eq!(frames.budget().used(), cost(0, 0, 1), "counted in more often than out");
-    });
-}
-
-/// Neighbours are counted out at once, after the last: until then the chunk, and so a page that came into memory meanwhile,
-/// stays.
-#[test]
-fn pages_counted_out_together_leave_their_chunk_to_those_that_came() {
-    sync::model(|| {
-        let frames = frames(2);
-        let map = map(&frames, 2);
-        load(&map, 0, 0xa);
-        load(&map, 1, 0xb);
-        let theirs = Arc::clone(&frames);
-        let sweeper = thread(move || {
-            theirs.sweep_maps(1);
-        });
-        let mut detaching = map.detaching();
-        for page in 0..2 {
-            let Detach::Listed { frame, .. } = detaching.detach(page, 5, false) else { panic!("listed") };
-            drop(frame);
-        }
-        load(&map, 0, 0xc);
-        drop(detaching);
-        sweeper.join().unwrap();
-        let mut bytes = [0; PAGE];
-        assert!(map.read(0, &mut bytes) && bytes == contents(0xc), "the word is gone");
-        assert_eq!(frames.budget().used(), cost(2, 1, 1));
-        drop(evict(&frames, frame_of(&map, 0), 5).expect("listed"));
-        frames.sweep_maps(1);
-        assert_eq!(frames.budget().used(), cost(2, 0, 1), "counted in more often than out");
-    });
-}
-
 /// Two chunks, and room for one and a half: one of the loaders is refused when its chunk is charged, but not yet the
 /// state of that chunk, and what it charged is given back.
 #[test]

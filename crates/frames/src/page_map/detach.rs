@@ -3,7 +3,6 @@
 use sync::atomic::{Backoff, Ordering};
 
 use super::PageMap;
-use crate::chunks::Hand;
 use crate::frames::{OwnedFrame, vacate};
 use crate::page_word::{PageState, PageWord};
 
@@ -46,53 +45,25 @@ pub enum Detach<'a> {
     },
 }
 
-/// Pages of one map being taken out of memory: neighbours, one after the other, cost less than each by itself.
-#[derive(Debug)]
-pub struct Detaching<'a> {
-    map: &'a PageMap,
-    hand: Hand<'a>,
-}
-
 impl PageMap {
-    /// Takes a page out of memory: see [`Detaching::detach`].
-    #[must_use]
-    pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
-        self.detaching().detach(page, shadow, discard)
-    }
-
-    /// For several pages to be taken out of memory, by whoever doesn't wait for others meanwhile without [`Detaching::pause`].
-    #[must_use]
-    pub fn detaching(&self) -> Detaching<'_> {
-        Detaching { map: self, hand: self.shared.frames.words.chunks.hand() }
-    }
-}
-
-impl<'a> Detaching<'a> {
-    /// Before its owner waits for others.
-    pub fn pause(&mut self) {
-        self.hand.empty();
-    }
-
     /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`. What its file doesn't have is
     /// thrown away if `discard` says so; else such a page stays.
     #[must_use]
-    pub fn detach(&mut self, page: u64, shadow: u64, discard: bool) -> Detach<'a> {
-        let (map, frames) = (self.map, &*self.map.shared.frames);
-        let table = &frames.table;
-        let Some((index, word)) = map.word(page) else { return Detach::Vacant };
+    pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
+        let Some((index, word)) = self.word(page) else { return Detach::Vacant };
         let now = PageWord::from_bits(word.load(Ordering::Acquire));
         let Some(frame) = now.frame() else {
             return match now.state() {
-                PageState::Swapped { entry } => map.forget_swapped(&mut self.hand, index, entry, shadow),
+                PageState::Swapped { entry } => self.forget_swapped(index, entry, shadow),
                 PageState::Loading => Detach::Loading,
                 _ => Detach::Vacant,
             };
         };
-        if !table.freeze(frame) {
-            return if table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
+        if !self.shared.frames.table.freeze(frame) {
+            return if self.shared.frames.table.is_pinned(frame) { Detach::Pinned } else { Detach::Busy };
         }
         let refuse = |outcome| {
-            table.unfreeze(frame, 0);
+            self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
         // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
@@ -102,7 +73,7 @@ impl<'a> Detaching<'a> {
         }
         let mut discarded = false;
         if now.is_written() {
-            let state = &table.record(frame).write_state;
+            let state = &self.shared.frames.table.record(frame).write_state;
             if !discard && !state.is_clean() {
                 return refuse(Detach::Unclean);
             }
@@ -113,15 +84,15 @@ impl<'a> Detaching<'a> {
         }
         let vacated = vacate(word, now, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
-        self.hand.leave(index, now.is_written());
+        self.shared.frames.words.chunks.leave(index, now.is_written());
         // While the frame is still ours to look at.
-        let (group, slot) = (table.group(frame), table.slot(frame));
+        let (group, slot) = (self.shared.frames.table.group(frame), self.shared.frames.table.slot(frame));
         let mut backoff = Backoff::new();
         loop {
-            if table.isolate(frame) {
-                return Detach::Listed { frame: OwnedFrame::used(frames, frame), discarded, slot };
+            if self.shared.frames.table.isolate(frame) {
+                return Detach::Listed { frame: OwnedFrame::used(&self.shared.frames, frame), discarded, slot };
             }
-            if table.orphan(frame) {
+            if self.shared.frames.table.orphan(frame) {
                 return Detach::Orphaned { group, discarded, slot };
             }
             // Listed and isolated in between: at most one other party is at it.

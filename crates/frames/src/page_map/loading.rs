@@ -1,12 +1,10 @@
 //! Loading: how a page gets into memory. One thread wins the swap from *vacant* to *loading* and has to end the load;
 //! the others wait for it. The loader already has its frame: whoever has a word in *loading* never waits for memory.
 
-use std::ops::Range;
-
 use sync::atomic::Ordering;
 
 use super::{PageMap, PinnedFrame};
-use crate::chunks::{Hand, NoRoom};
+use crate::chunks::NoRoom;
 use crate::frames::{IsolatedFrame, OwnedFrame};
 use crate::loading_run::KeptPin;
 use crate::page_word::{PageState, PageWord};
@@ -192,38 +190,7 @@ impl PageMap {
     /// Starts to load a page that isn't in memory.
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
-        self.begin_loads().begin(page, &[])
-    }
-
-    /// For several loads to be begun, by whoever waits for nobody meanwhile. Neighbours cost less than each by itself.
-    #[must_use]
-    pub fn begin_loads(&self) -> BeginLoads<'_> {
-        BeginLoads { map: self, hand: self.shared.frames.words.chunks.hand() }
-    }
-
-    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the page is still there.
-    ///
-    /// # Errors
-    /// The failure of that load.
-    pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
-        self.begin_wait(page, None).map_or(Ok(()), Waiting::sleep)
-    }
-}
-
-/// Loads of one map's pages being begun. See [`PageMap::begin_loads`].
-#[derive(Debug)]
-pub struct BeginLoads<'a> {
-    map: &'a PageMap,
-    hand: Hand<'a>,
-}
-
-impl<'a> BeginLoads<'a> {
-    /// Starts to load a page that isn't in memory. It is likely that those of `following`, which ascend, come next.
-    #[inline]
-    #[must_use]
-    pub fn begin(&mut self, page: u64, following: &[u64]) -> BeginLoad<'a> {
-        let map = self.map;
-        let Some((index, word)) = map.word(page) else { return BeginLoad::NoRoom };
+        let Some((index, word)) = self.word(page) else { return BeginLoad::NoRoom };
         let mut entered = false;
         let found = loop {
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -234,7 +201,7 @@ impl<'a> BeginLoads<'a> {
                 PageState::Resident { .. } => break BeginLoad::Resident,
             };
             if !entered && !swapped {
-                if self.enter(index, page, following) == Err(NoRoom) {
+                if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
                     return BeginLoad::NoRoom;
                 }
                 entered = true;
@@ -244,24 +211,22 @@ impl<'a> BeginLoads<'a> {
             let loading = PageWord::loading().bits();
             if word.compare_exchange(now.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 if entered && swapped {
-                    self.hand.leave(index, false);
+                    self.shared.frames.words.chunks.leave(index, false);
                 }
-                return BeginLoad::Begun(Loading { map, index, before: now, ended: false });
+                return BeginLoad::Begun(Loading { map: self, index, before: now, ended: false });
             }
         };
         if entered {
-            self.hand.leave(index, false);
+            self.shared.frames.words.chunks.leave(index, false);
         }
         found
     }
 
-    /// Counts the page in, and those that follow in its chunk.
-    #[inline]
-    fn enter(&mut self, index: usize, page: u64, following: &[u64]) -> Result<(), NoRoom> {
-        let frames = &self.map.shared.frames;
-        let in_chunk = |chunk: Range<usize>| {
-            1 + following.partition_point(|&other| other.wrapping_sub(page) < (chunk.end - index) as u64)
-        };
-        frames.words.enter(&mut self.hand, index, in_chunk, &frames.budget)
+    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the page is still there.
+    ///
+    /// # Errors
+    /// The failure of that load.
+    pub fn wait(&self, page: u64) -> Result<(), LoadFailure> {
+        self.begin_wait(page, None).map_or(Ok(()), Waiting::sleep)
     }
 }

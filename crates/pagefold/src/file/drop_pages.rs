@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use frames::{Detach, Detaching, OwnedFrame};
+use frames::{Detach, OwnedFrame};
 use sync::atomic::Backoff;
 
 use crate::error::Error;
@@ -48,36 +48,28 @@ impl FileState {
     /// Takes a page out of memory. What its file doesn't have is thrown away if `discard` says so; else such a page stays.
     pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> Dropped {
         let mut gone = Gone::new();
-        let dropped = self.detach_page(&mut self.map.detaching(), page, discard, &mut gone);
+        let dropped = self.detach_page(page, discard, &mut gone);
         self.manager.free_gone(gone);
         dropped
     }
 
     /// Takes pages out of memory that their file has, and that aren't pinned or in use: many at a time off their lists.
     pub(crate) fn drop_clean(&self, pages: Range<u64>) {
-        let (mut gone, mut detaching) = (Gone::new(), self.map.detaching());
+        let mut gone = Gone::new();
         for page in self.map.pages_in_memory(pages) {
-            self.detach_page(&mut detaching, page, false, &mut gone);
+            self.detach_page(page, false, &mut gone);
             if gone.is_full() {
-                detaching.pause();
                 self.manager.free_gone(std::mem::take(&mut gone));
             }
         }
-        drop(detaching);
         self.manager.free_gone(gone);
     }
 
     /// Takes a page out of memory; its frame, if it is on a list, is added to `gone`.
-    fn detach_page<'a>(
-        &'a self,
-        detaching: &mut Detaching<'a>,
-        page: u64,
-        discard: bool,
-        gone: &mut Gone<'a>,
-    ) -> Dropped {
+    fn detach_page<'a>(&'a self, page: u64, discard: bool, gone: &mut Gone<'a>) -> Dropped {
         let mut backoff = Backoff::new();
         loop {
-            match detaching.detach(page, 0, discard) {
+            match self.map.detach(page, 0, discard) {
                 Detach::Vacant | Detach::Swapped { .. } => return Dropped::Gone,
                 Detach::Orphaned { group, discarded, .. } => {
                     self.discarded(group, discarded);

@@ -141,7 +141,7 @@ impl Handle {
         }
         let mut frames = Vec::with_capacity(vacant.len());
         file.manager.spare_frames(group, vacant.len(), &mut frames); // F1
-        let runs = self.begin_runs(&vacant, frames);
+        let runs = self.begin_runs(vacant, frames);
         let mark = match purpose {
             Purpose::ReadAhead(first) => {
                 let begun = runs.iter().flat_map(|run| run.pages.pages());
@@ -159,7 +159,7 @@ impl Handle {
     /// Begins to load one page into `frame`, and has `reply` told what came of it. False if it isn't for this thread to
     /// load; then the frame is free again, and `reply` has been told to try again.
     pub(crate) fn launch_for(&self, page: u64, frame: ChargedFrame<'_>, reply: Reply) -> bool {
-        let mut runs = self.begin_runs(&[page], vec![frame]);
+        let mut runs = self.begin_runs(vec![page], vec![frame]);
         let Some(run) = runs.pop() else { return false };
         let mut requests = Vec::from_iter(self.request(run, Purpose::Future(reply)));
         self.submit(&mut requests);
@@ -171,16 +171,15 @@ impl Handle {
     }
 
     /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing of is zeros at once.
-    fn begin_runs(&self, pages: &[u64], frames: Vec<ChargedFrame<'_>>) -> Vec<Run> {
+    fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> Vec<Run> {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
         let mut runs: Vec<Run> = Vec::new();
         let mut frames = frames.into_iter();
         let mut next = frames.next();
-        let mut loads = file.map.begin_loads();
-        for (at, &page) in pages.iter().enumerate() {
+        for page in pages {
             let Some(frame) = next.take() else { break };
-            match loads.begin(page, &pages[at + 1..]) {
+            match file.map.begin_load(page) {
                 BeginLoad::Begun(loading) => {
                     next = frames.next();
                     // What was written past that is in memory, or was written back, and then the file has it.

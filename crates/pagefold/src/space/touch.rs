@@ -1,7 +1,7 @@
 //! A page's ways into memory, new or back from swap, and its end.
 
 use arrayvec::ArrayVec;
-use frames::{BeginLoad, Detach, Detaching, OwnedFrame, PageState};
+use frames::{BeginLoad, Detach, OwnedFrame, PageState};
 use swap::{PageEntry, SlotId};
 use sync::atomic::{Backoff, fence_after_update};
 
@@ -131,13 +131,11 @@ impl SpaceState {
     fn free_unless_held(&self, pages: Pages, mut patience: Option<Patience>) -> Option<u64> {
         let (mut gone, mut held) = (Gone::default(), None);
         for (region, local) in self.index.regions(pages) {
-            let mut detaching = region.map.detaching();
             for page in region.map.pages_in_memory(local) {
-                if !self.take_out(region, &mut detaching, page, patience.as_mut(), &mut gone) {
+                if !self.take_out(region, page, patience.as_mut(), &mut gone) {
                     held = held.or(Some(region.first + page));
                 }
                 if gone.is_full() {
-                    detaching.pause();
                     self.free_gone(&mut gone);
                 }
             }
@@ -158,14 +156,13 @@ impl SpaceState {
     fn take_out<'a>(
         &'a self,
         region: &'a Region,
-        detaching: &mut Detaching<'a>,
         page: u64,
         mut patience: Option<&mut Patience>,
         gone: &mut Gone<'a>,
     ) -> bool {
         let mut backoff = Backoff::new();
         loop {
-            match detaching.detach(page, 0, true) {
+            match region.map.detach(page, 0, true) {
                 Detach::Listed { frame, slot, .. } => {
                     gone.add_slot(slot);
                     let is_unlisted = Rank::of(&self.manager().frames, frame.id()).is_unlisted();
@@ -189,7 +186,6 @@ impl SpaceState {
                 }
                 Detach::Vacant => return true,
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => {
-                    detaching.pause();
                     self.free_gone(gone); // Others may be short of them meanwhile.
                     match patience.as_deref_mut() {
                         None => backoff.wait(),
