@@ -115,3 +115,32 @@ pub(crate) fn line_up<'a>(frames: &Frames, isolated: impl IntoIterator<Item = &'
     isolated.into_iter().for_each(|frame| local.push_front(frames, frame.id().number()));
     local
 }
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use frames::{BeginLoad, Config, Labels, PageMap};
+    use sync::Arc;
+
+    use super::*;
+    use crate::lru::rank::Kind;
+    use crate::lru::shadow::Level;
+
+    /// The story: a frame that was freed while a walk stood on it came back as a page on no list, which passed for one of
+    /// main's, and unlinking it would never have ended.
+    #[test]
+    fn a_page_on_no_list_is_on_none() {
+        let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());
+        let map = PageMap::new(Arc::clone(&frames), 10).unwrap();
+        let load = |page, rank: Rank| {
+            let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("nobody else loads it") };
+            let labels = Labels { group: 7, rank: rank.bits(), ..Labels::default() };
+            loading.publish(frames.allocate().unwrap(), labels, false).0
+        };
+        let main = Kind::Main(Level::default());
+        let list = LruList::new(7, Place { stripe: 0, kind: main });
+        let (listed, unlisted) =
+            (load(0, Rank::young(Level::default()).main(Level::default())), load(1, Rank::unlisted()));
+        assert!(list.has(&frames, listed.id()) && !list.has(&frames, unlisted.id()));
+        assert!(!LruList::new(6, Place { stripe: 0, kind: main }).has(&frames, listed.id()), "another group's");
+    }
+}
