@@ -1,15 +1,18 @@
 //! Checks, and how they are run: side by side where they have target directories of their own.
 
-use std::io::{self, Read};
+use std::io;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{iter, thread};
 
+use crate::limited;
 use crate::workspace::{self, root, target_directory};
 
 /// How many checks run at once: one builds while another's tests wait for each other.
 const SIDE_BY_SIDE: usize = 2;
+/// The longest that a check may take, with what it builds, if nothing else is said: a test may hang.
+const LIMIT: Duration = Duration::from_mins(20);
 
 /// One check: a name, and the command that makes it.
 pub(crate) struct Check {
@@ -19,7 +22,26 @@ pub(crate) struct Check {
     must_fail: bool,
     /// Its target directory, which one check at a time builds in.
     directory: &'static str,
+    /// The lane that it belongs to, if any.
+    lane: Option<&'static str>,
+    /// The longest that it may take, with what it builds.
+    limit: Duration,
 }
+
+/// What became of a check.
+pub(crate) struct Outcome {
+    pub(crate) name: &'static str,
+    pub(crate) lane: Option<&'static str>,
+    pub(crate) passed: bool,
+    pub(crate) time: Duration,
+    /// What repeats it, for a shell.
+    pub(crate) command: String,
+    /// What it printed, unless that was printed as it came.
+    printed: String,
+}
+
+/// How many of the last lines of a check that failed are printed again at the end.
+const LINES_AGAIN: usize = 40;
 
 impl Check {
     /// The same with a variable of the environment.
@@ -28,44 +50,60 @@ impl Check {
         self
     }
 
+    /// The same as a part of a lane.
+    pub(crate) fn of_lane(self, lane: &'static str) -> Self {
+        Self { lane: Some(lane), ..self }
+    }
+
+    /// The command, as one would type it.
+    fn typed(&self) -> String {
+        let variables = self
+            .command
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_string_lossy(), value?.to_string_lossy())));
+        let arguments = self.command.get_args().map(|argument| argument.to_string_lossy().into_owned());
+        let program =
+            if self.command.get_program() == workspace::cargo().get_program() { "cargo" } else { "cargo xtask" };
+        variables.chain(iter::once(program.to_owned())).chain(arguments).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The same, with another limit.
+    pub(crate) fn may_take(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
     /// The same, that passes if the command fails.
     pub(crate) fn must_fail(self) -> Self {
         Self { must_fail: true, ..self }
     }
 
-    /// Runs it, with its output as it comes, or, if there are others beside it, whole at the end. Says whether it passed.
-    fn passes(self, alone: bool) -> bool {
-        let Self { name, command, must_fail, .. } = self;
+    /// Runs it, with its output as it comes, or, if there are others beside it, whole at the end.
+    fn run(self, alone: bool) -> Outcome {
+        let typed = self.typed();
+        let Self { name, command, must_fail, lane, limit, .. } = self;
         println!("== {name}{}", if alone { "" } else { ": begun" });
         let start = Instant::now();
-        let passed = match if alone { as_it_comes(command) } else { whole(command) } {
+        let result = if alone { as_it_comes(command, limit) } else { limited::printed(command, limit) };
+        let (passed, printed) = match result {
             Ok((status, printed)) => {
-                print!("{}", String::from_utf8_lossy(&printed));
-                status.success() != must_fail
+                let mut printed = String::from_utf8_lossy(&printed).into_owned();
+                if status.is_none() {
+                    printed += &format!("{name} was ended: it took longer than {} s\n", limit.as_secs());
+                }
+                (status.is_some_and(|status| status.success() != must_fail), printed)
             }
-            Err(error) => {
-                eprintln!("can't run {name}: {error}");
-                false
-            }
+            Err(error) => (false, format!("can't run {name}: {error}\n")),
         };
-        println!("== {name}: {} in {:.0} s", if passed { "ok" } else { "FAILED" }, start.elapsed().as_secs_f64());
-        passed
+        print!("{printed}");
+        let time = start.elapsed();
+        println!("== {name}: {} in {:.0} s", if passed { "ok" } else { "FAILED" }, time.as_secs_f64());
+        Outcome { name, lane, passed, time, command: typed, printed }
     }
 }
 
-/// Runs a command, and has nothing left to print.
-fn as_it_comes(mut command: Command) -> io::Result<(ExitStatus, Vec<u8>)> {
-    Ok((command.status()?, Vec::new()))
-}
-
-/// Runs a command: what it prints to either stream, in its order.
-fn whole(mut command: Command) -> io::Result<(ExitStatus, Vec<u8>)> {
-    let (mut reader, writer) = io::pipe()?;
-    let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
-    drop(command); // And with it the pipe's ends that it keeps.
-    let mut printed = Vec::new();
-    reader.read_to_end(&mut printed)?;
-    Ok((child.wait()?, printed))
+/// Runs a command, and has nothing left to print. `None` if it took longer than the limit.
+fn as_it_comes(mut command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
+    Ok((limited::run(&mut command, limit)?, Vec::new()))
 }
 
 /// Checks that wait, and the target directories that are in use.
@@ -91,47 +129,68 @@ impl Queue {
     }
 }
 
-/// Runs all of them, those of a directory in their order, and says what failed.
-pub(crate) fn run(checks: Vec<Check>) -> ExitCode {
-    let count = checks.len();
+/// Runs all of them, those of a directory in their order.
+pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     let alone = checks.iter().all(|check| check.directory == checks[0].directory);
     let queue = Mutex::new(Queue { waiting: checks, in_use: Vec::new() });
     let ended = Condvar::new();
     let lock = || queue.lock().unwrap_or_else(PoisonError::into_inner);
     let next = || ended.wait_while(lock(), |queue| queue.must_wait()).unwrap_or_else(PoisonError::into_inner).take();
-    let work = || -> Vec<&'static str> {
-        let failed = iter::from_fn(next).filter_map(|check| {
-            let (name, directory) = (check.name, check.directory);
-            let passed = check.passes(alone);
+    let work = || -> Vec<Outcome> {
+        let outcomes = iter::from_fn(next).map(|check| {
+            let directory = check.directory;
+            let outcome = check.run(alone);
             lock().in_use.retain(|&other| other != directory);
             ended.notify_all();
-            (!passed).then_some(name)
+            outcome
         });
-        failed.collect()
+        outcomes.collect()
     };
-    let failed: Vec<_> = thread::scope(|scope| {
+    thread::scope(|scope| {
         let workers: Vec<_> = (0..SIDE_BY_SIDE).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|_| vec!["a check that panicked"])).collect()
-    });
-    println!("{} passed, {} failed", count - failed.len(), failed.len());
-    if failed.is_empty() {
-        return ExitCode::SUCCESS;
+        let outcomes = |worker: thread::ScopedJoinHandle<'_, Vec<Outcome>>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().flat_map(outcomes).collect()
+    })
+}
+
+/// Prints which of them failed, and the last that they printed.
+pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
+    let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
+    for Outcome { name, printed, .. } in failed.iter().filter(|outcome| !outcome.printed.is_empty()) {
+        let lines: Vec<&str> = printed.lines().collect();
+        println!(
+            "== {name} FAILED; the last that it printed:\n{}",
+            lines[lines.len().saturating_sub(LINES_AGAIN)..].join("\n")
+        );
     }
-    eprintln!("failed: {}", failed.join(", "));
-    ExitCode::FAILURE
+    println!("{} passed, {} failed", outcomes.len() - failed.len(), failed.len());
+    for Outcome { name, command, .. } in &failed {
+        eprintln!("failed: {name}; repeat with: {command}");
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A check that cargo makes.
 pub(crate) fn cargo(name: &'static str, arguments: &str) -> Check {
     let mut command = workspace::cargo();
     command.args(arguments.split_whitespace()).current_dir(root());
-    Check { name, command, must_fail: false, directory: "" }
+    Check { name, command, must_fail: false, directory: "", lane: None, limit: LIMIT }
 }
 
 /// As [`cargo`], with compiler flags and a target directory for them.
 pub(crate) fn cargo_with(name: &'static str, flags: &str, directory: &'static str, arguments: &str) -> Check {
     let mut check = cargo(name, arguments);
     check.command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target_directory(directory));
+    Check { directory, ..check }
+}
+
+/// A check that this program makes.
+pub(crate) fn this_program(name: &'static str, directory: &'static str, arguments: &str) -> Check {
+    let mut check = cargo(name, "");
+    check.command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
+    check.command.args(arguments.split_whitespace()).current_dir(root());
     Check { directory, ..check }
 }
 
@@ -157,7 +216,7 @@ pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
     let suppressions = root().join("crates/frames/tests/tsan.supp");
     let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
     // What is suppressed is told by names that line tables alone don't have.
-    check.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options).env("CARGO_PROFILE_DEV_DEBUG", "full")
+    check.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options).env("CARGO_PROFILE_DEV_DEBUG", "limited")
 }
 
 #[cfg(test)]
@@ -176,13 +235,5 @@ mod tests {
         queue.in_use.clear();
         assert_eq!(queue.take().map(|check| check.name), Some("b"));
         assert!(!queue.must_wait());
-    }
-
-    #[test]
-    fn what_is_printed_to_either_stream_is_kept() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo out; echo err >&2; exit 3"]);
-        let (status, printed) = whole(command).unwrap();
-        assert_eq!((status.code(), &printed[..]), (Some(3), &b"out\nerr\n"[..]));
     }
 }

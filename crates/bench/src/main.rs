@@ -14,13 +14,20 @@
 //! there are the [`experiments`] in their [`scaling`] frame; without it, the same ones on real threads, and the peers.
 
 #[cfg(not(pagefold_manycore))]
+mod buffered;
+#[cfg(not(pagefold_manycore))]
 mod calibrate;
 mod cli;
 #[cfg(not(pagefold_manycore))]
+mod crowds;
+#[cfg(not(pagefold_manycore))]
 mod distance;
+#[cfg(not(pagefold_manycore))]
+mod encrypted_swap;
 mod experiments;
 #[cfg(not(pagefold_manycore))]
 mod machine;
+mod neighbours;
 mod output;
 #[cfg(not(pagefold_manycore))]
 mod peers;
@@ -28,9 +35,15 @@ mod placed;
 mod popularity;
 mod random;
 mod record;
+#[cfg(not(pagefold_manycore))]
+mod resize;
+#[cfg(not(pagefold_manycore))]
+mod rows;
 mod scaling;
 mod summary;
 mod usage;
+#[cfg(not(pagefold_manycore))]
+mod writer_wait;
 mod zipf;
 
 use std::process::ExitCode;

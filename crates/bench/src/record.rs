@@ -2,6 +2,39 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::summary::Summary;
+
+/// A metric's name, its unit, its figure.
+pub(crate) type Metric<'a> = (&'a str, &'a str, Summary);
+
+/// What figures are of: the first fields of a [`Record`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) experiment: &'a str,
+    pub(crate) subject: &'a str,
+    pub(crate) workload: &'a str,
+    pub(crate) machine: &'a str,
+    pub(crate) cpus: u32,
+}
+
+impl Source<'_> {
+    /// The record of one figure.
+    pub(crate) fn record(self, (metric, unit, summary): Metric<'_>) -> Record {
+        Record {
+            experiment: self.experiment.to_owned(),
+            subject: self.subject.to_owned(),
+            workload: self.workload.to_owned(),
+            machine: self.machine.to_owned(),
+            cpus: self.cpus,
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            value: summary.median,
+            min: summary.min,
+            max: summary.max,
+        }
+    }
+}
+
 /// One figure of one subject.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Record {

@@ -29,6 +29,11 @@ fn hits_make_no_shared_write_and_wait_for_nobody() {
 }
 
 #[test]
+fn a_quiet_tenant_keeps_its_pages_and_its_pace_beside_every_hog() {
+    printed(&["virtual", "neighbours", "--check"]);
+}
+
+#[test]
 fn a_shared_counter_on_the_hit_path_turns_the_gate_red_and_is_named() {
     let output = bench(&["virtual", "gate", "--scheme", "planted"]);
     let said = text(&output.stdout);

@@ -154,6 +154,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE:SIZE", value_delimiter = ',', requires = "anonymous", help_heading = "Memory")]
     pub(crate) swap: Vec<SwapChoice>,
 
+    /// Encrypt what goes to --swap, with a key that is in memory alone
+    ///
+    /// Compressed pages don't leave memory, and aren't encrypted.
+    #[arg(long, requires = "swap", help_heading = "Memory")]
+    pub(crate) swap_encrypted: bool,
+
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
     ///
     /// A number of groups gets equal parts of the budget as limits, and so do the groups of a trace. Named limits may
@@ -184,6 +190,12 @@ pub(crate) struct ReplayArgs {
     /// How pages are read and written: auto, uring, threads[:N], posix, direct, buffered, simulated[:CAPACITY]
     #[arg(long, value_name = "BACKEND", default_value = "auto", help_heading = "Memory", long_help = BACKENDS)]
     pub(crate) backend: BackendChoice,
+
+    /// How long an access waits for the device before it fails [default: as long as the device
+    /// takes]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Memory")]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) io_timeout: Option<Duration>,
 
     /// Touch all memory before the clock starts
     #[arg(long, help_heading = "Memory")]

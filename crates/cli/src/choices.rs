@@ -126,12 +126,13 @@ pub(crate) struct SwapChoice {
 }
 
 impl SwapChoice {
-    pub(crate) fn area(&self) -> pagefold::SwapArea {
-        match self.path.as_str() {
+    pub(crate) fn area(&self, encrypted: bool) -> pagefold::SwapArea {
+        let area = match self.path.as_str() {
             "memory" => pagefold::SwapArea::memory(self.bytes),
             "compressed" => pagefold::SwapArea::compressed(self.bytes),
             path => pagefold::SwapArea::unlinked(path, self.bytes),
-        }
+        };
+        if encrypted { area.encrypted() } else { area }
     }
 }
 

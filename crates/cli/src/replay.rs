@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Context;
@@ -90,10 +91,12 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         depth: usize::from(args.depth),
         backend: args.backend,
         page_bytes: args.page_size,
+        io_timeout: args.io_timeout,
         pretouch: args.pretouch,
         verify,
         quiet: args.quiet,
         swap: &args.swap,
+        swap_encrypted: args.swap_encrypted,
     };
     run_all(args, &setup, &mut target, workload)
 }
@@ -123,9 +126,19 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
         if !directory.is_dir() || path.is_dir() {
             return Err(Failure::usage(format!("can't write {}: no such directory, or a directory", path.display())));
         }
+        if let Some(input) = [&args.file, &args.trace].into_iter().flatten().find(|input| is_same_file(input, path)) {
+            let (output, input) = (path.display(), input.display());
+            return Err(Failure::usage(format!("{output} is to be written, and is {input}, which would be lost")));
+        }
         try_to_write(path).with_context(|| format!("can't write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Whether two paths lead to one file.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    matches!((identity(a), identity(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Fails if the user's file would be written to without permission.

@@ -83,6 +83,8 @@ pub(crate) struct SwapReport {
     pub(crate) pages_in: u64,
     pub(crate) used_bytes: u64,
     pub(crate) bytes: u64,
+    /// What left memory did so encrypted.
+    pub(crate) encrypted: bool,
     /// `null` without an area of compressed pages.
     pub(crate) compressed: Option<CompressedSwapStats>,
 }
@@ -96,6 +98,7 @@ impl SwapReport {
             pages_in: sum(|group| group.swap_ins),
             used_bytes: stats.swap.iter().map(|area| area.used_bytes).sum(),
             bytes: stats.swap.iter().map(|area| area.bytes).sum(),
+            encrypted: stats.swap.iter().any(|area| area.is_encrypted),
             compressed: stats.swap.iter().find_map(|area| area.compressed.clone()),
         }
     }

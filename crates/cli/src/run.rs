@@ -42,10 +42,12 @@ pub(crate) struct Setup<'a> {
     pub(crate) depth: usize,
     pub(crate) backend: BackendChoice,
     pub(crate) page_bytes: u64,
+    pub(crate) io_timeout: Option<Duration>,
     pub(crate) pretouch: bool,
     pub(crate) verify: bool,
     pub(crate) quiet: bool,
     pub(crate) swap: &'a [SwapChoice],
+    pub(crate) swap_encrypted: bool,
 }
 
 /// What came of a run: figures even if it was cut short, and why it was.
@@ -73,7 +75,8 @@ impl Setup<'_> {
         let (builder, disk) = backend::builder(self.backend, target)?;
         // The budget stays as it is, so nothing needs to be set aside for more.
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
-        let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area()));
+        let builder = builder.io_timeout(self.io_timeout);
+        let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_encrypted)));
         let pagefold = builder.build().map_err(refused)?;
         let groups = groups(&pagefold, self.plan)?;
         let files = groups.iter().map(|group| self.open(group, target)).collect::<Result<Vec<_>, _>>()?;
@@ -275,6 +278,10 @@ fn refused(error: pagefold::Error) -> Failure {
         Error::BadSize(_) | Error::BadPageSize { .. } | Error::TooSmall { .. } | Error::BudgetTooLarge { .. } => {
             Failure::usage(error.to_string())
         }
+        Error::FileInUse { path } => Failure::Failed(anyhow::anyhow!(
+            "another program writes to {}, and has it locked: wait until that program has closed it, or replay without writes",
+            path.display()
+        )),
         error => Failure::Failed(error.into()),
     }
 }

@@ -107,12 +107,13 @@ fn swap(swap: &SwapReport) -> String {
         )
     });
     format!(
-        "swap: {} pages out ({} same-filled), {} in, {} of {} in use\n{}",
+        "swap: {} pages out ({} same-filled), {} in, {} of {} in use{}\n{}",
         units::count(swap.pages_out as f64),
         units::count(swap.same_filled as f64),
         units::count(swap.pages_in as f64),
         units::bytes(swap.used_bytes),
         units::bytes(swap.bytes),
+        if swap.encrypted { ", encrypted" } else { "" },
         compressed.unwrap_or_default(),
     )
 }

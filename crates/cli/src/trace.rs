@@ -99,6 +99,23 @@ pub(crate) struct Options {
     pub(crate) page_bytes: u64,
 }
 
+impl Default for Options {
+    /// What `replay` takes if its command line says nothing of the trace.
+    fn default() -> Self {
+        Self {
+            format: None,
+            block_bytes: 512,
+            skip_writes: false,
+            requests_max: None,
+            threads_given: false,
+            threads: 1,
+            groups_allowed: None,
+            map: Vec::new(),
+            page_bytes: 4096,
+        }
+    }
+}
+
 /// A trace in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
@@ -134,7 +151,13 @@ impl Trace {
         Self::read(file, &path.display().to_string(), options, progress)
     }
 
-    fn read(input: impl Read, name: &str, options: &Options, mut progress: impl FnMut(u64)) -> Result<Self, Failure> {
+    /// The same, of what `input` gives.
+    pub(crate) fn read(
+        input: impl Read,
+        name: &str,
+        options: &Options,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Self, Failure> {
         let mut text = TraceText::new(BufReader::with_capacity(1 << 18, input), name);
         let mut loader = Loader::new(options);
         let mut parser = None;

@@ -6,7 +6,8 @@
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - what the policy keeps, such as groups and open files, when they are made.
 //!
-//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the shrinking that it starts.
+//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the shrinking that it starts. (A budget that
+//!     is lowered by much follows what is used down, extent by extent: `Budget::give_up`.)
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
@@ -14,6 +15,7 @@ use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 #[derive(Debug)]
 pub struct Budget {
     max: AtomicU64,
+    goal: AtomicU64,
     used: AtomicU64,
     peak: AtomicU64,
 }
@@ -22,7 +24,7 @@ impl Budget {
     /// A budget of `max` bytes, none of them used.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self { max: AtomicU64::new(max), used: AtomicU64::new(0), peak: AtomicU64::new(0) }
+        Self { max: AtomicU64::new(max), goal: AtomicU64::new(max), used: AtomicU64::new(0), peak: AtomicU64::new(0) }
     }
 
     /// The limit in bytes.
@@ -82,8 +84,36 @@ impl Budget {
         debug_assert!(before >= bytes, "more given back than was charged");
     }
 
+    /// What the limit is being lowered to, or the limit.
+    #[must_use]
+    pub fn goal(&self) -> u64 {
+        self.goal.load(Ordering::Relaxed)
+    }
+
+    /// Begins to lower the limit to `goal`: it follows what is used, and `rest`, down to there. Room that
+    /// [`give_up`](Self::give_up) makes so can't be charged again, but for the rest. One thread at a time does so.
+    pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
+        self.goal.store(goal, Ordering::Relaxed);
+        self.give_up(0, rest);
+    }
+
+    /// Gives back what was charged, for good if the limit is being lowered.
+    pub(crate) fn give_up(&self, bytes: u64, rest: u64) {
+        let (max, goal) = (self.max(), self.goal());
+        if goal < max {
+            // First, or others could charge what is about to be given back.
+            self.limit((self.used().saturating_sub(bytes) + rest).max(goal).min(max));
+        }
+        self.uncharge(bytes);
+    }
+
     /// Sets another limit. What is used beyond it is for the caller to give back.
     pub(crate) fn set_max(&self, max: u64) {
+        self.goal.store(max, Ordering::Relaxed);
+        self.limit(max);
+    }
+
+    fn limit(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
         // Before the caller looks at what is used: see `try_charge`.
         fence(Ordering::SeqCst);
@@ -93,6 +123,21 @@ impl Budget {
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_is_lowered_follows_what_is_used() {
+        let budget = Budget::new(100);
+        assert!(budget.try_charge(98));
+        budget.lower_to(40, 5);
+        assert_eq!((budget.max(), budget.goal()), (100, 40), "it never rises");
+        budget.give_up(30, 5);
+        assert_eq!((budget.used(), budget.max()), (68, 73));
+        assert!(!budget.try_charge(6) && budget.try_charge(5), "the rest can be charged");
+        budget.give_up(50, 5);
+        assert_eq!((budget.used(), budget.max()), (23, 40), "not below the goal");
+        budget.give_up(3, 50);
+        assert_eq!((budget.used(), budget.max()), (20, 40));
+    }
 
     #[test]
     fn a_charge_past_the_limit_is_refused_and_changes_nothing() {

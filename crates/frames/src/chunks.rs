@@ -35,6 +35,7 @@ use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
 
 use crate::budget::Budget;
 use crate::page_word::{PageState, PageWord};
+use crate::page_words::WordGeometry;
 use crate::region::Region;
 
 const PRESENT: u32 = 1 << 31;
@@ -46,26 +47,81 @@ const WRITTEN: u32 = 1 << 14;
 const COUNT: u32 = WRITTEN - 1;
 const WRITTEN_COUNT: u32 = COUNT * WRITTEN;
 
+/// Words in use of a chunk that is idle once these few pages are gone.
+const FEW: u32 = 2;
+
 const _: () = assert!(WRITTEN_COUNT & (AGED | LOCKED | PRESENT) == 0, "the counts have room");
 
 /// The budget has no room for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
+/// What came of giving a chunk back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenBack {
+    Yes,
+    NotIdle,
+    /// The system keeps the memory, so the chunk stays, with words that are zero.
+    Refused,
+}
+
 /// The states of all chunks.
+///
+/// A block's states are side by side, a cache line of them, and then come those of the same block of the next segment: the first blocks
+/// of 64 segments share a system page, so that many small maps take little for the states of their chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     states: Region<AtomicU32>,
+    places: Places,
     /// Words in a chunk, as a power of two.
     shift: u32,
+    /// Words in a segment, as a power of two.
+    segment_shift: u32,
     present: AtomicUsize,
-    /// Where the next sweep starts.
-    hand: AtomicUsize,
+    /// Of each segment: so that a sweep needn't look at all chunks of a segment in which few are there.
+    present_in: Region<AtomicU32>,
+}
+
+/// How the number of a chunk becomes the place of its state. The number's bits are those of the group, of the segment in it, of the block
+/// in that, and of the chunk; the place has segment and block the other way round.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    /// The bits that stay where they are.
+    fixed: usize,
+    /// Those of the block, and by how many they go up.
+    blocks: usize,
+    up: u32,
+    /// Those of the segment, and by how many they go down.
+    segments: usize,
+    down: u32,
+}
+
+impl Places {
+    fn of(geometry: WordGeometry) -> Self {
+        let chunk = geometry.block_shift() - geometry.chunk_shift;
+        let block = geometry.segment_shift - geometry.block_shift();
+        let segment = geometry.group_shift();
+        let bits = |from: u32, count: u32| ((1 << count) - 1) << from;
+        let (blocks, segments): (usize, usize) = (bits(chunk, block), bits(chunk + block, segment));
+        Self { fixed: !(blocks | segments), blocks, up: segment, segments, down: block }
+    }
 }
 
 impl Chunks {
-    pub(crate) fn new(states: Region<AtomicU32>, shift: u32) -> Self {
-        Self { states, shift, present: AtomicUsize::new(0), hand: AtomicUsize::new(0) }
+    /// None is there as yet. `states` has room for each chunk, `present_in` for each segment.
+    pub(crate) fn new(states: Region<AtomicU32>, present_in: Region<AtomicU32>, geometry: WordGeometry) -> Self {
+        let WordGeometry { chunk_shift: shift, segment_shift, .. } = geometry;
+        Self { states, places: Places::of(geometry), shift, segment_shift, present: AtomicUsize::new(0), present_in }
+    }
+
+    #[inline]
+    fn state(&self, chunk: usize) -> &AtomicU32 {
+        let Places { fixed, blocks, up, segments, down } = self.places;
+        &self.states[chunk & fixed | (chunk & blocks) << up | (chunk & segments) >> down]
+    }
+
+    fn present_in(&self, chunk: usize) -> &AtomicU32 {
+        &self.present_in[chunk >> (self.segment_shift - self.shift)]
     }
 
     fn chunk_bytes(&self) -> u64 {
@@ -90,11 +146,12 @@ impl Chunks {
         prepare: impl Fn(usize) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
         let chunk = word >> self.shift;
-        let state = &self.states[chunk];
+        let state = self.state(chunk);
         let mut backoff = Backoff::new();
         loop {
             let now = state.load(Ordering::Relaxed);
             if now & LOCKED != 0 {
+                // Sometimes: a loader meets a chunk that is being given back.
                 backoff.wait();
             } else if now & PRESENT != 0 {
                 debug_assert!(now & COUNT < COUNT, "more words in use than a chunk has");
@@ -103,21 +160,25 @@ impl Chunks {
                     return Ok(());
                 }
             } else if state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                // Transition: chunk, absent → locked.
                 return self.add(chunk, budget, prepare);
             }
         }
     }
 
     fn add(&self, chunk: usize, budget: &Budget, prepare: impl Fn(usize) -> Result<(), NoRoom>) -> Result<(), NoRoom> {
-        let state = &self.states[chunk];
+        let state = self.state(chunk);
         let charged = budget.try_charge(self.chunk_bytes());
         let result = if charged { prepare(chunk << self.shift) } else { Err(NoRoom) };
         match result {
             Ok(()) => {
+                // Transition: chunk, locked → present.
                 self.present.fetch_add(1, Ordering::Relaxed);
+                self.present_in(chunk).fetch_add(1, Ordering::Relaxed);
                 state.store(PRESENT | 1, Ordering::Release);
             }
             Err(NoRoom) => {
+                // Transition: chunk, locked → absent, as there is no room.
                 if charged {
                     budget.uncharge(self.chunk_bytes());
                 }
@@ -130,12 +191,12 @@ impl Chunks {
     /// Before a word in use becomes written.
     pub(crate) fn add_written(&self, word: usize) {
         // Relaxed: whoever has to see the write that follows was told of it in some other way, which orders this too.
-        self.states[word >> self.shift].fetch_add(WRITTEN, Ordering::Relaxed);
+        self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
     /// After a word in use isn't written any more.
     pub(crate) fn remove_written(&self, word: usize) {
-        let before = self.states[word >> self.shift].fetch_sub(WRITTEN, Ordering::Relaxed);
+        let before = self.state(word >> self.shift).fetch_sub(WRITTEN, Ordering::Relaxed);
         debug_assert!(before & WRITTEN_COUNT != 0, "fewer words written than counted");
     }
 
@@ -143,49 +204,86 @@ impl Chunks {
     pub(crate) fn leave(&self, word: usize, was_written: bool) {
         let change = 1 + if was_written { WRITTEN } else { 0 };
         // Release pairs with the Acquire in `give_back`.
-        let before = self.states[word >> self.shift].fetch_sub(change, Ordering::Release);
+        let before = self.state(word >> self.shift).fetch_sub(change, Ordering::Release);
         debug_assert!(before & PRESENT != 0 && before & COUNT != 0, "left more often than entered");
         let after = before - change;
         debug_assert!((after & WRITTEN_COUNT) / WRITTEN <= after & COUNT, "more words written than in use");
     }
 
-    /// Gives an idle chunk back. False if it isn't idle any more.
-    fn give_back(&self, chunk: usize, idle: u32, words: &Region<AtomicU64>, budget: &Budget) -> bool {
+    /// Gives an idle chunk back.
+    fn give_back(&self, chunk: usize, idle: u32, words: &Region<AtomicU64>, budget: &Budget) -> GivenBack {
         debug_assert!(idle & COUNT == 0 && idle & PRESENT != 0);
-        let state = &self.states[chunk];
+        let state = self.state(chunk);
         // Acquire pairs with the Release of `leave`.
         if state.compare_exchange(idle, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return false;
+            return GivenBack::NotIdle;
         }
-        words.discard(self.words_of(chunk));
+        if !words.discard(self.words_of(chunk)) {
+            // The system keeps the memory, so it stays charged; but nothing of what was in it does.
+            words[self.words_of(chunk)].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            state.store(PRESENT, Ordering::Release);
+            return GivenBack::Refused;
+        }
+        // Transition: chunk, locked → absent, given back.
         budget.uncharge(self.chunk_bytes());
         self.present.fetch_sub(1, Ordering::Relaxed);
+        self.present_in(chunk).fetch_sub(1, Ordering::Relaxed);
         // Release pairs with the Acquire of `enter`.
         state.store(0, Ordering::Release);
-        true
+        GivenBack::Yes
     }
 
-    /// Moves the hand over the chunks of the words in `used`, until `wanted` idle chunks that were idle the last time
-    /// too are given back, or the hand has gone round twice. Says how many it gave back.
-    pub(crate) fn sweep(&self, used: Range<usize>, wanted: usize, words: &Region<AtomicU64>, budget: &Budget) -> usize {
-        let chunks = used.start >> self.shift..used.end >> self.shift;
+    /// Gives back the chunk of a word, if it is idle.
+    pub(crate) fn give_back_idle(&self, word: usize, words: &Region<AtomicU64>, budget: &Budget) -> bool {
+        let chunk = word >> self.shift;
+        let state = self.state(chunk).load(Ordering::Relaxed);
+        state & !AGED == PRESENT && self.give_back(chunk, state, words, budget) == GivenBack::Yes
+    }
+
+    /// Gives back up to `wanted` chunks of a segment that were idle the last time too. Returns how many.
+    pub(crate) fn sweep(
+        &self,
+        segment: Range<usize>,
+        wanted: usize,
+        words: &Region<AtomicU64>,
+        budget: &Budget,
+    ) -> usize {
+        let chunks = segment.start >> self.shift..segment.end >> self.shift;
+        // Relaxed: a chunk that comes meanwhile is too young to go.
+        let mut unseen = self.present_in(chunks.start).load(Ordering::Relaxed);
         let mut given = 0;
-        for _ in 0..2 * chunks.len() {
-            if given >= wanted {
+        for chunk in chunks {
+            if unseen == 0 || given == wanted {
                 break;
             }
-            // Relaxed: sweeps that share the hand by chance skip or repeat chunks, nothing more.
-            let at = self.hand.fetch_add(1, Ordering::Relaxed);
-            let chunk = chunks.start + at % chunks.len();
-            let state = self.states[chunk].load(Ordering::Relaxed);
+            let state = self.state(chunk).load(Ordering::Relaxed);
+            unseen -= u32::from(state & PRESENT != 0);
             if state == PRESENT | AGED {
-                given += usize::from(self.give_back(chunk, state, words, budget));
+                given += usize::from(self.give_back(chunk, state, words, budget) == GivenBack::Yes);
             } else if state == PRESENT {
+                // Transition: chunk, idle → aged.
                 // Relaxed: a hint for the next sweep.
-                let _ = self.states[chunk].compare_exchange(state, state | AGED, Ordering::Relaxed, Ordering::Relaxed);
+                let _ = self.state(chunk).compare_exchange(state, state | AGED, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
         given
+    }
+
+    /// The words of each chunk of a segment in which there are few pages, none of them written: of those from the `first`th on, and
+    /// then of the others.
+    pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+        let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
+        // Relaxed: what is done about these pages looks at each again.
+        let state = |chunk: usize| self.state(chunk).load(Ordering::Relaxed);
+        let is_nearly_idle = move |state: u32| state & WRITTEN_COUNT == 0 && (1..=FEW).contains(&(state & COUNT));
+        let mut unseen = self.present_in(start).load(Ordering::Relaxed);
+        let chunks = (0..count).map(move |step| start + (first + step) % count);
+        let present = chunks.map_while(move |chunk| {
+            let state = (unseen > 0).then(|| state(chunk))?;
+            unseen -= u32::from(state & PRESENT != 0);
+            Some((chunk, state))
+        });
+        present.filter(move |&(_, state)| is_nearly_idle(state)).map(|(chunk, _)| self.words_of(chunk))
     }
 
     /// The words, within `range`, of each chunk in which a page is in memory or being loaded.
@@ -200,11 +298,17 @@ impl Chunks {
 
     fn with_any(&self, range: Range<usize>, counts: u32) -> impl Iterator<Item = Range<usize>> + '_ {
         (range.start >> self.shift..range.end.div_ceil(1 << self.shift))
-            .filter(move |&chunk| self.states[chunk].load(Ordering::Acquire) & counts != 0)
+            .filter(move |&chunk| self.state(chunk).load(Ordering::Acquire) & counts != 0)
             .map(move |chunk| {
                 let words = self.words_of(chunk);
                 words.start.max(range.start)..words.end.min(range.end)
             })
+    }
+
+    /// Whether none of the chunks of these words is there. Relaxed: no loader enters them now.
+    pub(crate) fn are_absent(&self, words: Range<usize>) -> bool {
+        let mut chunks = words.start >> self.shift..words.end >> self.shift;
+        chunks.all(|chunk| self.state(chunk).load(Ordering::Relaxed) == 0)
     }
 
     /// Gives back the chunks of a page map that nobody enters any more. Says in how many of them a page is still in
@@ -226,13 +330,15 @@ impl Chunks {
         let mut backoff = Backoff::new();
         loop {
             // Acquire pairs with the Release with which a sweep makes the chunk absent: its discarding comes first.
-            let state = self.states[chunk].load(Ordering::Acquire);
+            let state = self.state(chunk).load(Ordering::Acquire);
             if state == 0 {
                 return true;
             }
             if state & LOCKED == 0 && state & COUNT == 0 {
                 // Tries again if a sweep has just marked it or was faster.
-                self.give_back(chunk, state, words, budget);
+                if self.give_back(chunk, state, words, budget) == GivenBack::Refused {
+                    return true; // Its words are zero, as those of an absent chunk.
+                }
             } else if state & COUNT != 0 && words[self.words_of(chunk)].iter().any(occupied) {
                 return false;
             } else {

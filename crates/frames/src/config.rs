@@ -2,6 +2,7 @@
 
 use crate::page_word::FRAME_BITS;
 use crate::page_words::WordGeometry;
+use crate::tables::TABLE_BYTES;
 
 /// What a [`Frames`](crate::Frames) is to be like.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct Config {
     pub pretouch: bool,
     /// Pretend that the CPUs belong to so many NUMA nodes. `None`: as the system says.
     pub nodes: Option<usize>,
-    /// Page words that address space is reserved for, as a power of two. `None`: enough for 2^35 pages, or as many
+    /// Page words that address space is reserved for, as a power of two. `None`: enough for 2^38 pages, or as many
     /// as the system allows.
     pub page_words_shift: Option<u32>,
 }
@@ -46,15 +47,11 @@ impl Config {
         let largest = (self.memory / EXTENTS_MIN).max(1).ilog2();
         let extent_bytes_shift = largest.min(HUGE_SHIFT).max(page_shift);
         let extent_shift = extent_bytes_shift - page_shift;
-        let frames = ((memory_max >> page_shift).min(1 << FRAME_BITS) >> extent_shift).max(1) << extent_shift;
+        let frames = ((memory_max >> page_shift).min(FRAMES_MAX) >> extent_shift).max(1) << extent_shift;
         let words = if cfg!(pagefold_loom) {
             WordGeometry { chunk_shift: 1, segment_shift: 1, total_shift: 3 }
         } else {
-            // A chunk is a system page of words; a segment has 512 chunks; 2^35 words are 128 TiB of 4 KiB pages.
-            let chunk_shift = rustix::param::page_size().trailing_zeros() - 3;
-            let segment_shift = chunk_shift + 9;
-            let total_shift = self.page_words_shift.unwrap_or(35).clamp(segment_shift, 40);
-            WordGeometry { chunk_shift, segment_shift, total_shift }
+            WordGeometry::of(rustix::param::page_size(), self.page_words_shift)
         };
         Layout {
             page_size: self.page_size,
@@ -62,16 +59,40 @@ impl Config {
             frames_at_start: (self.memory >> page_shift) as usize,
             extent_shift,
             huge: self.huge_pages && extent_bytes_shift == HUGE_SHIFT,
-            map_reserve: (self.memory / 64).clamp(MAP_RESERVE_MIN, MAP_RESERVE_MAX),
+            map_reserve: map_reserve(self.memory, words),
             words,
+            tables: if cfg!(pagefold_loom) {
+                8
+            } else {
+                (memory_max.saturating_mul(2) >> TABLE_BYTES.ilog2()).max(TABLES_MIN) as usize
+            },
         }
     }
 }
 
-/// Room that frames leave for page maps. It has to be larger than a chunk and the states of a segment, so that what is drained from the frames to
-/// make room for one isn't taken by frames again.
-const MAP_RESERVE_MIN: u64 = 8 << 10;
+/// Tables that address space is reserved for: twice as many as the budget could pay for, but so many at least.
+const TABLES_MIN: u64 = 1 << 14;
+
+/// Room that frames leave for page maps, as a part of the budget, and at most; but always enough for what one more page can
+/// cost. So what is drained from the frames to make room for a chunk isn't taken by frames again.
+const MAP_RESERVE_SHARE: u64 = 64;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
+/// To whole multiples of this.
+const MAP_RESERVE_UNIT: u64 = 4 << 10;
+
+fn map_reserve(memory: u64, words: WordGeometry) -> u64 {
+    let min = words.room_for_one().next_multiple_of(MAP_RESERVE_UNIT);
+    (memory / MAP_RESERVE_SHARE).clamp(min, min.max(MAP_RESERVE_MAX))
+}
+
+/// Frames that there can be, at most.
+pub const FRAMES_MAX: u64 = 1 << FRAME_BITS;
+
+/// The most that one more page in a page map can cost besides its frame.
+#[must_use]
+pub fn map_room() -> u64 {
+    WordGeometry::of(rustix::param::page_size(), None).room_for_one()
+}
 
 /// The system's huge page: 2 MiB.
 const HUGE_SHIFT: u32 = 21;
@@ -93,6 +114,7 @@ pub(crate) struct Layout {
     /// Bytes of the budget that no frame takes.
     pub(crate) map_reserve: u64,
     pub(crate) words: WordGeometry,
+    pub(crate) tables: usize,
 }
 
 /// Bytes of the frame table for each frame.
@@ -118,6 +140,21 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The story: where the system's pages have 16 or 64 KiB, a chunk alone took more than the room that was made for it.
+    #[test]
+    fn frames_leave_room_for_a_chunk_and_its_states_whatever_the_systems_page() {
+        for system_page in [4 << 10, 16 << 10, 64 << 10] {
+            let (words, cost) = (WordGeometry::of(system_page, None), 2 * system_page as u64);
+            assert_eq!(words.room_for_one(), cost);
+            for memory in [1 << 20, 16 << 20, 1 << 40] {
+                let reserve = map_reserve(memory, words);
+                assert!((cost..cost.max(MAP_RESERVE_MAX) + MAP_RESERVE_UNIT).contains(&reserve), "{reserve}");
+            }
+        }
+        let usual = WordGeometry::of(4 << 10, None);
+        assert_eq!([1 << 18, 1 << 20, 1 << 40].map(|memory| map_reserve(memory, usual)), [8 << 10, 16 << 10, 64 << 10]);
+    }
 
     #[test]
     fn extents_are_huge_pages_where_the_budget_allows() {

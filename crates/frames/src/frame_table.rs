@@ -7,11 +7,37 @@
 //! | value | meaning | who may change it |
 //! |---|---|---|
 //! | `FROZEN` | one owner: it is free, being loaded, written to, or being evicted | the owner, by subtracting `FROZEN` |
-//! | 0 | the page is resident, nobody has it pinned | a pinner, `+1`; an evictor, compare-and-swap to `FROZEN` |
-//! | n | n pins | a pinner, `+1`; a holder, `−1` |
+//! | `FROZEN` + n | the same, and n pinners hold a place | a pinner that waits, `+1`; a holder of a place, `−1`; the owner, by subtracting `FROZEN`: the places are pins then |
+//! | 0 | the page is resident and has no pin | a pinner, `+1`; an evictor or a writer, compare-and-swap to `FROZEN` |
+//! | n | n pins | a pinner, `+1`; a holder, `−1`; a writer, `+ WRITER_WAITS` |
+//! | `WRITER_WAITS` + n | n pins, and a writer waits until they are gone | a holder, `−1`; the writer, `− WRITER_WAITS`; with n = 0 an evictor or a writer, compare-and-swap to `FROZEN` |
 //!
-//! A pinner adds first and looks then: if it meets `FROZEN` it takes its one back. So any value may be too high by the
-//! pinners that are about to step back; owners therefore never store to `count`, they add and subtract.
+//! A pinner adds first and looks then: if it meets `FROZEN` or `WRITER_WAITS` it takes its one back. So any value may be too
+//! high by the pinners that are about to step back; owners therefore never store to `count`, they add and subtract.
+//!
+//! `WRITER_WAITS` keeps pins that overlap from keeping a writer out for ever:
+//! ```text
+//!   pinners                                       writer
+//!   A: count 0 → 1
+//!   B: count 1 → 2                                freeze: count is 2, no
+//!   A: count 2 → 1;  C: count 1 → 2               freeze: count is 2, no
+//!   B: count 2 → 1;  A: count 1 → 2               … for ever; with WRITER_WAITS set at its second look, C and A step back
+//! ```
+//! A *place* keeps writers that follow each other closely from keeping a pinner out for ever:
+//! ```text
+//!   writers                                       pinner
+//!   A: count 0 → FROZEN                           count is FROZEN: it leaves its one there
+//!   A: count FROZEN + 1 → 1                       that was its pin from then on
+//!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
+//! ```
+//! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the place finds that its word has
+//! changed, and gives the place back. Until then it counts as a pin of whatever page comes next, which nothing follows from but a
+//! delay. No place is taken while `WRITER_WAITS` is set: the writer's turn comes first. Nor is one where another pinner has one: its pin lets
+//! all others in, and the writer would have to wait for each of them, asleep as they may be.
+//!
+//! `WRITER_WAITS` is a hint: it excludes no thread from anything for good, and nothing but a delay follows if it is missing or left over.
+//! So two writers may set and clear it for one another. It ends with the next freeze, by any thread, and a writer that gives up
+//! clears it (`writing`).
 //!
 //! **`place`**, who may touch the list links:
 //!
@@ -84,8 +110,12 @@ impl fmt::Debug for FrameId {
 
 /// One owner has the frame (I1).
 const FROZEN: u32 = 1 << 31;
-/// Pins beyond this are refused: long before they could run into `FROZEN`.
-const PINS_MAX: u32 = 1 << 30;
+/// A writer waits until the pins are gone: new pinners step back.
+const WRITER_WAITS: u32 = 1 << 30;
+/// The part of a count that is pins.
+const PINS: u32 = WRITER_WAITS - 1;
+/// Pins beyond this are refused: long before they could run into `WRITER_WAITS`.
+const PINS_MAX: u32 = 1 << 29;
 
 const ISOLATED: u32 = 0;
 const LISTED: u32 = 1;
@@ -134,8 +164,8 @@ unsafe impl ZeroedAtomics for FrameRecord {}
 /// Why a pin was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PinRefused {
-    /// The frame has an owner just now.
-    Frozen,
+    /// The frame has an owner just now, or a writer waits to become that.
+    Closed,
     /// It has more pins than anybody can need.
     Saturated,
 }
@@ -153,16 +183,52 @@ impl FrameRecord {
 
     #[cold]
     fn step_back(&self, count: u32) -> PinRefused {
+        // Sometimes: a pinner steps back.
         // Relaxed: nothing was read through the pin that wasn't one.
         self.count.fetch_sub(1, Ordering::Relaxed);
-        if count & FROZEN != 0 { PinRefused::Frozen } else { PinRefused::Saturated }
+        if count & (FROZEN | WRITER_WAITS) != 0 { PinRefused::Closed } else { PinRefused::Saturated }
+    }
+
+    /// Whether a pin would be refused as [`Closed`](PinRefused::Closed) now: for a pinner that waits, whose additions would keep
+    /// the writer from freezing the frame. Relaxed: `pin` looks again.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.count.load(Ordering::Relaxed) & (FROZEN | WRITER_WAITS) != 0
+    }
+
+    /// Takes a place in a frame that has an owner: a pin of whatever page is in the frame when the owner leaves it. False if there
+    /// is no owner to wait for, or a writer or another pinner has the next turn.
+    pub(crate) fn take_place(&self) -> bool {
+        // Relaxed: nothing is read by a place; `place_is_pin` is the Acquire. Hardly ever two: where one has its turn others can pin.
+        if self.count.load(Ordering::Relaxed) != FROZEN {
+            return false;
+        }
+        // Transition: count, frozen → a place.
+        // If the owner has just left the frame this may meet `WRITER_WAITS`, as a pinner may that steps back.
+        let taken = self.count.fetch_add(1, Ordering::Relaxed) & WRITER_WAITS == 0;
+        if !taken {
+            self.give_place_back();
+        }
+        taken
+    }
+
+    /// Whether the owner has left the frame, so that the place is a pin. Acquire pairs with the Release of `unfreeze`.
+    pub(crate) fn place_is_pin(&self) -> bool {
+        self.count.load(Ordering::Acquire) & FROZEN == 0
+    }
+
+    /// Gives up a place through which nothing was read.
+    pub(crate) fn give_place_back(&self) {
+        // Sometimes: a place is given back.
+        // Relaxed: as in `step_back`.
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn unpin(&self) {
         // Release pairs with the Acquire of `freeze`.
         let before = self.count.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & !FROZEN != 0, "unpinned more often than pinned");
+        // A forked child, which finds zeros here, may drop its parent's pins.
+        debug_assert!(before & PINS != 0 || before == 0, "unpinned more often than pinned");
     }
 }
 
@@ -204,17 +270,39 @@ impl FrameTable {
 
     // ---- count
 
-    /// Becomes the owner of a frame that nobody has pinned.
+    /// Becomes the owner of a frame that has no pin. That ends the wait of a writer, be it this one's or another thread's, which
+    /// finds the frame frozen then.
+    #[inline]
     pub(crate) fn freeze(&self, frame: FrameId) -> bool {
+        let count = &self.record(frame).count;
         // Acquire pairs with the Release of `unpin` and `unfreeze`. Relaxed on failure: nothing follows from it.
-        self.record(frame).count.compare_exchange(0, FROZEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let freeze = |from| count.compare_exchange(from, FROZEN, Ordering::Acquire, Ordering::Relaxed);
+        match freeze(0) {
+            // Transition: count, 0 → frozen.
+            Ok(_) => true,
+            Err(now) => now == WRITER_WAITS && freeze(WRITER_WAITS).is_ok(),
+        }
+    }
+
+    /// Has new pinners of a pinned frame step back, until the frame is frozen or [`let_pinners_in`](Self::let_pinners_in).
+    pub(crate) fn keep_pinners_out(&self, frame: FrameId) {
+        let set = |now: u32| (now & FROZEN == 0 && now & PINS != 0).then_some(now | WRITER_WAITS);
+        // Relaxed: a hint.
+        let _ = self.record(frame).count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    pub(crate) fn let_pinners_in(&self, frame: FrameId) {
+        // Relaxed: a hint.
+        self.record(frame).count.fetch_and(!WRITER_WAITS, Ordering::Relaxed);
     }
 
     /// Ends ownership; the former owner keeps `pins`.
+    #[inline]
     pub(crate) fn unfreeze(&self, frame: FrameId, pins: u32) {
         // Release pairs with the Acquire of `pin` and `freeze`.
         let before = self.record(frame).count.fetch_sub(FROZEN - pins, Ordering::Release);
-        debug_assert!(before & FROZEN != 0, "not an owner");
+        // As in `unpin`.
+        debug_assert!(before & FROZEN != 0 || before == 0, "not an owner");
     }
 
     /// Whether somebody owns the frame. Acquire pairs with the Release of `unfreeze`.
@@ -224,7 +312,7 @@ impl FrameTable {
 
     pub(crate) fn is_pinned(&self, frame: FrameId) -> bool {
         let count = self.record(frame).count.load(Ordering::Relaxed);
-        count & FROZEN == 0 && count != 0
+        count & FROZEN == 0 && count & PINS != 0
     }
 
     // ---- place
@@ -243,6 +331,7 @@ impl FrameTable {
 
     /// Makes a frozen frame a listed one, of which only its owner knows yet: once its labels are there.
     pub(crate) fn list_owned(&self, frame: FrameId) {
+        // Transition: place, isolated → listed, of an owned frame.
         // Release pairs with `isolate`, by who looks at frames in the order of their numbers.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
@@ -255,6 +344,7 @@ impl FrameTable {
 
     /// An orphan's holder becomes its owner.
     pub(crate) fn adopt(&self, frame: FrameId) {
+        // Transition: place, orphaned → isolated.
         let place = &self.record(frame).place;
         // Relaxed, also below: holder and owner are one now.
         assert_eq!(place.load(Ordering::Relaxed), ORPHANED, "{frame:?} has another holder");

@@ -2,11 +2,13 @@
 
 mod drain;
 mod isolated;
+mod moving;
 mod owned;
 
 pub use drain::FrameDrain;
 pub(crate) use isolated::vacate;
 pub use isolated::{IsolatedFrame, Refused};
+pub use moving::NotMoved;
 pub use owned::OwnedFrame;
 
 use smp_list::Links;
@@ -20,9 +22,13 @@ use crate::extents::Extents;
 use crate::frame_table::{FrameId, FrameTable};
 use crate::free_frames::{Batch, FreeFrames};
 use crate::numa::Nodes;
-use crate::page_words::PageWords;
+use crate::page_words::{MapPart, PageWords};
 use crate::region::{Protection, Region};
+use crate::tables::Tables;
 use crate::wait_table::WaitTable;
+
+/// Segments of page words that a short sweep, or a visit of sparse pages, looks at.
+const SEGMENTS_LOOKED_AT: usize = 256;
 
 /// All frames of one budget.
 ///
@@ -39,14 +45,15 @@ pub struct Frames {
     bytes: Region<AtomicU64>,
     words_per_frame: usize,
     pub(crate) words: PageWords,
+    tables: Tables,
     free: FreeFrames,
     extents: Extents,
     pub(crate) budget: Budget,
     pub(crate) waits: WaitTable,
     layout: Layout,
-    /// Not inherited by a forked child. It has none of the frames: their memory isn't copied, and page words read as
-    /// *vacant* there. So a lookup in the child finds nothing, goes on to load, and is refused there by this mark; the hit
-    /// path pays nothing for it.
+    /// Not inherited by a forked child. It has none of the pages: frames and their records read as zeros there, and page words as
+    /// *vacant*. So a lookup in the child finds nothing, goes on to load, and is refused there by this mark; the hit path pays
+    /// nothing for it. A guard that the child's thread had reads as zeros, and goes without a trace.
     fork: ForkMark,
     retired: AtomicUsize,
 }
@@ -62,14 +69,16 @@ impl Frames {
         let nodes = config.nodes.map_or_else(Nodes::detect, Nodes::pretend);
         let words_per_frame = layout.page_size / size_of::<u64>();
         let node_shift = layout.extent_shift + nodes.run_shift(layout.frames >> layout.extent_shift);
-        let arena = Protection { huge: layout.huge, ..Protection::default() };
+        let arena = Protection { huge: layout.huge, undumped: true, ..Protection::default() };
         // Huge pages for the table only where it is large: otherwise they would round its memory up by too much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
+        let words = PageWords::reserve(layout.words)?;
         let frames = Self {
+            tables: Tables::reserve(layout.tables, words.lengths.len())?,
             table: FrameTable::new(Region::reserve(layout.frames, table)?),
             bytes: Region::reserve(layout.frames * words_per_frame, arena)?,
             words_per_frame,
-            words: PageWords::reserve(layout.words)?,
+            words,
             extents: Extents::new(layout.frames, layout.extent_shift, node_shift, nodes.count()),
             free: FreeFrames::new(nodes, node_shift, layout.frames_at_start),
             budget: Budget::new(config.memory),
@@ -109,6 +118,13 @@ impl Frames {
         &self.budget
     }
 
+    /// Tables for whatever is looked up without a lock.
+    #[inline]
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     /// Whether this is a child process that was forked while the frames were in use. It has none of their memory.
     #[inline]
     #[must_use]
@@ -144,9 +160,16 @@ impl Frames {
         let mut got = 0;
         while got < wanted {
             let mut own = self.free.take(&self.table, wanted - got);
-            let Some(first) = own.pop(&self.table).or_else(|| self.take_or_populate()) else { break };
-            let frames = std::iter::once(first).chain(std::iter::from_fn(|| own.pop(&self.table)));
-            got += frames.map(|frame| give(OwnedFrame::unused(self, frame))).count();
+            let mut next = own.pop(&self.table).or_else(|| self.take_or_populate());
+            if next.is_none() {
+                break;
+            }
+            while let Some(frame) = next {
+                give(OwnedFrame::unused(self, frame));
+                got += 1;
+                // There are no more than were wanted.
+                next = if got < wanted { own.pop(&self.table) } else { None };
+            }
         }
         got
     }
@@ -159,7 +182,7 @@ impl Frames {
 
     #[cold]
     fn take_or_populate(&self) -> Option<FrameId> {
-        let anywhere = || self.free.take_anywhere(&self.table);
+        let anywhere = || self.free.take_anywhere(&self.table, |batch| self.extents.catch_all(&self.table, batch));
         let there = if self.free.in_depots() > 0 { anywhere() } else { None };
         there.or_else(|| self.take_new()).or_else(anywhere)
     }
@@ -217,7 +240,8 @@ impl Frames {
     /// Frames of extents that there is room for.
     fn unpopulated(&self) -> usize {
         let room = self.budget.room().saturating_sub(self.layout.map_reserve) / self.layout.extent_cost(true);
-        let unpopulated = self.extents.count() - self.extents.populated();
+        // Saturating: a drain that ends lowers the number after its extent may have been populated again.
+        let unpopulated = self.extents.count().saturating_sub(self.extents.populated());
         (room as usize).min(unpopulated) * self.extents.frames_each()
     }
 
@@ -248,7 +272,8 @@ impl Frames {
         #[cfg(not(pagefold_loom))]
         {
             let start = frame.index() * self.words_per_frame;
-            self.bytes.discard(start..start + self.words_per_frame);
+            // Where the system refuses, the frame keeps its memory for nothing; its extent is charged for it in any case.
+            let _ = self.bytes.discard(start..start + self.words_per_frame);
         }
         false
     }
@@ -273,6 +298,12 @@ impl Frames {
     /// Changes the budget's limit. Lowering it gives nothing back by itself: [`begin_drain`](Self::begin_drain).
     pub fn set_budget(&self, bytes: u64) {
         self.budget.set_max(bytes);
+    }
+
+    /// Begins to lower the budget's limit to `bytes`: it comes down with each extent that is given back. So what is needed for page
+    /// maps and the like can be had meanwhile. [`set_budget`](Self::set_budget) ends it.
+    pub fn lower_budget(&self, bytes: u64) {
+        self.budget.lower_to(bytes, self.layout.map_reserve);
     }
 
     /// The largest budget that there is address space for.
@@ -305,9 +336,25 @@ impl Frames {
         extents.flat_map(|extent| self.extents.frames_of(extent)).map(|number| FrameId::new(number as u32))
     }
 
-    /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a while. Says how many.
+    /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a while. Returns how many.
     pub fn sweep_maps(&self, wanted: usize) -> usize {
-        self.words.sweep(wanted, &self.budget)
+        self.words.sweep(wanted, usize::MAX, &self.budget)
+    }
+
+    /// The same with a bounded number of looks: the next call goes on from there.
+    pub fn sweep_some_maps(&self, wanted: usize) -> usize {
+        self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget)
+    }
+
+    /// Visits pages that keep a part of a page map from being idle, each with one other at most, until `visit` returns false or there
+    /// were a bounded number of looks: the next call goes on from there. A page may have left its frame when that is visited.
+    pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
+        self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
+    }
+
+    /// Gives back a part of a page map if no page in it is in memory. Returns whether it has.
+    pub fn give_back(&self, part: MapPart) -> bool {
+        self.words.give_back(part, &self.budget)
     }
 
     /// The word of the page that an isolated frame holds.

@@ -2,14 +2,17 @@
 //!
 //! A batch is a chain through the frames' free links, so moving one touches its first frame and nothing else. A
 //! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
-//! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). Who wants many
-//! takes them as a chain, with the lock taken once. A stock is
-//! small and lockable: whoever finds no frame elsewhere takes a batch that another CPU has, and looks at a few CPUs each time,
-//! in turn. It sizes itself to demand: a CPU's batches begin small, double each time that it has to go to the depot, and are
-//! small again once somebody else had to take what the CPU had lying idle.
+//! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that wants
+//! many takes them as a chain, with the lock taken once. A stock is small and lockable: a thread that finds no frame elsewhere takes a
+//! batch that another CPU has, and looks at a few CPUs each time, in turn. It sizes itself to demand: a CPU's batches begin
+//! small, double each time that it has to go to the depot, and are small again once another CPU had to take what this one had
+//! lying idle.
 //!
-//! So nobody waits to take where there is little: while others do so, there seems to be nothing. Who can't do with that has all stocks gathered in the
-//! depots.
+//! So no thread waits for a stock: while another one looks into it, it seems to be empty. A thread that can't do with that has
+//! all stocks gathered in the depots.
+//!
+//! A drain *sifts* all free frames. The batches of a depot that it hasn't come to yet can be taken meanwhile, by threads that find no
+//! other; they sift what they take.
 //!
 //! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
 //!
@@ -110,6 +113,8 @@ impl Stock {
 #[derive(Debug, Default)]
 struct Depot {
     head: Option<FrameId>,
+    /// While the batches are sifted: those that are still to be shown, likewise.
+    unseen: Option<FrameId>,
     /// Single frames that came home from CPUs of other nodes, until they make a batch.
     strays: Batch,
 }
@@ -122,13 +127,24 @@ impl Depot {
     }
 
     fn take(&mut self, table: &FrameTable) -> Option<Batch> {
-        let Some(first) = self.head else {
-            return (self.strays.len > 0).then(|| std::mem::take(&mut self.strays));
-        };
-        let (len, below) = table.batch(first);
-        self.head = below;
-        Some(Batch { head: Some(first), len })
+        pop(&mut self.head, table).or_else(|| (self.strays.len > 0).then(|| std::mem::take(&mut self.strays)))
     }
+
+    /// Has all that is there be shown to a sift.
+    fn begin_sift(&mut self, table: &FrameTable) {
+        let strays = std::mem::take(&mut self.strays);
+        self.put(table, strays);
+        debug_assert!(self.unseen.is_none(), "one sift at a time");
+        self.unseen = self.head.take();
+    }
+}
+
+/// Takes the first of a depot's batches.
+fn pop(top: &mut Option<FrameId>, table: &FrameTable) -> Option<Batch> {
+    let first = (*top)?;
+    let (len, below) = table.batch(first);
+    *top = below;
+    Some(Batch { head: Some(first), len })
 }
 
 /// All free frames that have memory behind them.
@@ -189,8 +205,8 @@ impl FreeFrames {
         frames
     }
 
-    /// A frame from elsewhere: other nodes' depots, then a few other CPUs' stocks.
-    pub(crate) fn take_anywhere(&self, table: &FrameTable) -> Option<FrameId> {
+    /// A frame from elsewhere: other nodes' depots, what a sift hasn't shown to its `keep` yet, then a few other CPUs' stocks.
+    pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
             if let Some(mut batch) = self.take_batch(table, (here + step) % self.depots.len()) {
@@ -198,6 +214,9 @@ impl FreeFrames {
                 self.put_batch(table, batch);
                 return frame;
             }
+        }
+        if let Some(frame) = self.take_unseen_anywhere(table, keep) {
+            return Some(frame);
         }
         let start = {
             let mut stock = self.stocks.here().lock();
@@ -212,9 +231,32 @@ impl FreeFrames {
         frame
     }
 
+    /// A frame of the batches that a sift hasn't come to yet, each shown to `keep` in its place.
+    fn take_unseen_anywhere(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
+        for depot in &self.depots {
+            while self.in_depots() > 0
+                && let Some(batch) = self.take_unseen(table, depot)
+            {
+                let mut batch = keep(batch);
+                let frame = batch.pop(table);
+                self.put_batch(table, batch);
+                if frame.is_some() {
+                    return frame;
+                }
+            }
+        }
+        None
+    }
+
+    fn take_unseen(&self, table: &FrameTable, depot: &Mutex<Depot>) -> Option<Batch> {
+        let batch = pop(&mut depot.lock().unseen, table)?;
+        self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
+        Some(batch)
+    }
+
     /// Puts what CPUs have in stock into the depots. Says how many frames are there then.
     pub(crate) fn gather(&self, table: &FrameTable) -> usize {
-        self.sift(table, |_| false);
+        self.sift_stocks(table, |batch| batch);
         self.in_depots()
     }
 
@@ -314,29 +356,23 @@ impl FreeFrames {
         stocks + self.in_depots()
     }
 
-    /// Shows every free frame to `take`, and keeps those that it doesn't take. Each batch goes back before the next one
-    /// is looked at, so that others find frames meanwhile.
-    pub(crate) fn sift(&self, table: &FrameTable, mut take: impl FnMut(FrameId) -> bool) {
-        let mut sift = |mut batch: Batch| {
-            let mut rest = Batch::default();
-            while let Some(frame) = batch.pop(table) {
-                if !take(frame) {
-                    rest.push(table, frame);
-                }
+    /// Shows all free frames to `keep`, batch by batch, and keeps those that it returns. Others find all frames meanwhile but those of
+    /// the batch that is being shown; what they [take](Self::take_anywhere) of the rest is shown to a `keep` of theirs. One at a time.
+    pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
+        self.sift_stocks(table, &mut keep);
+        for depot in &self.depots {
+            depot.lock().begin_sift(table);
+            while let Some(batch) = self.take_unseen(table, depot) {
+                self.put_batch(table, keep(batch));
             }
-            self.put_batch(table, rest);
-        };
+        }
+    }
+
+    fn sift_stocks(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         for stock in self.stocks.iter() {
             let Stock { current, spare, .. } = std::mem::take(&mut *stock.lock());
-            sift(current);
-            sift(spare);
-        }
-        for depot in &self.depots {
-            let mut unseen = std::mem::take(&mut *depot.lock());
-            while let Some(batch) = unseen.take(table) {
-                self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
-                sift(batch);
-            }
+            self.put_batch(table, keep(current));
+            self.put_batch(table, keep(spare));
         }
     }
 
@@ -383,6 +419,38 @@ mod tests {
         // The batches that went last are the first to come back.
         let first = free.take_batch(&table, 0).unwrap();
         assert!(first.len() > BATCH_SMALL, "{}", first.len());
+    }
+
+    /// Lowering the budget has a look at all free frames. It took a depot's batches out, all of them, and put them back one by one: until it
+    /// came to the first that stayed, threads that were short of a frame found none, and evicted pages, or gave up.
+    #[test]
+    fn a_sift_hides_no_more_than_a_batch() {
+        const FRAMES: u32 = 8 * BATCH_MAX as u32;
+        let table = FrameTable::new(Region::reserve(FRAMES as usize, Protection::default()).unwrap());
+        let free = FreeFrames::new(Nodes::pretend(1), usize::BITS - 1, FRAMES as usize * 8 * sync::cpu::count());
+        let mut all = Batch::default();
+        (0..FRAMES).for_each(|number| all.push(&table, FrameId::new(number)));
+        free.put_all(&table, all);
+        // Frames of the lower half are wanted.
+        let wanted = |frame: FrameId| frame.index() < FRAMES as usize / 2;
+        let sort = |mut batch: Batch, caught: &mut Batch| {
+            let mut rest = Batch::default();
+            while let Some(frame) = batch.pop(&table) {
+                if wanted(frame) { caught.push(&table, frame) } else { rest.push(&table, frame) }
+            }
+            rest
+        };
+        let (mut caught, mut theirs, mut turns) = (Batch::default(), Batch::default(), 0);
+        free.sift(&table, |batch| {
+            if batch.len() > 0 && turns < 4 {
+                turns += 1;
+                let found = free.take_anywhere(&table, |batch| sort(batch, &mut theirs));
+                assert!(found.is_some_and(|frame| !wanted(frame)), "turn {turns}: {found:?}");
+            }
+            sort(batch, &mut caught)
+        });
+        assert_eq!((caught.len() + theirs.len(), turns), (FRAMES as usize / 2, 4));
+        assert_eq!(free.count(), FRAMES as usize / 2 - turns);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`Frames`] is one budget's memory: an arena of type-stable frames that eviction never unmaps, a table with one
 //!   cache line for each, free frames per CPU.
 //! - [`PageMap`] is one object's page words. A word says in eight bytes where its page is; looking it up is one load.
+//! - [`Tables`] are for an index that is read without a lock.
 //! - [`Budget`] is the number that none of this exceeds.
 //!
 //! Everything above, which files there are, whom a page is charged to and which page has to go, is policy and lives
@@ -32,7 +33,9 @@ mod page_word;
 mod page_words;
 mod population;
 mod region;
+mod segments;
 mod swapping;
+mod tables;
 mod usage;
 mod wait_table;
 mod write_state;
@@ -40,21 +43,23 @@ mod writeback;
 mod writing;
 
 pub use budget::Budget;
-pub use config::Config;
+pub use config::{Config, FRAMES_MAX, map_room};
 pub use error::ReserveError;
 pub use frame_table::FrameId;
-pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, OwnedFrame, Refused};
+pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, NotMoved, OwnedFrame, Refused};
 pub use held_run::HeldRun;
 pub use loading_run::{KeptPin, LoadingRun};
-pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError, PinnedFrame};
-pub use page_maps::{MapNumber, PageMaps};
+pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError, PinnedFrame, Pinner};
+pub use page_maps::{MapInWord, MapNumber, PageMaps};
 pub use page_word::{PageState, PageWord};
+pub use page_words::{MapPart, PAGE_WORDS_SHIFT};
 pub use swapping::Unwritten;
+pub use tables::{NUMBER_SHIFT, TABLE_BYTES, TABLE_SHIFT, Table, Tables};
 pub use usage::Usage;
 pub use wait_table::{LoadFailure, Waiting};
 pub use write_state::{Ahead, Unclean};
 pub use writeback::{HeldPage, Hold};
-pub use writing::{BeginWrite, Writing};
+pub use writing::{BeginWrite, Writer, Writing};
 
 /// Bytes in a page of the system: the least that memory is taken and given back in.
 #[must_use]

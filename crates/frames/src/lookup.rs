@@ -42,7 +42,19 @@ impl Lookup {
         into: &mut [u8],
         still: impl FnOnce() -> bool,
     ) -> bool {
-        let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
+        let Some(found) = self.locate_whole(frames, start, into.len()) else { return false };
+        self.read_word_hot_or_written(frames, found, into, still)
+    }
+
+    /// The same of the page with that word, from that offset on: the range is within a page.
+    #[inline(always)]
+    pub(crate) fn read_word_hot_or_written(
+        self,
+        frames: &Frames,
+        (word, offset): (&AtomicU64, usize),
+        into: &mut [u8],
+        still: impl FnOnce() -> bool,
+    ) -> bool {
         // Acquire, as in `read_hot`.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         if before.is_hot() {
@@ -172,13 +184,27 @@ mod real {
             start: u64,
             len: usize,
         ) -> Option<(&'a AtomicU64, usize)> {
+            let offset = self.offset_in_page(start, len)?;
+            Some((self.whole_page(frames, start >> self.page_shift)?, offset))
+        }
+
+        /// The offset within its page of `len` bytes at `start`, if these lie in one page.
+        #[inline]
+        pub(crate) fn offset_in_page(&self, start: u64, len: usize) -> Option<usize> {
             let offset = start as usize & self.page_mask();
             // The sum doesn't wrap, as a slice is shorter than half the address space; the difference may, without bytes,
             // which aren't looked for then.
-            if (offset + len).wrapping_sub(1) > self.page_mask() {
-                return None;
-            }
-            Some((self.whole_page(frames, start >> self.page_shift)?, offset))
+            ((offset + len).wrapping_sub(1) <= self.page_mask()).then_some(offset)
+        }
+
+        /// The word with that number among all, where this is for the first map.
+        ///
+        /// # Safety
+        /// There are as many words.
+        #[inline]
+        pub(crate) unsafe fn word_at<'a>(&self, _: &'a Frames, index: usize) -> &'a AtomicU64 {
+            // SAFETY: the caller's; it lives long enough (L1).
+            unsafe { self.words.add(index).as_ref() }
         }
 
         /// As [`locate_whole`](Self::locate_whole), in any page. Bytes that the object doesn't have aren't found.
@@ -274,6 +300,11 @@ mod model {
         ) -> Option<(&'a AtomicU64, usize)> {
             let is_whole = start / (self.page_size as u64) < frames.words.lengths[self.number].whole_pages();
             self.locate(frames, start, len).filter(|_| is_whole)
+        }
+
+        pub(crate) fn offset_in_page(&self, start: u64, len: usize) -> Option<usize> {
+            let offset = start as usize % self.page_size;
+            (offset + len <= self.page_size).then_some(offset)
         }
 
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {

@@ -18,11 +18,12 @@ pub(crate) struct MapState {
 }
 
 impl MapState {
-    /// For `pages` pages, and no bytes as yet.
-    pub(crate) fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
-        let range = frames.words.allocate(pages)?;
+    /// For `pages` pages, for up to `roomy` if there is plenty of words, and no bytes as yet.
+    pub(crate) fn new(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
+        let range = frames.words.allocate(pages, roomy)?;
         // The number of pages fits: `allocate` found that many words.
-        Ok(Self { first: range.start, reserved: range.len(), pages: pages as usize, frames })
+        let pages = roomy.max(pages).min(range.len() as u64) as usize;
+        Ok(Self { first: range.start, reserved: range.len(), pages, frames })
     }
 
     pub(crate) fn number(&self) -> MapNumber {
@@ -31,6 +32,12 @@ impl MapState {
 
     pub(crate) fn length(&self) -> &Length {
         &self.frames.words.lengths[self.number().0]
+    }
+
+    /// Bytes of memory that the length keeps.
+    pub(crate) fn length_bytes(&self) -> u64 {
+        let lengths = (self.reserved >> MAP_SHIFT) * size_of::<Length>();
+        lengths.min(crate::system_page_size()) as u64
     }
 
     /// Sets the length in bytes, or as much of it as there are pages for, and says what it is now.

@@ -22,7 +22,7 @@ mod pinning;
 
 pub use detach::Detach;
 pub use loading::{BeginLoad, Labels, Loading};
-pub use pinning::{PinError, PinnedFrame};
+pub use pinning::{PinError, PinnedFrame, Pinner};
 
 use std::ops::Range;
 
@@ -54,7 +54,16 @@ impl PageMap {
     /// # Errors
     /// When the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
-        let shared = Arc::new(MapState::new(frames, pages)?);
+        Self::with_room(frames, pages, pages)
+    }
+
+    /// A map for at least `pages` pages, and for `roomy` as long as there are page words in plenty: see
+    /// [`pages`](Self::pages).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_room(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
+        let shared = Arc::new(MapState::new(frames, pages, roomy)?);
         // SAFETY: there is a length for each map (`PageWords::lengths`).
         let lookup = unsafe { Lookup::new(&shared.frames).of_map(shared.number().0) };
         let map = Self { lookup, shared };
@@ -92,6 +101,12 @@ impl PageMap {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that its length takes, with those beside it that no other map can have: more if the map has much room.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        self.shared.length_bytes()
     }
 
     /// Sets the object's length in bytes; at first it is all that the map has pages for, which is the most it can be.
@@ -223,7 +238,7 @@ impl PageMap {
     /// Their frames' records are fetched into the CPU's cache ahead of them.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
-        words.chunks.in_use(self.words_of(range)).flat_map(move |chunk| {
+        words.in_use(self.words_of(range)).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
             let state = |index: usize| PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
             let last = chunk.end - 1;

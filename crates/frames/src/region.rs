@@ -4,8 +4,9 @@
 //! and whatever lies in it is *type-stable*: memory can be given back to the system and come again (as zeros), but it
 //! never becomes anything else. That is what lets a reader that was stopped for an hour still load a word safely.
 //!
-//! The kernel changes region memory behind the abstract machine in one way, [`Region::discard`]: to Rust code it is
-//! as if another thread had stored zeros.
+//! The kernel changes region memory behind the abstract machine in two ways. [`Region::discard`] is to Rust code as if another
+//! thread had stored zeros. And a forked child finds zeros everywhere (`MADV_WIPEONFORK`): it inherits no page and no copy of
+//! memory, and may still read and drop a guard that its thread had at the fork.
 
 use std::ops::{Deref, Range};
 
@@ -31,8 +32,8 @@ pub(crate) struct Protection {
     pub(crate) closed: bool,
     /// Ask for huge pages; otherwise ask for none.
     pub(crate) huge: bool,
-    /// What a forked child finds there: zeros, or nothing at all (a fault).
-    pub(crate) zeros_in_child: bool,
+    /// What lies there belongs to users: it isn't written to core dumps.
+    pub(crate) undumped: bool,
 }
 
 #[cfg(not(pagefold_loom))]
@@ -70,6 +71,9 @@ mod real {
             let bytes =
                 bytes.ok_or(ReserveError { bytes: u64::MAX, errno: rustix::io::Errno::NOMEM.raw_os_error() })?;
             let error = |errno: rustix::io::Errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() };
+            if sync::memory::is_refused() {
+                return Err(error(rustix::io::Errno::NOMEM));
+            }
             let flags = if protection.closed { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
             // Room to cut out a run that starts at a huge page's boundary.
             let slack = if bytes >= HUGE { HUGE } else { 0 };
@@ -98,14 +102,14 @@ mod real {
         }
 
         fn advise_all(&self, protection: Protection) -> rustix::io::Result<()> {
-            let child = if protection.zeros_in_child { Advice::LinuxWipeOnFork } else { Advice::LinuxDontFork };
             let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: both change how the kernel backs our own mapping, not its contents. A kernel without huge pages
-            // refuses the first; then there are none.
-            unsafe {
-                let _ = mm::madvise(self.base.as_ptr().cast(), self.len * size_of::<T>(), huge);
-                mm::madvise(self.base.as_ptr().cast(), self.len * size_of::<T>(), child)
+            // SAFETY: changes how the kernel backs our own mapping, and what children and core dumps have of it, not its contents.
+            let advise = |advice| unsafe { mm::madvise(self.base.as_ptr().cast(), self.len * size_of::<T>(), advice) };
+            let _ = advise(huge); // A kernel without huge pages refuses; then there are none.
+            if protection.undumped {
+                advise(Advice::LinuxDontDump)?;
             }
+            advise(Advice::LinuxWipeOnFork)
         }
 
         /// Start and length in bytes of `range`.
@@ -117,17 +121,20 @@ mod real {
         /// Makes a closed part writable.
         pub(crate) fn open(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
-            // SAFETY: allows more access to our own mapping.
-            unsafe { mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
-                .map_err(|errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() })
+            let opened = match sync::memory::is_refused() {
+                true => Err(rustix::io::Errno::NOMEM),
+                // SAFETY: allows more access to our own mapping.
+                false => unsafe { mm::mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE) },
+            };
+            opened.map_err(|errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() })
         }
 
-        /// Gives the memory of `range`, whole system pages, back to the system. The values read as zeros.
-        pub(crate) fn discard(&self, range: Range<usize>) {
-            let (start, bytes) = self.bytes(&range);
+        /// Gives the memory of `range`, whole system pages, back to the system. The values read as zeros. False, and nothing
+        /// has changed, if the system refuses.
+        pub(crate) fn discard(&self, range: Range<usize>) -> bool {
+            let part = &self[range];
             // SAFETY: our own mapping, of types for which zeros are valid; see the module head.
-            let result = unsafe { mm::madvise(start, bytes, Advice::LinuxDontNeed) };
-            debug_assert!(result.is_ok(), "the range isn't whole system pages: {result:?}");
+            unsafe { sync::memory::discard(NonNull::from(part).cast(), size_of_val(part)) }
         }
 
         /// Has the system put memory behind `range` now rather than at the first write.
@@ -136,6 +143,9 @@ mod real {
             // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the advice (EINVAL):
             // there, memory comes at the first write after all.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
+                Ok(()) if sync::memory::is_refused() => {
+                    Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })
+                }
                 Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
                 Err(errno) => Err(ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() }),
             }
@@ -166,6 +176,27 @@ mod real {
     }
 }
 
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+    use sync::atomic::{AtomicU64, Ordering};
+
+    /// The story: after `mlockall` the system refuses to discard memory. That was looked at by an assertion alone, so a
+    /// budget that shrank gave back its charges, but not its memory, and what read as zeros elsewhere didn't.
+    #[test]
+    fn locked_memory_is_given_back() {
+        let words = crate::system_page_size() / size_of::<u64>();
+        let region = Region::<AtomicU64>::reserve(2 * words, Protection::default()).unwrap();
+        region.iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        let start = region.as_ptr().cast_mut().cast();
+        // SAFETY: the region's own memory.
+        unsafe { rustix::mm::mlock(start, crate::system_page_size()) }.expect("a page may be locked");
+        assert!(region.discard(0..words));
+        let is = |range: Range<usize>, value| region[range].iter().all(|word| word.load(Ordering::Relaxed) == value);
+        assert!(is(0..words, 0) && is(words..2 * words, 7));
+    }
+}
+
 /// loom's atomics can't lie in mapped memory: a plain vector takes the region's place.
 #[cfg(pagefold_loom)]
 mod model {
@@ -191,10 +222,11 @@ mod model {
     }
 
     impl Region<sync::atomic::AtomicU64> {
-        pub(crate) fn discard(&self, range: Range<usize>) {
+        pub(crate) fn discard(&self, range: Range<usize>) -> bool {
             for word in &self.0[range] {
                 word.store(0, sync::atomic::Ordering::Relaxed);
             }
+            true
         }
     }
 

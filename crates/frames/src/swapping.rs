@@ -20,6 +20,15 @@
 //!   *written*. Written, it keeps the place in vain, until it is swapped out or somebody takes it away.
 //! - W4. The kept place changes hands with the frame frozen alone: the page's remover gets it, or whoever swaps the page out, or
 //!   [`Frames::take_slot`].
+//! - W5. A page that a leader of a file's write-back holds by mistake (S2 and S4 of `write_state`) stays in its frame. The
+//!   swapper changes the write state of the frozen frame from anything but `HELD` to `CLEAN`, by one read-modify-write: so either
+//!   the swapper sees the hold, and the page stays, or the leader finds a state that can't be held. Without that:
+//!   ```text
+//!   leader: w = word of file page P           others: P is detached; its frame has page A, which no file has, and A is written
+//!           hold(DIRTY) → HELD                        A is swapped out; the frame has file page Q: CLEAN
+//!           word(P) ≠ w: end_hold(DIRTY)              Q is DIRTY, its word isn't WRITTEN: never written back, never evicted
+//!   ```
+//!   A page whose word isn't *written* is `CLEAN`, and needs no look.
 
 use sync::SharedBytes;
 use sync::atomic::Ordering;
@@ -84,7 +93,7 @@ impl Frames {
     /// frame, and the place that the page kept in vain, or 0.
     ///
     /// # Errors
-    /// The isolated frame again: the page was written to, is in use, or was removed.
+    /// The isolated frame again: the page was written to, is in use, is held by mistake (W5), or was removed.
     pub fn swap_out(
         &self,
         frame: IsolatedFrame,
@@ -102,11 +111,14 @@ impl Frames {
         let mut now = PageWord::from_bits(word.load(Ordering::Relaxed));
         let same = now.same_stay(seen.word)
             && self.table.record(id).version.load(Ordering::Relaxed) == seen.version
-            && (!of_slot || self.table.slot(id) != 0);
+            && (!of_slot || self.table.slot(id) != 0)
+            && (!seen.word.is_written() || self.write_state(id).discard().is_some()); // Last: it changes the state (W5).
         if !same {
+            // Sometimes: a page is written to while it is swapped out.
             self.table.unfreeze(id, 0);
             return Err(frame);
         }
+        // Transition: page word, resident → swapped.
         ready();
         let kept = self.table.slot(id);
         self.table.set_slot(id, 0);
@@ -158,6 +170,7 @@ impl PageMap {
         if words.words[index].compare_exchange(swapped, vacant, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Detach::Busy;
         }
+        // Transition: page word, swapped → vacant.
         words.chunks.leave(index, false);
         Detach::Swapped { entry }
     }

@@ -85,8 +85,7 @@ impl Frames {
     /// # Panics
     /// If it is a page in other frames.
     pub fn adopt_writing(&self, writing: Writing<'_>) -> Writing<'_> {
-        let frame = writing.give_up(self);
-        Writing::new(self, frame)
+        writing.in_frames(self)
     }
 }
 

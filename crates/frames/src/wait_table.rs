@@ -14,6 +14,8 @@ use std::task::{Poll, Waker};
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
+use sync::tasks::wake_all;
+use sync::time::{Duration, Instant};
 
 use crate::page_map::PageMap;
 use crate::page_word::PageWord;
@@ -24,23 +26,23 @@ pub struct LoadFailure(pub i32);
 
 #[derive(Debug)]
 struct Waiter {
-    ticket: u64,
     word: usize,
     outcome: Option<Result<(), LoadFailure>>,
-    /// Of a task; a thread sleeps on the bucket.
+    /// Of a task. A thread has none: it sleeps on the bucket.
     waker: Option<Waker>,
 }
 
-/// Who waits for a page of the bucket, and the last ticket.
+/// The waiters for pages of the bucket. A waiter's ticket is its place, which is another one's once
+/// it is struck off.
 #[derive(Debug, Default)]
 struct Waiters {
-    tickets: u64,
-    list: Vec<Waiter>,
+    places: Vec<Option<Waiter>>,
+    free: Vec<usize>,
 }
 
 impl Waiters {
     /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't loading.
-    fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<u64> {
+    fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<usize> {
         loop {
             // Relaxed: whoever goes on looks at the word again, with Acquire.
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -54,21 +56,30 @@ impl Waiters {
                 break;
             }
         }
-        self.tickets += 1;
-        let ticket = self.tickets;
-        self.list.push(Waiter { ticket, word: index, outcome: None, waker: waker.take() });
+        let waiter = Some(Waiter { word: index, outcome: None, waker: waker.take() });
+        let ticket = self.free.pop().unwrap_or(self.places.len());
+        match self.places.get_mut(ticket) {
+            Some(place) => *place = waiter,
+            None => self.places.push(waiter),
+        }
         Some(ticket)
     }
 
-    fn position(&self, ticket: u64) -> Option<usize> {
-        self.list.iter().position(|waiter| waiter.ticket == ticket)
+    fn remove(&mut self, ticket: usize) -> Option<Waiter> {
+        let waiter = self.places.get_mut(ticket)?.take()?;
+        self.free.push(ticket);
+        if self.free.len() == self.places.len() {
+            self.places.clear();
+            self.free.clear();
+        }
+        Some(waiter)
     }
 
-    /// The outcome that the waiter was given, who is then struck off. His waker has been called already.
-    fn take_outcome(&mut self, ticket: u64) -> Option<Result<(), LoadFailure>> {
-        let at = self.position(ticket)?;
-        let outcome = self.list[at].outcome?;
-        self.list.swap_remove(at);
+    /// The outcome that the waiter was given, which is then struck off. Its waker has been called
+    /// already.
+    fn take_outcome(&mut self, ticket: usize) -> Option<Result<(), LoadFailure>> {
+        let outcome = self.places.get(ticket)?.as_ref()?.outcome?;
+        self.remove(ticket);
         Some(outcome)
     }
 }
@@ -122,13 +133,14 @@ impl WaitTable {
         // Release as in `end_load`.
         word.swap(to.bits(), Ordering::Release);
         let mut tasks = Vec::new();
-        for waiter in waiters.list.iter_mut().filter(|waiter| waiter.word == index && waiter.outcome.is_none()) {
+        let places = waiters.places.iter_mut().flatten();
+        for waiter in places.filter(|waiter| waiter.word == index && waiter.outcome.is_none()) {
             waiter.outcome = Some(outcome);
             tasks.extend(waiter.waker.take());
         }
         bucket.woken.notify_all();
         drop(waiters);
-        tasks.into_iter().for_each(Waker::wake); // W3
+        wake_all(tasks); // W3
     }
 }
 
@@ -136,7 +148,7 @@ impl WaitTable {
 #[derive(Debug)]
 pub struct Waiting<'a> {
     bucket: &'a Bucket,
-    ticket: Option<u64>,
+    ticket: Option<usize>,
 }
 
 impl PageMap {
@@ -173,6 +185,24 @@ impl Waiting<'_> {
         }
     }
 
+    /// As [`sleep`](Self::sleep), for so long at most: `None` if the load isn't over then.
+    pub fn sleep_for(&mut self, time: Duration) -> Option<Result<(), LoadFailure>> {
+        let Some(ticket) = self.ticket else { return Some(Ok(())) };
+        let start = Instant::now();
+        let mut waiters = self.bucket.waiters.lock();
+        loop {
+            if let Some(outcome) = waiters.take_outcome(ticket) {
+                self.ticket = None;
+                return Some(outcome);
+            }
+            let rest = time.saturating_sub(start.elapsed());
+            if rest.is_zero() {
+                return None;
+            }
+            self.bucket.woken.wait_for(&mut waiters, rest);
+        }
+    }
+
     /// As [`outcome`](Self::outcome); if the load isn't over yet, `waker` is the one that will be called.
     pub fn poll(&mut self, waker: &Waker) -> Poll<Result<(), LoadFailure>> {
         let Some(ticket) = self.ticket else { return Poll::Ready(Ok(())) };
@@ -183,8 +213,8 @@ impl Waiting<'_> {
             drop(waiters); // W3: before `waker`.
             return Poll::Ready(outcome);
         }
-        if let Some(at) = waiters.position(ticket) {
-            std::mem::swap(&mut waiters.list[at].waker, &mut waker);
+        if let Some(Some(waiter)) = waiters.places.get_mut(ticket) {
+            std::mem::swap(&mut waiter.waker, &mut waker);
         }
         drop(waiters);
         Poll::Pending
@@ -195,7 +225,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             let mut waiters = self.bucket.waiters.lock();
-            let waiter = waiters.position(ticket).map(|at| waiters.list.swap_remove(at));
+            let waiter = waiters.remove(ticket);
             drop(waiters); // W3: before the waiter.
             drop(waiter);
         }

@@ -112,7 +112,9 @@ impl WriteState {
     /// After a writer's bytes (S3). Says whether the page was clean.
     pub(crate) fn written(&self) -> bool {
         let change = |now: u32| match now & STATE {
+            // Transition: write state, held → rewritten.
             HELD => now | REWRITTEN,
+            // Transition: write state, clean or unstable → dirty.
             _ => now & !STATE | DIRTY,
         };
         // Release pairs with the Acquire of `hold`.
@@ -122,6 +124,7 @@ impl WriteState {
 
     /// The same of a page that no file has. A change only where it isn't dirty yet: nobody looks for its bytes by its state, and who
     /// holds it by mistake (S4) leaves it dirty.
+    #[inline]
     pub(crate) fn written_unfiled(&self) {
         // Relaxed: the writer before this one, or the loader, made it dirty, and had the frame frozen.
         if self.0.load(Ordering::Relaxed) & STATE != DIRTY {
@@ -139,6 +142,7 @@ impl WriteState {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
             if now & STATE == HELD {
+                // Sometimes: two threads want to hold a page.
                 return Hold::Busy;
             }
             if now & STATE != from.bits() {
@@ -146,6 +150,7 @@ impl WriteState {
             }
             // Acquire pairs with the Release of `written`. Relaxed on failure: we look again.
             match self.0.compare_exchange_weak(now, now | HELD, Ordering::Acquire, Ordering::Relaxed) {
+                // Transition: write state, dirty or unstable → held.
                 Ok(_) => return Hold::Held,
                 Err(other) => now = other,
             }
@@ -165,8 +170,8 @@ impl WriteState {
         before.is_ok_and(|before| before & REWRITTEN == 0)
     }
 
-    /// Makes the page clean without writing it. For the frame's owner. `None` if somebody holds it; else whether it
-    /// wasn't clean before.
+    /// Makes the page clean without writing it, as it leaves its frame: truncated, or swapped out. For the thread that has the
+    /// frame frozen. Returns `None` if a write-back leader holds the page, else whether it was dirty or unstable before.
     pub(crate) fn discard(&self) -> Option<bool> {
         // Acquire as in `is_clean`.
         let change = |now: u32| (now & STATE != HELD).then_some(now & !STATE);
@@ -195,6 +200,12 @@ impl WriteState {
 
     // ---- reading ahead. Relaxed as well: whoever looked at the frame's next page by mistake takes its mark, no more.
 
+    /// Whether the page was read before anybody wanted it.
+    pub(crate) fn ahead(&self) -> Ahead {
+        Ahead::of(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
         self.0.load(Ordering::Relaxed) & AHEAD != 0
     }
@@ -206,10 +217,12 @@ impl WriteState {
     }
 
     /// Notes the first use of a page that was read ahead.
+    #[inline]
     pub(crate) fn take_ahead(&self) -> Ahead {
-        if !self.is_ahead() {
-            return Ahead::No;
-        }
+        if self.is_ahead() { self.take_mark() } else { Ahead::No }
+    }
+
+    fn take_mark(&self) -> Ahead {
         let change = |now: u32| (now & AHEAD != 0).then_some(now & !(AHEAD | MARKED) | FIRST_USED);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).map_or(Ahead::No, Ahead::of)
     }

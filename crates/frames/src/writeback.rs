@@ -45,7 +45,7 @@ impl PageMap {
         let words = &self.shared.frames.words;
         // Relaxed: who has to see a write was told of it in some other way.
         let is_written = |index: &usize| PageWord::from_bits(words.words[*index].load(Ordering::Relaxed)).is_written();
-        let mut chunks = words.chunks.with_written(self.words_of(range));
+        let mut chunks = words.with_written(self.words_of(range));
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 
@@ -86,6 +86,7 @@ impl<'a> HeldPage<'a> {
 
     /// Lets go of the page, which is as `state` unless it was written to meanwhile.
     pub fn end(mut self, state: Unclean) {
+        // Transition: write state, held → unstable or dirty.
         self.ended = true;
         self.state().end_hold(Some(state));
     }
@@ -93,6 +94,7 @@ impl<'a> HeldPage<'a> {
     /// Lets go of the page, which its file has for good. False if it was written to meanwhile.
     #[must_use = "who counts unclean pages has to count this one out"]
     pub fn settle(mut self) -> bool {
+        // Transition: write state, held → clean.
         self.ended = true;
         let clean = self.state().end_hold(None);
         if clean {
@@ -115,6 +117,7 @@ impl<'a> HeldPage<'a> {
 impl Drop for HeldPage<'_> {
     fn drop(&mut self) {
         if !self.ended {
+            // Sometimes: a held page is dropped without an end.
             self.state().end_hold(Some(Unclean::Dirty));
         }
     }
@@ -141,6 +144,7 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let still = now.is_written() && now.frame() == Some(frame) && state.is_clean();
     // The next generation, because readers may have seen this one before the page was written to.
     if still && table.begin_next_stay(frame) {
+        // Transition: page word, written → resident, settled.
         let settled = PageWord::resident(frame, table.generation(frame));
         let settled = settled.with_referenced(state.take_referenced());
         // Release pairs with the Acquire loads of readers: the bytes are visible. Nobody else changes the word of a

@@ -4,7 +4,7 @@
 //! `frame_table`). Only readers that leave no trace may be copying meanwhile; they find out by themselves:
 //! ```text
 //!   writer (frame frozen)                          reader
-//!   word: (f, g) → (f, g, WRITTEN)   once          a = word.load(Acquire)      not written: as in `page_map`
+//!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
 //!   version: even → odd              Relaxed       v = version.load(Acquire)   odd: somebody writes
 //!   fence(Release)                                 copy bytes of frame(a)      Relaxed
 //!   bytes                            Relaxed       fence(Acquire)
@@ -58,37 +58,117 @@ pub enum BeginWrite<'a> {
     Busy,
 }
 
+/// A thread that wants to write to a page, and waits for it. While it lives, new pinners of the page are kept out most of the
+/// time, once it has found the page pinned for a second time, so pins that overlap end.
+///
+/// Most of the time only: a thread that waits for another pin of a page that it has pinned already would wait for itself. So
+/// pinners are kept out for some 30 ms, let in for 8 ms, kept out for twice as long, let in for twice as long, and so on. A pin
+/// that is shorter than such a time keeps the writer out no longer than until it ends.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    frames: &'a Frames,
+    /// The page's word and its number; none past the end.
+    word: Option<(usize, &'a AtomicU64)>,
+    attempts: u32,
+    /// The frame whose pinners are kept out.
+    closed: Option<FrameId>,
+}
+
+impl<'a> Writer<'a> {
+    #[inline]
+    pub(crate) fn of_word(frames: &'a Frames, word: Option<(usize, &'a AtomicU64)>) -> Self {
+        Self { frames, word, attempts: 0, closed: None }
+    }
+
+    /// Starts to write to the page, if it can be had now.
+    #[inline]
+    pub fn begin(&mut self) -> BeginWrite<'a> {
+        let begun = match self.word {
+            Some((index, word)) => self.frames.begin_write_word(index, word),
+            None => BeginWrite::Absent,
+        };
+        // Most often at once.
+        if self.closed.is_some() || matches!(begun, BeginWrite::Pinned | BeginWrite::Busy) {
+            self.note(&begun);
+        }
+        begun
+    }
+
+    /// Keeps pinners out, or lets them in.
+    #[cold]
+    fn note(&mut self, begun: &BeginWrite<'_>) {
+        self.attempts = self.attempts.saturating_add(1);
+        let mut close = None;
+        if matches!(begun, BeginWrite::Pinned) && keeps_pinners_out(self.attempts) {
+            close = self.resident_frame();
+        }
+        // The page may have another frame by now, or this thread has it frozen.
+        if self.closed != close {
+            self.let_pinners_in();
+        }
+        self.closed = close;
+        if let Some(frame) = close {
+            // Each time: another writer may have ended it.
+            self.frames.table.keep_pinners_out(frame);
+        }
+    }
+
+    fn resident_frame(&self) -> Option<FrameId> {
+        let (_, word) = self.word?;
+        PageWord::from_bits(word.load(Ordering::Acquire)).frame()
+    }
+
+    #[cold]
+    fn let_pinners_in(&mut self) {
+        if let Some(frame) = self.closed.take() {
+            self.frames.table.let_pinners_in(frame);
+        }
+    }
+}
+
+impl Drop for Writer<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.closed.is_some() {
+            self.let_pinners_in();
+        }
+    }
+}
+
+/// Whether pinners are kept out after so many attempts, the later of which are a millisecond apart: from the second on, but for the
+/// first eighth of those from 64 to 127, from 128 to 255, and so on.
+fn keeps_pinners_out(attempts: u32) -> bool {
+    match attempts {
+        0 | 1 => false,
+        2..64 => true,
+        _ => attempts >> (attempts.ilog2() - 3) & 7 != 0,
+    }
+}
+
 /// A page in memory that this thread alone may write to. Others read it without a trace, but can't pin it.
 #[derive(Debug)]
 pub struct Writing<'a> {
     frames: &'a Frames,
     frame: FrameId,
+    /// The number of the page's word, while that isn't a written page's: it becomes one with the first change, as no write-back comes
+    /// by to settle a page that has none.
+    unwritten: Option<usize>,
 }
 
 impl PageMap {
+    /// A thread that wants to write to a page, however long it may have to wait for that.
+    #[must_use]
+    pub fn writer(&self, page: u64) -> Writer<'_> {
+        Writer::of_word(&self.shared.frames, self.word(page))
+    }
+
     /// Starts to write to a page that is in memory; it may be past the object's length.
     #[must_use]
     pub fn begin_write(&self, page: u64) -> BeginWrite<'_> {
-        let Some((index, word)) = self.word(page) else { return BeginWrite::Absent };
-        let before = PageWord::from_bits(word.load(Ordering::Acquire));
-        let Some(frame) = before.frame() else { return BeginWrite::Absent };
-        let table = &self.shared.frames.table;
-        if !table.freeze(frame) {
-            return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
+        match self.word(page) {
+            Some((index, word)) => self.shared.frames.begin_write_word(index, word),
+            None => BeginWrite::Absent,
         }
-        let writing = Writing::new(&self.shared.frames, frame);
-        // The frame may have gone to another page before it was frozen. If it hasn't, the word stays but for the
-        // referenced bit. Relaxed: the Acquire of `freeze`.
-        let now = PageWord::from_bits(word.load(Ordering::Relaxed));
-        if !before.same_stay(now) {
-            return BeginWrite::Busy;
-        }
-        table.record(frame).write_state.take_ahead();
-        if !now.is_written() {
-            self.shared.frames.words.chunks.add_written(index);
-            become_written(word, now, table.record(frame));
-        }
-        BeginWrite::Begun(writing)
     }
 
     /// As [`read_word`](Self::read_word), of a page that was written to.
@@ -117,13 +197,39 @@ impl PageMap {
     }
 }
 
+impl Frames {
+    /// Starts to write to the page with that word, which has that number among all.
+    #[inline]
+    pub(crate) fn begin_write_word(&self, index: usize, word: &AtomicU64) -> BeginWrite<'_> {
+        let before = PageWord::from_bits(word.load(Ordering::Acquire));
+        let Some(frame) = before.frame() else { return BeginWrite::Absent };
+        let table = &self.table;
+        if !table.freeze(frame) {
+            return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
+        }
+        let mut writing = Writing { frames: self, frame, unwritten: None };
+        // The frame may have gone to another page before it was frozen. If it hasn't, the word stays but for the
+        // referenced bit. Relaxed: the Acquire of `freeze`.
+        let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+        if !before.same_stay(now) {
+            return BeginWrite::Busy;
+        }
+        table.record(frame).write_state.take_ahead();
+        writing.unwritten = (!now.is_written()).then_some(index);
+        BeginWrite::Begun(writing)
+    }
+}
+
 /// Makes a frozen page's word a written one, and notes in its record whether it was referenced.
-fn become_written(word: &AtomicU64, seen: PageWord, record: &FrameRecord) {
+fn become_written(word: &AtomicU64, record: &FrameRecord) {
+    // Relaxed: the Acquire of `freeze`.
+    let seen = PageWord::from_bits(word.load(Ordering::Relaxed));
     let mut now = seen;
     loop {
         // Release pairs with the Acquire loads of readers (V3). Relaxed on failure: a reader has set the referenced bit.
         let written = now.with_written().bits();
         match word.compare_exchange(now.bits(), written, Ordering::Release, Ordering::Relaxed) {
+            // Transition: page word, resident → written.
             Ok(_) => break,
             Err(other) => now = PageWord::from_bits(other),
         }
@@ -135,21 +241,17 @@ fn become_written(word: &AtomicU64, seen: PageWord, record: &FrameRecord) {
 }
 
 impl<'a> Writing<'a> {
-    /// Of a frame that the caller owns.
-    pub(crate) fn new(frames: &'a Frames, frame: FrameId) -> Self {
-        Self { frames, frame }
-    }
-
-    /// Leaves the frame, one of `frames`, to the caller.
-    pub(crate) fn give_up(self, frames: &Frames) -> FrameId {
+    /// Hands the page over to a borrower of `frames`, which are the same.
+    pub(crate) fn in_frames(self, frames: &Frames) -> Writing<'_> {
         assert!(std::ptr::eq(self.frames, frames), "the page is in other frames");
-        let frame = self.frame;
+        let (frame, unwritten) = (self.frame, self.unwritten);
         std::mem::forget(self);
-        frame
+        Writing { frames, frame, unwritten }
     }
 }
 
 impl Writing<'_> {
+    #[inline]
     fn record(&self) -> &FrameRecord {
         self.frames.table.record(self.frame)
     }
@@ -165,11 +267,38 @@ impl Writing<'_> {
         self.change(|| bytes.copy_from(offset, from))
     }
 
+    /// As [`write`](Self::write); runs `grow` in the same step of the version. A reader that copies any of the new bytes therefore
+    /// sees what `grow` did.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[must_use = "the caller counts unclean pages, and has to count this one"]
+    pub fn write_and(&mut self, offset: usize, from: &[u8], grow: impl FnOnce()) -> bool {
+        let bytes = self.frames.bytes(self.frame);
+        assert!(offset.checked_add(from.len()).is_some_and(|end| end <= bytes.len()), "range outside of the page");
+        self.change(|| {
+            bytes.copy_from(offset, from);
+            grow();
+        })
+    }
+
+    /// Puts the file's own bytes into the page from `offset` on. The page stays as clean or dirty as it is, because its file has
+    /// these bytes.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn complete(&mut self, offset: usize, from: &[u8]) {
+        let bytes = self.frames.bytes(self.frame);
+        assert!(offset.checked_add(from.len()).is_some_and(|end| end <= bytes.len()), "range outside of the page");
+        self.change_bytes(|| bytes.copy_from(offset, from));
+    }
+
     /// The same of a page that no file has, and so nobody holds for long: one that is dirty stays so, whoever is about (S3 of
     /// `write_state`).
     ///
     /// # Panics
     /// As [`write`](Self::write).
+    #[inline]
     pub fn write_unfiled(&mut self, offset: usize, from: &[u8]) {
         let bytes = self.frames.bytes(self.frame);
         assert!(offset.checked_add(from.len()).is_some_and(|end| end <= bytes.len()), "range outside of the page");
@@ -177,33 +306,51 @@ impl Writing<'_> {
         self.record().write_state.written_unfiled();
     }
 
-    /// Zeroes the page from `offset` on. Says whether the page was clean until now.
-    #[must_use = "who counts unclean pages has to count this one"]
-    pub fn zero_from(&mut self, offset: usize) -> bool {
+    /// Zeroes the page from `offset` on, where its file ends. The page stays as clean or dirty as it is.
+    pub fn zero_from(&mut self, offset: usize) {
         let bytes = self.frames.bytes(self.frame);
-        self.change(|| bytes.zero_from(offset.min(bytes.len())))
+        self.change_bytes(|| bytes.zero_from(offset.min(bytes.len())));
     }
 
-    fn change(&self, change: impl FnOnce()) -> bool {
+    fn change(&mut self, change: impl FnOnce()) -> bool {
         self.change_bytes(change);
         self.record().write_state.written()
     }
 
-    fn change_bytes(&self, change: impl FnOnce()) {
+    #[inline]
+    fn change_bytes(&mut self, change: impl FnOnce()) {
+        if let Some(index) = self.unwritten.take() {
+            let words = &self.frames.words;
+            words.chunks.add_written(index);
+            become_written(&words.words[index], self.record());
+        }
         let record = self.record();
         // Relaxed: the frame is frozen, so this thread alone changes the version.
         let version = record.version.load(Ordering::Relaxed);
         record.version.store(version + 1, Ordering::Relaxed);
-        // Pairs with the fence in `read_written`, and with those in `Lookup::read_hot` and `PageMap::read` (V1).
+        // Pairs with the fences in `Lookup::copy_version` and `copy_and_look` (V1).
         fence(Ordering::Release);
         change();
-        // Release pairs with the Acquire load of `read_written` (V2).
+        // Release pairs with the Acquire load of `Lookup::copy_version` (V2).
         record.version.store(version + 2, Ordering::Release);
     }
 
     /// Copies from the page.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
         self.frames.bytes(self.frame).copy_to(offset, into);
+    }
+
+    /// Whether the frame is a parent process's, and this one has nothing of it.
+    #[must_use]
+    pub fn forked(&self) -> bool {
+        self.frames.forked()
+    }
+
+    /// Whether the file has the page's bytes, as far as they were written to before. A page that isn't clean may become so
+    /// at any moment, but not the other way round.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.record().write_state.is_clean()
     }
 
     /// The group that is charged for the page.
@@ -214,6 +361,7 @@ impl Writing<'_> {
 }
 
 impl Drop for Writing<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.frames.table.unfreeze(self.frame, 0);
     }

@@ -16,9 +16,9 @@ use frames::{BeginLoad, Detach, LoadFailure, PageState};
 use model::*;
 use sync::Arc;
 
-/// What has to be charged when `frames` frames and `chunks` chunks, each the only one of its segment, are in use.
-fn cost(frames: u64, chunks: u64, segments: u64) -> u64 {
-    frames * EXTENT + chunks * CHUNK + segments * SEGMENT
+/// What has to be charged when `frames` frames and `chunks` chunks are in use, in maps whose chunks have states.
+fn cost(frames: u64, chunks: u64) -> u64 {
+    frames * EXTENT + chunks * CHUNK + STATES
 }
 
 #[test]
@@ -36,11 +36,11 @@ fn a_resident_pages_word_is_never_given_back() {
         sweeper.join().unwrap();
         let mut bytes = [0; PAGE];
         assert!(map.read(1 * PAGE as u64, &mut bytes) && bytes == contents(0xb), "the word is gone");
-        assert_eq!(frames.budget().used(), cost(1, 1, 1));
+        assert_eq!(frames.budget().used(), cost(1, 1));
         // The frame is still its word's: it can be evicted, and the chunk then given back.
         drop(evict(&frames, frame_of(&map, 1), 6).expect("listed"));
         frames.sweep_maps(2);
-        assert_eq!(frames.budget().used(), cost(1, 0, 1));
+        assert_eq!(frames.budget().used(), cost(1, 0));
     });
 }
 
@@ -59,7 +59,7 @@ fn the_last_shadow_goes_with_the_chunk() {
         });
         drop(evict(&frames, frame, 5).expect("listed"));
         sweeper.join().unwrap();
-        let shadow = match frames.budget().used() - cost(1, 0, 1) {
+        let shadow = match frames.budget().used() - cost(1, 0) {
             0 => 0,
             CHUNK => 5,
             other => panic!("{other} bytes are charged for a chunk of {CHUNK}"),
@@ -77,32 +77,56 @@ fn two_loaders_charge_a_chunk_once() {
         let other = thread(move || load(&theirs, 1, 0xb));
         load(&map, 0, 0xa);
         other.join().unwrap();
-        assert_eq!(frames.budget().used(), cost(2, 1, 1));
+        assert_eq!(frames.budget().used(), cost(2, 1));
         let mut bytes = [0; PAGE];
         assert!(map.read(0, &mut bytes) && bytes == contents(0xa));
         assert!(map.read(1 * PAGE as u64, &mut bytes) && bytes == contents(0xb));
     });
 }
 
-/// Two chunks, and room for one and a half: one of the loaders is refused when its chunk is charged, but not yet the
-/// state of that chunk, and what it charged is given back.
+/// Room for two, which a chunk and the page of states take: a loader of another chunk is refused. If each of the two has charged its
+/// chunk before either has charged the states, both are refused. Either gives back what it charged.
 #[test]
 fn a_refused_chunk_leaves_nothing_charged() {
     sync::model(|| {
         let frames = frames(1);
-        frames.set_budget(2 * CHUNK + SEGMENT);
+        frames.set_budget(CHUNK + STATES);
         let map = map(&frames, 4);
         let theirs = Arc::clone(&map);
         let begin = |map: &frames::PageMap, page| match map.begin_load(page) {
             BeginLoad::Begun(loading) => loading.fail(LoadFailure(5)),
             BeginLoad::NoRoom => {}
-            other => panic!("nobody else is at the page: {other:?}"),
+            other => panic!("only one loader wants the page: {other:?}"),
         };
         let other = thread(move || begin(&theirs, 2));
         begin(&map, 0);
         other.join().unwrap();
-        assert_eq!(frames.budget().used(), CHUNK + SEGMENT);
+        let used = frames.budget().used();
+        assert!([0, CHUNK + STATES].contains(&used), "{used} bytes are charged");
         drop(map);
+        assert_eq!(frames.budget().used(), 0);
+    });
+}
+
+/// The states of two maps' chunks lie in one page: it is charged once, and given back with the last of them.
+#[test]
+fn maps_that_share_a_page_of_states_charge_it_once() {
+    sync::model(|| {
+        let frames = frames(1);
+        let stays = map(&frames, 2);
+        let goes = map(&frames, 2);
+        let begin = |map: &frames::PageMap| match map.begin_load(0) {
+            BeginLoad::Begun(loading) => loading.fail(LoadFailure(5)),
+            other => panic!("there is room: {other:?}"),
+        };
+        let other = thread(move || {
+            begin(&goes);
+            drop(goes);
+        });
+        begin(&stays);
+        other.join().unwrap();
+        assert_eq!(frames.budget().used(), CHUNK + STATES);
+        drop(stays);
         assert_eq!(frames.budget().used(), 0);
     });
 }
@@ -115,6 +139,7 @@ fn a_map_dropped_during_a_sweep_leaves_nothing() {
     sync::model(|| {
         let frames = frames(1);
         let old = map(&frames, 2);
+        let first = old.first_word();
         load(&old, 0, 0xa);
         drop(evict(&frames, frame_of(&old, 0), 5).expect("listed"));
         let theirs = Arc::clone(&frames);
@@ -122,11 +147,12 @@ fn a_map_dropped_during_a_sweep_leaves_nothing() {
             theirs.sweep_maps(1);
         });
         drop(old);
-        let new = map(&frames, PAGES);
+        let new = map(&frames, 2);
+        assert_eq!(new.first_word(), first, "the old map's words are lost");
         assert_eq!(new.state(0), PageState::Vacant { shadow: 0 }, "another file's shadow");
         load(&new, 0, 0xb);
         sweeper.join().unwrap();
-        assert_eq!(frames.budget().used(), cost(1, 1, 1));
+        assert_eq!(frames.budget().used(), cost(1, 1));
     });
 }
 
@@ -137,6 +163,7 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
     sync::model(|| {
         let frames = frames(1);
         let old = map(&frames, 2);
+        let first = old.first_word();
         load(&old, 0, 0xa);
         let frame = frame_of(&old, 0);
         let theirs = Arc::clone(&frames);
@@ -153,8 +180,9 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
         }
         drop(old);
         evictor.join().unwrap();
-        assert_eq!(frames.budget().used(), cost(1, 0, 0));
-        let new = map(&frames, PAGES);
+        assert_eq!(frames.budget().used(), EXTENT);
+        let new = map(&frames, 2);
+        assert_eq!(new.first_word(), first, "the old map's words are lost");
         assert_eq!(new.state(0), PageState::Vacant { shadow: 0 });
         assert_eq!(frames.stats().free_frames, 1);
     });

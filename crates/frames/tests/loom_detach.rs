@@ -74,7 +74,7 @@ fn so_they_do_beside_a_pinner() {
         let theirs = Arc::clone(&map);
         let reclaimer = thread(move || reclaim(theirs.frames(), frame));
         let theirs = Arc::clone(&map);
-        let pinner = thread(move || drop(theirs.pin(0).unwrap()));
+        let pinner = thread(move || drop(theirs.pin(0)));
         remove(&map);
         reclaimer.join().unwrap();
         pinner.join().unwrap();

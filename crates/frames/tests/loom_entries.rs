@@ -1,30 +1,98 @@
-//! Two who change disjoint pages of one granule of a space at once, taking an area apart or putting it together:
-//! `pagefold`'s `space/entries`, whose source this includes as that crate isn't built for models.
+//! The words of a space's index, looked up without a lock while tables come and go: `pagefold`'s `space/tree`, whose source this includes as
+//! that crate isn't built for models. A table has two words here: a part two regions, a region two granules, a granule two pages.
 #![cfg(pagefold_loom)]
 #![allow(dead_code, reason = "a model uses some of it")]
 
-#[path = "../../pagefold/src/space/entries.rs"]
-mod entries;
+mod model;
+#[path = "../../pagefold/src/space/tree.rs"]
+mod tree;
 
-use entries::{Entries, GRANULE_PAGES};
+use frames::{Frames, PageMap, PageMaps, Table, Tables};
+use model::frames;
 use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 use sync::thread::{JoinHandle, spawn};
+use tree::{LINK, Tree, close_leaf, is_link, link_table, map_of, region_link};
 
-const OLD: u64 = 3;
+const OURS: u64 = 3;
+const OTHERS: u64 = 9;
 
-/// A granule of one entry, with memory for two.
-fn granule() -> Arc<Entries<1>> {
-    let entries = Entries::new();
-    entries.change(0..GRANULE_PAGES, OLD);
-    entries.prepare_leaf(0);
-    Arc::new(entries)
+/// A space whose first region has a table, that of `map`.
+struct Space {
+    frames: Arc<Frames>,
+    tree: Tree,
+    map: PageMap,
 }
 
-fn changer(entries: &Arc<Entries<1>>, page: u64, to: u64) -> JoinHandle<()> {
-    let entries = Arc::clone(entries);
+impl Space {
+    fn new(granules: [u64; 2]) -> Arc<Self> {
+        let frames = frames(1);
+        let map = PageMap::new(Arc::clone(&frames), 2).unwrap();
+        let space = Self { tree: Tree::new(), map, frames };
+        assert!(link_table(space.tables(), space.tree.top(0).unwrap(), 0).unwrap());
+        (0..2).for_each(|at| space.granule(at).store(granules[at as usize], Ordering::Release));
+        space.part(0).store(region_link(space.map.number(), 1), Ordering::Release);
+        Arc::new(space)
+    }
+
+    fn tables(&self) -> &Tables {
+        self.frames.tables()
+    }
+
+    /// The word of a region.
+    fn part(&self, region: u64) -> &AtomicU64 {
+        let part = self.tree.top(0).unwrap().load(Ordering::Acquire);
+        self.tables().word(Table::from_bits(part), region)
+    }
+
+    fn granule(&self, at: u64) -> &AtomicU64 {
+        self.tables().word_of_map(self.map.number(), at)
+    }
+
+    fn look(&self, page: u64) -> u64 {
+        self.tree.look(&PageMaps::new(Arc::clone(&self.frames)), page).entry
+    }
+
+    /// What is at a page as a trail shows that is still there when asked again: `None` otherwise.
+    fn look_by_trail(&self, page: u64, meanwhile: impl FnOnce()) -> Option<u64> {
+        let maps = PageMaps::new(Arc::clone(&self.frames));
+        let trail = self.tree.trail(&maps, page)?;
+        meanwhile();
+        trail.is_still().then(|| trail.entry())
+    }
+
+    /// As `Index::change`, of one page of a granule, which has a leaf.
+    fn change(&self, page: u64, to: u64) {
+        let leaf = self.granule(page >> 1).load(Ordering::Acquire);
+        self.tables().word(Table::from_bits(leaf), page).store(to, Ordering::Release);
+    }
+
+    /// As `Index::leaf`.
+    fn split(&self, granule: u64) {
+        let word = self.granule(granule);
+        let mut now = word.load(Ordering::Acquire);
+        while !is_link(now) {
+            link_table(self.tables(), word, now).unwrap();
+            now = word.load(Ordering::Acquire);
+        }
+    }
+}
+
+fn changer(space: &Arc<Space>, page: u64, to: u64) -> JoinHandle<()> {
+    let space = Arc::clone(space);
     spawn("change", move || {
-        entries.change(page..page + 1, to);
-        assert_eq!(entries.get(page).0, to, "changed by somebody else");
+        space.split(page >> 1);
+        space.change(page, to);
+        assert_eq!(space.look(page), to, "changed by another thread");
+    })
+    .unwrap()
+}
+
+fn reader(space: &Arc<Space>, page: u64, allowed: &'static [u64], by_trail: bool) -> JoinHandle<()> {
+    let space = Arc::clone(space);
+    spawn("read", move || {
+        let entry = if by_trail { space.look_by_trail(page, || ()).unwrap_or(OURS) } else { space.look(page) };
+        assert!(allowed.contains(&entry), "{entry}: what is mapped elsewhere");
     })
     .unwrap()
 }
@@ -32,37 +100,138 @@ fn changer(entries: &Arc<Entries<1>>, page: u64, to: u64) -> JoinHandle<()> {
 #[test]
 fn two_disjoint_splits_end_right() {
     sync::model(|| {
-        let entries = granule();
-        let both = [changer(&entries, 0, 10), changer(&entries, 1, 11)];
+        let space = Space::new([OURS; 2]);
+        let both = [changer(&space, 0, 10), changer(&space, 1, 11)];
         both.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!([entries.get(0).0, entries.get(1).0], [10, 11]);
+        assert_eq!([space.look(0), space.look(1), space.look(2)], [10, 11, OURS]);
     });
 }
 
-/// Back to what the area was, from two sides: one area again.
+/// A reader beside a change sees a page as it was or as it is to be, and never an earlier entry after a later one.
 #[test]
-fn two_disjoint_merges_end_right() {
+fn a_reader_sees_old_or_new() {
     sync::model(|| {
-        let entries = granule();
-        (0..2).for_each(|page| entries.change(page..page + 1, 10 + page));
-        let both = [changer(&entries, 0, OLD), changer(&entries, 1, OLD)];
-        both.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!([entries.get(0).0, entries.get(1).0], [OLD, OLD]);
-    });
-}
-
-/// Who looks meanwhile sees a page as it was or as it is to be, and never an earlier one after a later one.
-#[test]
-fn whoever_looks_sees_old_or_new() {
-    sync::model(|| {
-        let entries = granule();
-        let changer = changer(&entries, 0, 10);
-        let seen = [0, 1, 0].map(|page| entries.get(page).0);
-        assert!(seen[1] == OLD && [OLD, 10].contains(&seen[0]) && [seen[0], 10].contains(&seen[2]), "{seen:?}");
+        let space = Space::new([OURS; 2]);
+        let changer = changer(&space, 0, 10);
+        let seen = [0, 1, 0].map(|page| space.look(page));
+        assert!(seen[1] == OURS && [OURS, 10].contains(&seen[0]) && [seen[0], 10].contains(&seen[2]), "{seen:?}");
         changer.join().unwrap();
-        // The whole of it, then a part again: an old leaf isn't seen.
-        entries.change(0..2, 20);
-        entries.change(1..2, 21);
-        assert_eq!([entries.get(0).0, entries.get(1).0], [20, 21]);
+    });
+}
+
+/// A leaf is given back, and becomes another granule's while the reader is between the link and the leaf's word.
+#[test]
+fn a_leaf_that_went_isnt_read_for_its_granule() {
+    for by_trail in [false, true] {
+        sync::model(move || {
+            let space = Space::new([OURS, OTHERS]);
+            space.split(0);
+            space.change(0, 4);
+            let leaf = space.granule(0).load(Ordering::Acquire);
+            let reader = reader(&space, 0, &[4, OURS], by_trail);
+            space.change(0, OURS);
+            assert!(close_leaf(space.tables(), space.granule(0), leaf));
+            space.split(1);
+            let other = space.granule(1).load(Ordering::Acquire);
+            assert!((other ^ leaf) & 0xf_ffff_ffff == 0 && other != leaf, "not the same table");
+            reader.join().unwrap();
+        });
+    }
+}
+
+/// A thread that has a page in use, and then finds its trail still there, is seen by a thread that unmaps the page (S1 of `space`): in
+/// its leaf, in a granule that is cut for that, in one that became one entry again, and with the region going.
+#[test]
+fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
+    let unmappings: [(bool, fn(&Space)); 4] = [
+        (true, |space| space.change(0, 0)),
+        (false, |space| {
+            space.split(0);
+            space.change(0, 0);
+        }),
+        (true, |space| {
+            let leaf = space.granule(0).load(Ordering::Acquire);
+            assert!(close_leaf(space.tables(), space.granule(0), leaf));
+            space.granule(0).store(0, Ordering::Release);
+        }),
+        (false, |space| {
+            space.granule(0).store(0, Ordering::Release);
+            space.part(0).store(0, Ordering::Release);
+        }),
+    ];
+    for (is_cut, unmap) in unmappings {
+        sync::model(move || {
+            let (space, in_use) = (Space::new([OURS, 0]), Arc::new(AtomicU64::new(0)));
+            if is_cut {
+                space.split(0);
+            }
+            let theirs = (Arc::clone(&space), Arc::clone(&in_use));
+            let toucher = spawn("touch", move || {
+                let (space, in_use) = theirs;
+                let entry = space.look_by_trail(0, || {
+                    in_use.swap(1, Ordering::AcqRel);
+                    fence_after_update();
+                });
+                entry == Some(OURS)
+            });
+            unmap(&space);
+            fence(Ordering::SeqCst);
+            let is_seen = in_use.load(Ordering::Acquire) == 1;
+            assert!(!toucher.unwrap().join().unwrap() || is_seen, "a page is used after it was unmapped");
+        });
+    }
+}
+
+/// A region without anything goes, and its page map with its table becomes another region's; then it is the first one's again, with
+/// something else.
+#[test]
+fn a_region_that_went_isnt_read_for_its_pages() {
+    for (comes_back, by_trail) in [(false, false), (true, false), (false, true), (true, true)] {
+        sync::model(move || {
+            let space = Space::new([OURS, 0]);
+            let reader = reader(&space, 0, &[OURS, 0], by_trail);
+            space.granule(0).store(0, Ordering::Release);
+            space.part(0).store(0, Ordering::Release);
+            space.tables().discard_of_map(space.map.number());
+            let fill = |entry| (0..2).for_each(|at| space.granule(at).store(entry, Ordering::Release));
+            fill(OTHERS);
+            space.part(1).store(region_link(space.map.number(), 2), Ordering::Release);
+            if comes_back {
+                space.part(1).store(0, Ordering::Release);
+                fill(0);
+                space.part(0).store(region_link(space.map.number(), 3), Ordering::Release);
+            }
+            reader.join().unwrap();
+        });
+    }
+}
+
+/// A first touch makes a table of a word without a lock, while the word is changed under one.
+#[test]
+fn a_change_of_a_word_that_becomes_a_link_isnt_lost() {
+    sync::model(|| {
+        let space = Space::new([0; 2]);
+        space.part(1).store(OURS, Ordering::Release);
+        let theirs = Arc::clone(&space);
+        // As `Index::region_link`, but with a leaf for a table.
+        let toucher = spawn("touch", move || link_table(theirs.tables(), theirs.part(1), OURS).unwrap()).unwrap();
+        // As `Index::change`.
+        loop {
+            let word = space.part(1).load(Ordering::Acquire);
+            if is_link(word) {
+                (0..2).for_each(|at| space.tables().word(Table::from_bits(word), at).store(10, Ordering::Release));
+                break;
+            }
+            if space.part(1).compare_exchange(word, 10, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                break;
+            }
+        }
+        let linked = toucher.join().unwrap();
+        let word = space.part(1).load(Ordering::Acquire);
+        assert_eq!(linked, is_link(word));
+        let seen =
+            if is_link(word) { space.tables().word(Table::from_bits(word), 0).load(Ordering::Acquire) } else { word };
+        assert_eq!(seen, 10);
+        let _ = (LINK, map_of(word));
     });
 }

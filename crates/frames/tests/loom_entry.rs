@@ -89,3 +89,69 @@ fn nothing_is_written_that_mustnt() {
         assert!(map.read(0, &mut after) && before == after, "written after it was protected");
     });
 }
+
+/// A reader that found a page's word vacant looks at the entry again, and takes the page for zeros if that is the same. The story: a page
+/// moved away and back in between. Its entry was the same then, and a page that was never zeros was read as zeros. Memory that is mapped or
+/// moved gets a new number since (ENTRY-1 of `space/entry`): with `BACK` equal to `MAPPED` this model fails.
+#[test]
+fn a_page_that_moved_away_and_back_isnt_zeros() {
+    const BACK: u64 = 2;
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 7);
+        let entry = Arc::new(AtomicU64::new(MAPPED));
+        let theirs = (Arc::clone(&map), Arc::clone(&entry));
+        // As `SpaceState::read_page`.
+        let reader = thread(move || {
+            let (map, entry) = theirs;
+            let seen = entry.load(Ordering::Acquire);
+            let is_vacant = || matches!(map.state(0), PageState::Vacant { .. });
+            assert!(seen == NONE || !is_vacant() || entry.load(Ordering::Acquire) != seen, "zeros that never were");
+        });
+        entry.store(NONE, Ordering::Release);
+        fence(Ordering::SeqCst);
+        free(&map);
+        load(&map, 0, 7);
+        entry.store(BACK, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+/// The record of a region goes on to another region, in which a page has the same word: a first touch that goes by the old one leaves
+/// nothing there (REGION-1 of `space/region`). Without the second look at the stay, and without the look at the words before the record goes
+/// on, this model fails.
+#[test]
+fn a_record_goes_on_without_pages_of_the_region_before() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let (entry, stay) = (Arc::new(AtomicU64::new(MAPPED)), Arc::new(AtomicU64::new(1)));
+        let theirs = (Arc::clone(&map), Arc::clone(&entry), Arc::clone(&stay));
+        // As `SpaceState::fault`, with `Region::entry`.
+        let toucher = thread(move || {
+            let (map, entry, stay) = theirs;
+            let frame = map.frames().allocate().unwrap();
+            frame.fill(|bytes| bytes.copy_from(0, &contents(7)));
+            let BeginLoad::Begun(loading) = map.begin_load(0) else { return };
+            fence(Ordering::SeqCst);
+            let is_mine = || stay.load(Ordering::Acquire) == 1;
+            if is_mine() && entry.load(Ordering::Acquire) == MAPPED && is_mine() {
+                let (isolated, _) = loading.publish(frame, Labels::default(), false);
+                list(map.frames(), isolated);
+            }
+        });
+        entry.store(NONE, Ordering::Release);
+        fence(Ordering::SeqCst);
+        free(&map);
+        // As `Index::end_record`, and `region_link` of another region.
+        stay.store(0, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if map.pages_in_memory(0..1).next().is_none() {
+            entry.store(MAPPED, Ordering::Release);
+            stay.store(2, Ordering::Release);
+        }
+        toucher.join().unwrap();
+        assert!(matches!(map.state(0), PageState::Vacant { .. }), "another region's page");
+    });
+}

@@ -100,7 +100,10 @@ fn a_drain_gets_all_of_an_extent_or_leaves_it() {
                 their_held.put(frame);
             }
         });
-        let finished = frames.begin_drain().expect("two extents have memory").finish();
+        let drain = frames.begin_drain(1, 1, |_| true).expect("two extents have memory");
+        drain.sift();
+        let finished = drain.finish(0);
+        drop(drain);
         other.join().unwrap();
         let left = 2 - usize::from(finished);
         assert_eq!(frames.extents(), left);
@@ -123,7 +126,10 @@ fn a_frame_freed_at_the_end_of_a_drain_is_caught_or_kept() {
         frames.set_budget(0);
         let theirs = Arc::clone(&frames);
         let evictor = thread(move || drop(evict(&theirs, id, 1).expect("listed")));
-        let finished = frames.begin_drain().unwrap().finish();
+        let drain = frames.begin_drain(1, 1, |_| true).unwrap();
+        drain.sift();
+        let finished = drain.finish(0);
+        drop(drain);
         evictor.join().unwrap();
         held.0[0].store(false, Ordering::Relaxed);
         all_there(&frames, &held, 1 - usize::from(finished));
@@ -146,7 +152,7 @@ fn a_drain_dropped_unfinished_gives_its_catch_back() {
                 their_held.put(frame);
             }
         });
-        drop(frames.begin_drain());
+        drop(frames.begin_drain(1, 1, |_| true));
         other.join().unwrap();
         all_there(&frames, &held, 2);
     });

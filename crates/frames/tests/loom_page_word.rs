@@ -120,6 +120,6 @@ fn one_of_two_loaders_loads() {
         other.join().unwrap();
         assert!(read(&map, 0, &[0xa, 0xb]));
         assert_eq!(frames.stats().free_frames, 1, "the loser's frame is free again");
-        assert_eq!(frames.budget().used(), 2 * EXTENT + CHUNK + SEGMENT);
+        assert_eq!(frames.budget().used(), 2 * EXTENT + CHUNK + STATES);
     });
 }

@@ -12,13 +12,13 @@
 
 mod model;
 
-use frames::PageMap;
+use frames::{Ahead, BeginWrite, PageMap};
 use model::*;
 use sync::Arc;
 
 /// Pins `page`, and looks at its bytes twice: they are one of `marks`, and stay so.
 fn pin(map: &PageMap, page: u64, marks: &[u64]) -> bool {
-    let Some(pin) = map.pin(page).unwrap() else { return false };
+    let Some(pin) = wait_for(|| map.pin(page).ok()) else { return false };
     let mut bytes = [[0; PAGE]; 2];
     pin.copy_to(0, &mut bytes[0]);
     pin.copy_to(0, &mut bytes[1]);
@@ -126,5 +126,65 @@ fn a_pin_outlasts_anothers_coming_and_going() {
         pinner.join().unwrap();
         evictor.join().unwrap();
         assert!(evict(&frames, frame, 0).is_some(), "no pin is left");
+    });
+}
+
+/// Tries a few times to pin page 0, with a place in its frame between them, and looks at its bytes twice. Returns whether it got it.
+fn pin_with_a_place(map: &PageMap, marks: &[u64]) -> bool {
+    let mut pinner = map.pinner(0);
+    for _ in 0..3 {
+        let Ok(pinned) = pinner.pin(&mut Ahead::No) else { continue };
+        let Some(pin) = pinned else { return false };
+        let mut bytes = [[0; PAGE]; 2];
+        pin.copy_to(0, &mut bytes[0]);
+        pin.copy_to(0, &mut bytes[1]);
+        assert!(marks.iter().any(|&mark| bytes[0] == contents(mark)), "page 0 pinned as {bytes:x?}");
+        assert_eq!(bytes[0], bytes[1], "changed under the pin");
+        return true;
+    }
+    false
+}
+
+/// A pinner leaves its one in the count of a frame that a writer has: when the writer is done it is a pin, and keeps the next off.
+#[test]
+fn a_place_becomes_a_pin_of_its_own_page() {
+    sync::model_deeper(2, || {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let BeginWrite::Begun(mut writing) = map.writer(0).begin() else { panic!("no other thread has the page") };
+        let theirs = Arc::clone(&map);
+        let pinner = thread(move || {
+            pin_with_a_place(&theirs, &[0xa, 0xb, 0xc]);
+        });
+        let _ = writing.write(0, &contents(0xb));
+        drop(writing);
+        if let BeginWrite::Begun(mut writing) = map.writer(0).begin() {
+            let _ = writing.write(0, &contents(0xc));
+        }
+        pinner.join().unwrap();
+        assert!(matches!(map.writer(0).begin(), BeginWrite::Begun(_)), "a place is left");
+    });
+}
+
+/// The page leaves the frame while a pinner has a place there, and another one comes: the place is no pin of that, and doesn't stay.
+#[test]
+fn a_place_of_another_stay_is_given_back() {
+    sync::model_deeper(2, || {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let theirs = Arc::clone(&map);
+        let pinner = thread(move || {
+            pin_with_a_place(&theirs, &[0xa]);
+        });
+        let frame = frame_of(&map, 0);
+        if let Some(evicted) = evict(&frames, frame, 0) {
+            drop(evicted);
+            load(&map, 1, 0xb);
+            assert!(pin(&map, 1, &[0xb]));
+        }
+        pinner.join().unwrap();
+        assert!(evict(&frames, frame, 0).is_some(), "a place is left");
     });
 }

@@ -3,7 +3,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, Frames, Labels, PageMap, PageState};
+use frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
@@ -60,6 +60,16 @@ fn unmap(map: &PageMap) -> Vec<u64> {
             Detach::Orphaned { slot, .. } => return [slot].into_iter().filter(|&slot| slot != 0).collect(),
             Detach::Swapped { entry } => return vec![entry],
             Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => spin_hint(),
+        }
+    }
+}
+
+/// A page in memory, to be written to, however long that takes.
+fn writing(map: &PageMap, page: u64) -> Writing<'_> {
+    loop {
+        match map.begin_write(page) {
+            BeginWrite::Begun(writing) => return writing,
+            _ => spin_hint(),
         }
     }
 }
@@ -215,5 +225,32 @@ fn a_fault_that_fails_leaves_the_entry() {
         faulter.join().unwrap();
         assert_eq!(map.state(0), PageState::Swapped { entry: PLACE });
         assert_eq!(unmap(&map), [PLACE]);
+    });
+}
+
+/// W5: a leader of a file's write-back holds a page by mistake. Its file's page has gone, and the frame has a page without a file, which
+/// is swapped out, and then a clean page of the same file. The leader let go of that one as *dirty*: no thread would have written it
+/// back, and it could never be evicted.
+#[test]
+fn a_page_that_is_held_by_mistake_stays_in_its_frame() {
+    sync::model(|| {
+        let frames = frames(1);
+        let (file, own) = (map(&frames, 2), map(&frames, 2));
+        load(&file, 0, 0xa);
+        let _ = writing(&file, 0).write(0, &contents(0xb));
+        let theirs = Arc::clone(&file);
+        let leader = thread(move || {
+            if let Hold::Held(held) = theirs.hold(0, Unclean::Dirty) {
+                held.end(Unclean::Dirty);
+            }
+        });
+        unmap(&file);
+        load(&own, 0, 0xc);
+        writing(&own, 0).write_unfiled(0, &contents(0xd));
+        if swap_out(&own).is_some() {
+            load(&file, 1, 0xe);
+            assert!(writing(&file, 1).write(0, &contents(0xf)), "it was clean until now");
+        }
+        leader.join().unwrap();
     });
 }

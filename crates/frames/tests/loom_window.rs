@@ -44,9 +44,13 @@ fn load_written(map: &PageMap, mark: u64) {
     assert!(map.read(0, &mut [0; PAGE]));
 }
 
-/// As `Space::read_hot`, at address 0.
-fn reader(maps: PageMaps, window: Arc<Window>, entry: Arc<AtomicU64>) -> sync::thread::JoinHandle<()> {
-    thread(move || {
+/// As `Space::read_hot`, at address 0, where a map is mapped by an entry, and shown by a window.
+fn reading(map: &PageMap) -> (sync::thread::JoinHandle<()>, Arc<AtomicU64>, Arc<Window>) {
+    let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
+    window.show(map.number(), 0);
+    let (maps, theirs) = (PageMaps::new(Arc::clone(map.frames())), (Arc::clone(&entry), Arc::clone(&window)));
+    let reader = thread(move || {
+        let (entry, window) = theirs;
         let seen = entry.load(Ordering::Acquire);
         if seen == NONE {
             return;
@@ -56,7 +60,8 @@ fn reader(maps: PageMaps, window: Arc<Window>, entry: Arc<AtomicU64>) -> sync::t
         if maps.read_hot(map, start, &mut bytes, || entry.load(Ordering::Acquire) == seen) {
             assert_eq!(bytes, contents(OURS), "another mapping's page");
         }
-    })
+    });
+    (reader, entry, window)
 }
 
 /// The file is closed, and another one opened that gets its words, its frame and its map's number.
@@ -66,9 +71,7 @@ fn a_closed_files_words_arent_read_for_it() {
         let frames = frames(1);
         let map = PageMap::new(Arc::clone(&frames), 2).unwrap();
         load_hot(&map, OURS);
-        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
-        window.show(map.number(), 0);
-        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        let (reader, entry, _) = reading(&map);
         entry.store(NONE, Ordering::Release);
         drop(map.detach(0, 0, true));
         let number = map.number();
@@ -90,9 +93,7 @@ fn another_mappings_window_isnt_looked_through() {
             load_hot(&map, mark);
             map
         });
-        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
-        window.show(ours.number(), 0);
-        let reader = reader(PageMaps::new(Arc::clone(&frames)), Arc::clone(&window), Arc::clone(&entry));
+        let (reader, entry, window) = reading(&ours);
         entry.store(NONE, Ordering::Release);
         window.show(others.number(), 0);
         reader.join().unwrap();
@@ -106,9 +107,7 @@ fn a_page_that_was_never_readable_isnt_read() {
     sync::model(|| {
         let frames = frames(1);
         let map = map(&frames, 2);
-        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
-        window.show(map.number(), 0);
-        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        let (reader, entry, _) = reading(&map);
         entry.store(NONE, Ordering::Release);
         load_hot(&map, OTHERS);
         assert!(matches!(map.state(0), PageState::Resident { .. }));
@@ -172,9 +171,7 @@ fn what_was_written_while_unmapped_isnt_read() {
         let frames = frames(1);
         let map = map(&frames, 2);
         load_written(&map, OURS);
-        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
-        window.show(map.number(), 0);
-        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        let (reader, entry, _) = reading(&map);
         entry.store(NONE, Ordering::Release);
         write(&map, OTHERS);
         write(&map, OURS);
@@ -190,9 +187,7 @@ fn a_written_pages_frame_isnt_read_for_it() {
         let frames = frames(1);
         let map = map(&frames, 2);
         load_written(&map, OURS);
-        let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
-        window.show(map.number(), 0);
-        let reader = reader(PageMaps::new(Arc::clone(&frames)), window, Arc::clone(&entry));
+        let (reader, ..) = reading(&map);
         drop(map.detach(0, 0, true));
         load(&map, 1, OTHERS);
         reader.join().unwrap();

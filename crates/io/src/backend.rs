@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use sync::time::Duration;
 use sync::{Arc, SharedBytes};
 
 use crate::{Queue, Request};
@@ -19,6 +20,12 @@ pub enum Access {
     Create,
     /// For reading and writing; made, and `EEXIST` if it is there.
     CreateNew,
+    /// For reading and writing, by this opening alone. `EBUSY` if another opening of this kind has the file, in this process or
+    /// another one (an advisory lock, so other kinds of opening aren't kept out), or if it is a device that the system uses.
+    Alone,
+    /// For reading and writing: a new file that has no name, and that only its owner's processes may open (mode 0600). The path
+    /// is a directory, or a name in one that no file has, which is `EEXIST`.
+    Unnamed,
 }
 
 impl Access {
@@ -41,12 +48,18 @@ pub trait Backend: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Opens a file. One that is made is empty, and sure to have its name after a power cut only when it was
-    /// [synced](BackingFile::sync).
+    /// [synced](BackingFile::sync). If this fails, the file may have been made all the same.
     ///
     /// # Errors
     /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a directory, and
     /// `EINVAL` for anything else that isn't a regular file or a block device.
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
+
+    /// Whether [`submit`](BackingFile::submit) may wait for a device: the thread that submits does
+    /// the requests itself.
+    fn waits_in_submit(&self) -> bool {
+        true
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
@@ -57,6 +70,10 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         (**self).open(path, access)
     }
+
+    fn waits_in_submit(&self) -> bool {
+        (**self).waits_in_submit()
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Arc<B> {
@@ -66,6 +83,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         (**self).open(path, access)
+    }
+
+    fn waits_in_submit(&self) -> bool {
+        (**self).waits_in_submit()
     }
 }
 
@@ -81,8 +102,18 @@ pub trait BackingFile: Send + Sync {
     /// The system's.
     fn len(&self) -> Result<u64, IoError>;
 
-    /// Whether a read is a copy made by this CPU, from memory of the system's, rather than a transfer by a device: then
-    /// it is cheaper into memory that is in the CPU's caches.
+    /// Whether [`len`](Self::len) never waits for a device or a server.
+    fn tells_len_at_once(&self) -> bool {
+        false
+    }
+
+    /// Whether users other than the file's owner may read or write it, as its mode says.
+    fn is_open_to_others(&self) -> bool {
+        false
+    }
+
+    /// Whether a read is always a copy made by this CPU, from memory of the system's, rather than a transfer by a device:
+    /// then it is cheaper into memory that is in the CPU's caches, and reading ahead gains nothing.
     fn reads_by_copy(&self) -> bool {
         false
     }
@@ -113,7 +144,7 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Makes everything written before, the file's length, and the name of a file that was made, survive a power cut.
+    /// Makes everything written before, the file's length, and the name under which it was opened, survive a power cut.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok` may then be lost,
@@ -132,6 +163,30 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
+    /// Takes the file's advisory lock for this opening, so that other openings that ask for it are refused: those of other processes,
+    /// and of this one. It is the lock that [`Access::Alone`]
+    /// comes with. Held until [`unlock`](Self::unlock) or until this is dropped; if the process dies, until its forked children have ended too.
+    /// Does nothing where there are no locks.
+    ///
+    /// # Errors
+    /// `EBUSY` if another opening has it, and keeps it for seconds: one that is just being closed
+    /// is waited for.
+    fn lock(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    /// Releases the lock, if this process has taken it: also for descriptors of this opening in forked children.
+    fn unlock(&self) {}
+
+    /// Makes the file at least `len` bytes long, with zeros. Never cuts it off, although another process may make it longer
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`set_len`](Self::set_len).
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        if self.len()? < len { self.set_len(len) } else { Ok(()) }
+    }
+
     /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits for a device, unless
     /// the backend has nobody else to do it: then all are over when this returns. What can't be started is over with
     /// an error. The file stays open until all are over.
@@ -148,20 +203,35 @@ pub trait BackingFile: Send + Sync {
     }
 
     /// Takes part in completing what was submitted with this answer, in this thread, until `done()`, or until nothing is
-    /// left of it; waits for the device if need be. What has been answered already is completed first.
-    ///
-    /// `done` is called again and again, in this thread, and becomes true by a completion of this queue. It may submit more: a
-    /// thread with many requests keeps a part of them under way like this, and for its own [`queue`](Self::queue)
-    /// nobody else needs to be woken meanwhile.
+    /// left of it. See [`help_as`](Self::help_as).
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        let _ = (queue, done);
+        self.help_as(&queue, Helping::default(), done);
     }
 
-    /// As [`help`](Self::help), for a thread that will be back in a moment because it has more under way: nobody else needs to see to
-    /// that meanwhile, unless the thread stays away for long (a millisecond).
-    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        self.help(queue, done);
+    /// Takes part in completing what was submitted with this answer, in this thread: until `done()`, until nothing is left
+    /// of the queue's [batch](crate::Batch) (of the file's requests, if they are in none), or until the time is over that
+    /// `how` gives. It waits for the device if need be. What has been answered already is completed first.
+    ///
+    /// `done` is called again and again, in this thread. It may submit more: a thread with many requests keeps a part of
+    /// them under way like this, and for its own [`queue`](Self::queue) no other thread needs to be woken meanwhile. What makes
+    /// it true should be a completion of this queue. If something else does, it is noticed with the queue's next
+    /// completion, or when the time is over.
+    fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
+        let _ = (queue, how, done);
     }
+}
+
+/// How a thread helps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Helping {
+    /// The longest time that it sleeps for; it may take longer in reads and writes that it does itself. For good if there
+    /// is none.
+    pub at_most: Option<Duration>,
+    /// It will be back in a moment because it has more under way: no other thread needs to see to that meanwhile, unless the
+    /// thread stays away for long (a millisecond).
+    pub back_soon: bool,
+    /// It makes no system call that may wait for a device without an end: it leaves those to others, and waits for them.
+    pub waits_only: bool,
 }
 
 /// Device and inode, or what the backend has instead.
@@ -180,6 +250,8 @@ pub enum IoError {
     Os(i32),
     /// The system reported neither an error nor progress, twice in a row.
     NoProgress,
+    /// Another process has cut the file off below bytes that were written, and not yet written back. These are lost.
+    CutOff,
 }
 
 impl IoError {
@@ -199,13 +271,15 @@ impl IoError {
     pub const NO_SPACE: Self = Self::Os(rustix::io::Errno::NOSPC.raw_os_error());
     /// `EEXIST`.
     pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
+    /// `EBUSY`.
+    pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
 
     /// The system's error number, if it has one.
     #[must_use]
     pub fn errno(self) -> Option<i32> {
         match self {
             Self::Os(errno) => Some(errno),
-            Self::NoProgress => None,
+            Self::NoProgress | Self::CutOff => None,
         }
     }
 }
@@ -221,6 +295,9 @@ impl fmt::Display for IoError {
         match self {
             Self::Os(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
             Self::NoProgress => f.write_str("the system reported neither an error nor progress"),
+            Self::CutOff => {
+                f.write_str("another process has cut the file off, and with it changes that weren't written back")
+            }
         }
     }
 }

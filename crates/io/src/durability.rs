@@ -20,8 +20,8 @@ use sync::lock::Mutex;
 #[derive(Debug)]
 pub(crate) struct Durability {
     failures: Mutex<Failures>,
-    /// Held by the sync that is under way: the directory that the file was made in, until that is synced.
-    made_in: Mutex<Option<OwnedFd>>,
+    /// Held by the sync that is under way: the directory that has the file's name, until that is synced.
+    directory: Mutex<Option<OwnedFd>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,22 +31,22 @@ struct Failures {
 }
 
 impl Durability {
-    /// For a file that was made in this directory, or was there before.
-    pub(crate) fn new(made_in: Option<OwnedFd>) -> Self {
+    /// For a file whose name is in this directory.
+    pub(crate) fn new(directory: Option<OwnedFd>) -> Self {
         let failures = Failures { count: 0, last: Errno::IO };
-        Self { failures: Mutex::new(failures), made_in: Mutex::new(made_in) }
+        Self { failures: Mutex::new(failures), directory: Mutex::new(directory) }
     }
 
     /// Syncs the file, always through the same descriptor. A failure is never tried again here: after one, an `Ok`
     /// would mean nothing.
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.in_turn(|made_in| match made_in {
+        self.in_turn(|unsynced| match unsynced {
             None => retry_on_intr(|| fs::fdatasync(fd)),
             Some(directory) => {
                 retry_on_intr(|| fs::fsync(fd))?;
                 match retry_on_intr(|| fs::fsync(&*directory)) {
                     // File systems that have nothing to sync in a directory say so.
-                    Ok(()) | Err(Errno::INVAL) => *made_in = None,
+                    Ok(()) | Err(Errno::INVAL) => *unsynced = None,
                     Err(error) => return Err(error),
                 }
                 Ok(())
@@ -54,14 +54,20 @@ impl Durability {
         })
     }
 
+    /// Whether the directory is still to be synced.
+    #[cfg(test)]
+    pub(crate) fn has_directory(&self) -> bool {
+        self.directory.lock().is_some()
+    }
+
     fn in_turn(&self, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
         let came = self.failures.lock().count;
-        let mut made_in = self.made_in.lock();
+        let mut directory = self.directory.lock();
         let failures = *self.failures.lock();
         if failures.count != came {
             return Err(failures.last);
         }
-        sync(&mut made_in).inspect_err(|&last| {
+        sync(&mut directory).inspect_err(|&last| {
             let mut failures = self.failures.lock();
             *failures = Failures { count: failures.count + 1, last };
         })
@@ -94,7 +100,7 @@ mod tests {
                 })
             };
             let first = scope.spawn(failing);
-            while durability.made_in.try_lock().is_some() {
+            while durability.directory.try_lock().is_some() {
                 thread::sleep(Duration::from_millis(1));
             }
             let others: Vec<_> = (0..4)
@@ -121,13 +127,13 @@ mod tests {
         let (pipe, _other) = std::io::pipe().unwrap();
         let durability = Durability::new(Some(std::fs::File::open(dir.path()).unwrap().into()));
         assert_eq!(durability.sync(pipe.as_fd()), Err(Errno::INVAL));
-        assert!(durability.made_in.lock().is_some());
+        assert!(durability.directory.lock().is_some());
         assert_eq!(durability.sync(file.as_fd()), Ok(()));
-        assert!(durability.made_in.lock().is_none());
+        assert!(durability.directory.lock().is_none());
         assert_eq!(durability.sync(file.as_fd()), Ok(()));
         let name_only = fs::openat(fs::CWD, dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
         let durability = Durability::new(Some(name_only));
         assert_eq!(durability.sync(file.as_fd()), Err(Errno::BADF));
-        assert!(durability.made_in.lock().is_some());
+        assert!(durability.directory.lock().is_some());
     }
 }

@@ -16,7 +16,7 @@ use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
 use crate::faulty_request::prepare;
-use crate::{Access, Backend, BackingFile, Fault, FaultKind, Identity, IoError, Queue, Request, Schedule};
+use crate::{Access, Backend, BackingFile, Fault, FaultKind, Helping, Identity, IoError, Queue, Request, Schedule};
 
 /// What failed reads leave behind.
 const RUBBISH: [u8; 64] = [0xdb; 64];
@@ -165,6 +165,10 @@ impl Backend for FaultyBackend {
         self.faults.check(Call::Open)?;
         Ok(Box::new(FaultyFile { inner: self.inner.open(path, access)?, faults: Arc::clone(&self.faults) }))
     }
+
+    fn waits_in_submit(&self) -> bool {
+        self.inner.waits_in_submit()
+    }
 }
 
 struct FaultyFile {
@@ -177,9 +181,17 @@ impl BackingFile for FaultyFile {
         self.inner.identity()
     }
 
+    fn is_open_to_others(&self) -> bool {
+        self.inner.is_open_to_others()
+    }
+
     fn len(&self) -> Result<u64, IoError> {
         self.faults.check(Call::Len)?;
         self.inner.len()
+    }
+
+    fn tells_len_at_once(&self) -> bool {
+        self.inner.tells_len_at_once()
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
@@ -227,6 +239,19 @@ impl BackingFile for FaultyFile {
         self.inner.set_len(len)
     }
 
+    fn lock(&self) -> Result<(), IoError> {
+        self.inner.lock()
+    }
+
+    fn unlock(&self) {
+        self.inner.unlock();
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        self.faults.check(Call::SetLen)?;
+        self.inner.lengthen(len)
+    }
+
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         let len = || self.inner.len();
         let faulty = requests.drain(..).filter_map(|request| prepare(&self.faults, request, &len));
@@ -237,12 +262,8 @@ impl BackingFile for FaultyFile {
         self.inner.queue()
     }
 
-    fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        self.inner.help(queue, done);
-    }
-
-    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        self.inner.help_for_now(queue, done);
+    fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
+        self.inner.help_as(queue, how, done);
     }
 }
 

@@ -31,11 +31,11 @@ pub(crate) fn prepare(faults: &Arc<Faults>, mut inner: Request, len: &FileLen<'_
             (None, Some(Fault::Short(most) | Fault::ShortThenErrno(most, _))) if direction == Direction::Write => most,
             _ => usize::MAX,
         };
-        let attempt = Attempt { inner, faults: Arc::clone(faults), fault, most, error };
+        let attempt = |inner| Attempt { inner, faults: Arc::clone(faults), fault, most, error };
         if most > 0 {
-            return Some(Request::from_operation(attempt));
+            return Some(Request::wrapping(inner, attempt));
         }
-        inner = attempt.answer(len, Ok(0))?;
+        inner = attempt(inner).answer(len, Ok(0))?;
     }
 }
 

@@ -6,13 +6,13 @@
 //! | backend | bytes | time | used for |
 //! |---|---|---|---|
 //! | [`Posix`] | the machine's files and disks, past the kernel's page cache if possible | real | calls, all in their caller |
-//! | [`Uring`] | the same | real | the product: calls in their caller, many requests at once through io_uring |
+//! | [`Uring`] | the same | real | the product: calls in their caller, many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting |
 //! | [`ThreadPool`] | another backend's | real | the product where there is no io_uring: requests done by threads |
 //! | [`SimulatedDisk`] | given, or computed; some lost in power cuts | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
 //!
 //! A [`Request`] is a read or write that nobody has to wait for: it owns its memory, is [submitted](BackingFile::submit) with
-//! others, and is over some time, in some thread. Whoever wants that soon [helps](BackingFile::help).
+//! others, and is over some time, in some thread. A thread that wants that soon [helps](BackingFile::help_as).
 //!
 //! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
 //! After one that failed, the system may have dropped what it was given: it has to be given again.
@@ -35,8 +35,11 @@ mod drop_behind;
 mod durability;
 mod faulty;
 mod faulty_request;
+mod lines;
 #[cfg(not(pagefold_loom))]
 mod posix;
+#[cfg(not(pagefold_loom))]
+mod posix_lock;
 #[cfg(not(pagefold_loom))]
 mod posix_open;
 mod progress;
@@ -59,24 +62,28 @@ mod simulated_queue;
 #[cfg(not(pagefold_loom))]
 mod system_calls;
 mod thread_pool;
+mod under_way;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod uring;
 mod virtual_clock;
+mod workers;
 mod write_full;
 
 #[cfg(not(pagefold_loom))]
 pub use automatic::automatic;
-pub use backend::{Access, Backend, BackingFile, Identity, IoError};
+pub use backend::{Access, Backend, BackingFile, Helping, Identity, IoError};
 pub use faulty::{Call, FaultyBackend};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;
 pub use read_full::{read_full, read_full_vectored};
-pub use request::{Queue, Request};
+pub use request::{Batch, Queue, Request};
 pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use thread_pool::ThreadPool;
+pub use under_way::{Task, UnderWay};
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use uring::Uring;
 pub use virtual_clock::Timing;
+pub use workers::Workers;
 pub use write_full::write_full;

@@ -8,6 +8,9 @@
 //! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]); what was written, when synced |
 //! | on tmpfs, ramfs, hugetlbfs | buffered: the kernel's pages *are* the file, and there is nothing to drop |
 //!
+//! Requests go through a ring only where the kernel begins a read or write without waiting, and knows a file's length
+//! without asking a server (`prompt`). Elsewhere (FUSE, NFS, overlays) it might keep the submitter waiting.
+//!
 //! Some file systems accept `O_DIRECT` and then refuse the read or write with `EINVAL`, as does a buffer that isn't
 //! aligned as the disk wants it. The file then becomes a buffered one for good. A reader that was under way may find
 //! itself reading buffered without noting the range: one range that the kernel keeps, nothing worse.
@@ -22,13 +25,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{self, Advice, AtFlags, FsWord, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FsWord, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
+use crate::posix_lock::FileLock;
 use crate::posix_open::{self, Kind, Opened};
 use crate::system_calls::{preadv, pwritev};
 use crate::{Access, Backend, BackingFile, Direction, Identity, IoError};
@@ -38,6 +42,11 @@ pub(super) const ALIGNMENT: u32 = 4096;
 
 /// File systems whose files are the kernel's pages: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
+/// File systems that begin a read or write without waiting if they are asked to, and whose `fstat` asks no device: ext4,
+/// XFS, Btrfs, F2FS.
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// Whether files are read and written past the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,24 +75,34 @@ impl Posix {
 
     /// [`Backend::open`], with the type.
     pub(crate) fn open_file(self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
-        let Opened { fd, kind, identity, made_in } = posix_open::open(path, access)?;
+        let Opened { fd, kind, identity, directory, is_open_to_others } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
+        let file_system = if kind == Kind::Regular { Some(fs::fstatfs(&fd)?.f_type) } else { None };
+        let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
         let mut file = PosixFile {
             identity,
             kind,
+            #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+            prompt: kind == Kind::BlockDevice || is_one_of(&PROMPT_FILE_SYSTEMS),
             writable: access.writes(),
             fall_back: self.direct == DirectIo::Auto,
-            in_memory: kind == Kind::Regular && MEMORY_FILE_SYSTEMS.contains(&fs::fstatfs(&fd)?.f_type),
+            in_memory: is_one_of(&MEMORY_FILE_SYSTEMS),
             direct: AtomicBool::new(false),
             drop_behind: DropBehind::default(),
             written: Written::default(),
-            durability: Durability::new(made_in),
+            durability: Durability::new(directory),
             for_part_pages: None,
+            is_open_to_others,
+            lock: FileLock::default(),
             fd,
         };
+        if access == Access::Alone {
+            file.lock.take(&file.fd)?;
+        }
         file.choose_route(self.direct)?;
-        if file.writable && *file.direct.get_mut() {
+        // A file without a name can't be opened again, and is written in whole pages.
+        if file.writable && access != Access::Unnamed && *file.direct.get_mut() {
             file.for_part_pages = Some(posix_open::open_again(path, identity)?);
         }
         Ok(file)
@@ -111,6 +130,9 @@ pub(crate) struct PosixFile {
     writable: bool,
     /// The kernel's pages are the file.
     pub(super) in_memory: bool,
+    /// The kernel doesn't keep the submitter of a request waiting.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    prompt: bool,
     /// A direct read or write that is refused may be done buffered.
     pub(super) fall_back: bool,
     /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
@@ -118,6 +140,8 @@ pub(crate) struct PosixFile {
     pub(super) drop_behind: DropBehind,
     pub(super) written: Written,
     durability: Durability,
+    is_open_to_others: bool,
+    lock: FileLock,
 }
 
 impl PosixFile {
@@ -166,12 +190,18 @@ impl PosixFile {
         self.in_memory
     }
 
+    /// Whether the kernel takes requests without waiting, and tells the length without waiting.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.prompt
+    }
+
     pub(crate) fn check_writable(&self) -> Result<(), IoError> {
         if self.writable { Ok(()) } else { Err(IoError::BAD_FILE) }
     }
 
     /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's business.
-    pub(super) fn forget(&self, range: Range<u64>) {
+    pub(crate) fn forget(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
             let _ = fs::fadvise(&self.fd, range.start, Some(len), Advice::DontNeed);
         }
@@ -183,9 +213,12 @@ impl BackingFile for PosixFile {
         self.identity
     }
 
+    fn is_open_to_others(&self) -> bool {
+        self.is_open_to_others
+    }
+
     fn reads_by_copy(&self) -> bool {
-        // Relaxed: a hint (`leave_direct`).
-        !self.direct.load(Ordering::Relaxed)
+        self.in_memory
     }
 
     fn len(&self) -> Result<u64, IoError> {
@@ -196,12 +229,17 @@ impl BackingFile for PosixFile {
         })
     }
 
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    fn tells_len_at_once(&self) -> bool {
+        self.prompt || self.in_memory
+    }
+
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         let range = range_of(offset, into.iter().map(SharedBytes::len).sum())?;
         loop {
             let route = self.route(Direction::Read, &range);
             let answer = preadv(route.fd, offset, into);
-            if let Some(result) = self.answered(&route.way, answer) {
+            if let Some(result) = self.answered(&route.way, answer, |range| self.forget(range)) {
                 return result;
             }
         }
@@ -213,7 +251,7 @@ impl BackingFile for PosixFile {
         loop {
             let route = self.route(Direction::Write, &range);
             let answer = pwritev(route.fd, offset, from, route.len());
-            if let Some(result) = self.answered(&route.way, answer) {
+            if let Some(result) = self.answered(&route.way, answer, |range| self.forget(range)) {
                 return result;
             }
         }
@@ -233,11 +271,33 @@ impl BackingFile for PosixFile {
         range_of(len, 0)?;
         Ok(retry_on_intr(|| fs::ftruncate(&self.fd, len))?)
     }
+
+    fn lock(&self) -> Result<(), IoError> {
+        Ok(self.lock.take(&self.fd)?)
+    }
+
+    fn unlock(&self) {
+        self.lock.release(&self.fd);
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        self.check_writable()?;
+        range_of(len, 0)?;
+        let Some(last) = len.checked_sub(1) else { return Ok(()) };
+        // `ftruncate` would cut off what another process appends after the look at the length.
+        match retry_on_intr(|| fs::fallocate(&self.fd, FallocateFlags::empty(), last, 1)) {
+            Ok(()) => Ok(()),
+            // File systems without it, and full ones: a length takes no room.
+            Err(_) if self.len()? < len => self.set_len(len),
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 impl Drop for PosixFile {
     fn drop(&mut self) {
         self.drop_behind.finish(|range| self.forget(range));
+        self.lock.release(&self.fd);
     }
 }
 

@@ -57,15 +57,20 @@ impl PosixFile {
     }
 
     /// Takes the answer to an attempt. None if direct I/O was refused: the attempt is to be made again, and has another
-    /// route now.
-    pub(crate) fn answered(&self, way: &Way, answer: Result<usize, IoError>) -> Option<Result<usize, IoError>> {
+    /// route now. Calls `forget` for ranges that it is time to drop from the kernel's cache, which may take a while.
+    pub(crate) fn answered(
+        &self,
+        way: &Way,
+        answer: Result<usize, IoError>,
+        forget: impl FnMut(Range<u64>),
+    ) -> Option<Result<usize, IoError>> {
         if way.direct {
             if answer == Err(IoError::INVALID) && self.fall_back {
                 return self.leave_direct().err().map(|error| Err(error.into()));
             }
         } else if !self.in_memory {
             match way.direction {
-                Direction::Read => self.drop_behind.note(way.range.clone(), |range| self.forget(range)),
+                Direction::Read => self.drop_behind.note(way.range.clone(), forget),
                 Direction::Write => self.written.note(way.range.clone()),
             }
         }

@@ -175,22 +175,72 @@ fn a_link_to_nothing_says_where_to_make_the_file() {
     assert_eq!(Posix::default().open_file(&longer, Access::CreateNew).err(), Some(IoError::EXISTS));
     let opened = posix_open::open(&longer, Access::Create).unwrap();
     assert!(dir.path().join("there/file").is_file());
-    let made_in = fs::fstat(opened.made_in.unwrap()).unwrap();
+    let made_in = fs::fstat(opened.directory.unwrap()).unwrap();
     assert_eq!(made_in.st_ino, std::fs::metadata(dir.path().join("there")).unwrap().ino());
     let round = dir.path().join("round");
     symlink("round", &round).unwrap();
     assert_eq!(Posix::default().open_file(&round, Access::Create).err(), Some(IoError::Os(libc::ELOOP)));
 }
 
+/// An open made the file, and then failed. The next one found the file there, had no directory for it, and its sync said `Ok`
+/// for a name that a power cut could take.
 #[test]
-fn only_a_file_that_was_made_brings_its_directory() {
+fn the_name_of_a_file_that_is_there_is_synced_too() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("file");
-    assert!(posix_open::open(&path, Access::Create).unwrap().made_in.is_some());
-    assert!(posix_open::open(&path, Access::Create).unwrap().made_in.is_none());
-    assert!(posix_open::open(&path, Access::Write).unwrap().made_in.is_none());
-    let file = open(&dir.path().join("other"), DirectIo::Auto, Access::CreateNew);
-    assert_eq!([file.sync(), file.sync()], [Ok(()), Ok(())]);
+    let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+    symlink("file", &link).unwrap();
+    for (path, access) in [
+        (&path, Access::CreateNew),
+        (&path, Access::Create),
+        (&path, Access::Write),
+        (&link, Access::Create),
+        (&link, Access::Write),
+    ] {
+        let file = open(path, DirectIo::Auto, access);
+        assert!(file.durability.has_directory(), "{} for {access:?}", path.display());
+        file.sync().unwrap();
+        assert!(!file.durability.has_directory(), "it is synced once");
+    }
+    assert!(!open(&path, DirectIo::Auto, Access::Read).durability.has_directory());
+}
+
+#[test]
+fn the_directory_of_a_file_is_the_one_that_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("file"), "").unwrap();
+    symlink("inner/file", dir.path().join("link")).unwrap();
+    let opened = posix_open::open(&dir.path().join("link"), Access::Write).unwrap();
+    let found = fs::fstat(opened.directory.unwrap()).unwrap();
+    assert_eq!(found.st_ino, std::fs::metadata(&inner).unwrap().ino());
+    // One that can't be read: the file can be opened all the same.
+    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o111)).unwrap();
+    assert!(posix_open::open(&inner.join("file"), Access::Write).is_ok());
+    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The lock is that of one opening, whatever the way of reading and writing.
+#[test]
+fn a_file_is_locked_by_one_opening() {
+    for dir in places() {
+        for direct in ROUTES {
+            let path = dir.path().join("file");
+            let (one, other) = (open(&path, direct, Access::Create), open(&path, direct, Access::Write));
+            assert_eq!((one.lock(), one.lock(), other.lock()), (Ok(()), Ok(()), Err(IoError::BUSY)));
+            assert_eq!(Posix::new(direct).open_file(&path, Access::Alone).err(), Some(IoError::BUSY));
+            other.unlock();
+            assert_eq!(other.lock(), Err(IoError::BUSY), "it isn't the other one's to release");
+            one.unlock();
+            let alone = open(&path, direct, Access::Alone);
+            assert_eq!(other.lock(), Err(IoError::BUSY));
+            // As a forked child's copy of the descriptor does, this one keeps the file open.
+            let copy = alone.fd.try_clone().unwrap();
+            drop(alone);
+            assert_eq!(other.lock(), Ok(()));
+            drop(copy);
+        }
+    }
 }
 
 #[test]

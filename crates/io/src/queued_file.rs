@@ -2,7 +2,7 @@
 
 use sync::{Arc, SharedBytes};
 
-use crate::{BackingFile, Identity, IoError, Queue, Request};
+use crate::{BackingFile, Helping, Identity, IoError, Queue, Request};
 
 /// Who does the requests. What its methods owe is said at those of [`BackingFile`] with the same names.
 pub(crate) trait Submission: Send + Sync {
@@ -15,11 +15,7 @@ pub(crate) trait Submission: Send + Sync {
         Queue::default()
     }
 
-    fn help(&self, queue: Queue, done: &dyn Fn() -> bool);
-
-    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        self.help(queue, done);
-    }
+    fn help(&self, file: &Arc<Self::File>, queue: &Queue, how: Helping, done: &dyn Fn() -> bool);
 }
 
 /// A file, and who does its requests.
@@ -35,6 +31,14 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
 
     fn len(&self) -> Result<u64, IoError> {
         self.file.len()
+    }
+
+    fn tells_len_at_once(&self) -> bool {
+        self.file.tells_len_at_once()
+    }
+
+    fn is_open_to_others(&self) -> bool {
+        self.file.is_open_to_others()
     }
 
     fn reads_by_copy(&self) -> bool {
@@ -57,6 +61,18 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
         self.file.set_len(len)
     }
 
+    fn lock(&self) -> Result<(), IoError> {
+        self.file.lock()
+    }
+
+    fn unlock(&self) {
+        self.file.unlock();
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        self.file.lengthen(len)
+    }
+
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         self.submission.submit(&self.file, requests)
     }
@@ -65,11 +81,7 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
         self.submission.queue()
     }
 
-    fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        self.submission.help(queue, done);
-    }
-
-    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        self.submission.help_for_now(queue, done);
+    fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
+        self.submission.help(&self.file, queue, how, done);
     }
 }

@@ -22,8 +22,12 @@ use io_uring::IoUring;
 #[derive(Debug)]
 pub(crate) struct Reaper {
     epoll: OwnedFd,
-    /// Readable when the thread is to end.
+    /// Readable when the thread is to stop waiting.
     end: OwnedFd,
+    /// It is to end,
+    ended: AtomicBool,
+    /// or it can't be told of answers.
+    failed: AtomicBool,
 }
 
 /// The event that ends it.
@@ -37,7 +41,7 @@ impl Reaper {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &end, EventData::new_u64(END), EventFlags::IN)?;
-        Ok(Self { epoll, end })
+        Ok(Self { epoll, end, ended: AtomicBool::new(false), failed: AtomicBool::new(false) })
     }
 
     /// Takes a ring in, under a number.
@@ -55,17 +59,19 @@ impl Reaper {
     }
 
     /// Sleeps, and calls `visit` with the number of each ring that has answers, until it is to end.
-    pub(crate) fn run(&self, visit: impl Fn(usize)) {
+    ///
+    /// # Errors
+    /// The system's, if it refuses to tell of answers: a seccomp filter may come after the start.
+    pub(crate) fn run(&self, visit: impl Fn(usize)) -> Result<(), Errno> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             events.clear();
-            if retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None)).is_err() {
-                return;
-            }
+            retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None))?;
             for event in &events {
                 let number = event.data.u64();
                 if number == END {
-                    return;
+                    // Acquire: pairs with the Release in `fail`. One of the two is set.
+                    return if self.failed.load(Ordering::Acquire) { Err(Errno::PERM) } else { Ok(()) };
                 }
                 visit(number as usize);
             }
@@ -74,6 +80,18 @@ impl Reaper {
 
     /// Has the thread end.
     pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether it is to end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Has the thread look for answers itself.
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
     }
 }
@@ -100,10 +118,11 @@ impl Watch {
             return;
         }
         let flags = if watch { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::ONESHOT };
-        // It takes no memory, and both are open, so there is nothing that can fail.
+        // It takes no memory, and both are open: only a seccomp filter can refuse it.
         let number = EventData::new_u64(self.number);
-        let result = epoll::modify(&self.reaper.epoll, fd_of(uring), number, flags);
-        debug_assert!(result.is_ok(), "{result:?}");
+        if epoll::modify(&self.reaper.epoll, fd_of(uring), number, flags).is_err() {
+            self.reaper.fail();
+        }
     }
 
     /// Has the reaper come after a while, once. Without a descriptor for a timer, with the next answer.

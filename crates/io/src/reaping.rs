@@ -28,20 +28,37 @@
 //! - L5. A leader that leaves for now has the reaper come after a while instead, whether or not there are answers; then the ring is
 //!   watched as ever. It comes in vain if the ring is led, or was led meanwhile, which does no harm: a visit changes nothing but
 //!   `watched`, and leaves the ring watched if that is called for.
+//! - L6. A follower that leaves when its time is over is counted out under the lock. A leader that leaves sees followers only
+//!   if they sleep: each of them is woken, and leads or finds that it is done. A follower whose time is over at that very
+//!   moment may leave the ring unwatched with something unfinished, so it looks once more, as a leader.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
+use sync::time::{Duration, Instant};
+
+use crate::Helping;
 
 /// The answers of one ring.
 pub(crate) trait Answers {
-    /// Completes some of the answers that there are; if there is none, waits for one if `wait`. Says whether there were any.
-    /// For the leader alone.
-    fn reap(&self, wait: bool) -> bool;
+    /// Completes some of the answers that there are; if there is none, waits for one if `visit` says so. Says whether there
+    /// were any. For the leader alone.
+    fn reap(&self, visit: Visit) -> bool;
     /// Whether all that was submitted is completed.
     fn is_idle(&self) -> bool;
     /// Has the reaper told of the next answer, once; or not any more.
     fn watch(&self, watch: bool);
     /// Has the reaper come after a while, once; also if the ring was led again meanwhile.
     fn watch_later(&self);
+}
+
+/// What brings the leader to the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// It is the reaper, which waits for nothing, and submits nothing.
+    Reaper,
+    /// It looks what there is.
+    Look,
+    /// It waits for an answer, so long at most.
+    Wait(Option<Duration>),
 }
 
 #[derive(Debug, Default)]
@@ -61,31 +78,31 @@ struct State {
 }
 
 impl Reaping {
-    /// Completes answers until `done()`, or until all that was submitted is completed.
-    pub(crate) fn help(&self, answers: &impl Answers, done: &dyn Fn() -> bool) {
-        self.help_and_leave(answers, done, Leaving::ForGood);
-    }
-
-    /// The same for a thread that says it will be back in a moment: the reaper is spared the way, unless that takes long.
-    pub(crate) fn help_for_now(&self, answers: &impl Answers, done: &dyn Fn() -> bool) {
-        self.help_and_leave(answers, done, Leaving::ForNow);
-    }
-
-    fn help_and_leave(&self, answers: &impl Answers, done: &dyn Fn() -> bool, leaving: Leaving) {
+    /// Completes answers until `done()`, until all that was submitted is completed, or until the time is over.
+    pub(crate) fn help(&self, answers: &impl Answers, how: Helping, done: &dyn Fn() -> bool) {
+        let time = how.at_most.map(|most| (most, Instant::now()));
+        let rest = || time.map(|(most, start)| most.saturating_sub(start.elapsed()));
+        let leaving = if how.back_soon { Leaving::ForNow } else { Leaving::ForGood };
         loop {
             let state = self.state.lock();
             if !state.led {
-                return self.lead(state, answers, leaving).until(done);
+                return self.lead(state, answers, leaving).until(done, &rest);
             }
             let seen = state.passes;
             drop(state);
-            if done() {
+            let rest = rest();
+            if done() || rest == Some(Duration::ZERO) {
                 return;
             }
             let mut state = self.state.lock();
             if state.led && state.passes == seen {
                 state.followers += 1;
-                self.passed.wait(&mut state);
+                match rest {
+                    None => self.passed.wait(&mut state),
+                    Some(rest) => {
+                        self.passed.wait_for(&mut state, rest);
+                    }
+                }
                 state.followers -= 1;
             }
         }
@@ -106,7 +123,9 @@ impl Reaping {
         state.watched = false;
         if !state.led {
             let _lead = self.lead(state, answers, Leaving::ForGood);
-            while answers.reap(false) {}
+            while answers.reap(Visit::Reaper) {
+                self.pass();
+            }
         }
     }
 
@@ -148,12 +167,16 @@ enum Leaving {
 }
 
 impl<A: Answers> Lead<'_, A> {
-    fn until(&self, done: &dyn Fn() -> bool) {
-        while self.answers.reap(false) {
+    fn until(&self, done: &dyn Fn() -> bool, rest: &dyn Fn() -> Option<Duration>) {
+        while self.answers.reap(Visit::Look) {
             self.reaping.pass();
         }
         while !done() && !self.answers.is_idle() {
-            self.answers.reap(true);
+            let rest = rest();
+            if rest == Some(Duration::ZERO) {
+                return;
+            }
+            self.answers.reap(Visit::Wait(rest));
             self.reaping.pass();
         }
     }
@@ -179,3 +202,40 @@ impl<A: Answers> Drop for Lead<'_, A> {
 #[cfg(all(test, pagefold_loom))]
 #[path = "reaping_models.rs"]
 mod models;
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    /// A ring with answers for some passes, which sees whether followers were told of the ones
+    /// before.
+    struct Busy {
+        reaping: Reaping,
+        told: Mutex<Vec<u64>>,
+    }
+
+    impl Answers for Busy {
+        fn reap(&self, _: Visit) -> bool {
+            let mut told = self.told.lock();
+            told.push(self.reaping.state.lock().passes);
+            told.len() < 4
+        }
+
+        fn is_idle(&self) -> bool {
+            true
+        }
+
+        fn watch(&self, _: bool) {}
+
+        fn watch_later(&self) {}
+    }
+
+    /// The reaper completed what a follower waited for, and went on with the next answers: on a
+    /// ring that many threads share, the follower slept until there was none for a moment.
+    #[test]
+    fn followers_hear_of_each_pass_of_the_reaper() {
+        let ring = Busy { reaping: Reaping::default(), told: Mutex::default() };
+        ring.reaping.visit(&ring);
+        assert_eq!(*ring.told.lock(), [0, 1, 2, 3]);
+    }
+}

@@ -39,9 +39,9 @@ impl Kernel {
 }
 
 impl Answers for Model {
-    fn reap(&self, wait: bool) -> bool {
+    fn reap(&self, visit: Visit) -> bool {
         let mut kernel = self.kernel.lock();
-        while wait && kernel.answers == 0 {
+        while matches!(visit, Visit::Wait(_)) && kernel.answers == 0 {
             self.answered.wait(&mut kernel);
         }
         let answers = std::mem::take(&mut kernel.answers);
@@ -81,13 +81,13 @@ impl Model {
 
     fn help_until(&self, completed: usize) {
         let done = || self.completed.load(Ordering::Acquire) >= completed;
-        self.reaping.help(self, &done);
+        self.reaping.help(self, Helping::default(), &done);
     }
 
     /// The same by a thread that will be back.
     fn help_for_now_until(&self, completed: usize) {
         let done = || self.completed.load(Ordering::Acquire) >= completed;
-        self.reaping.help_for_now(self, &done);
+        self.reaping.help(self, Helping { back_soon: true, ..Helping::default() }, &done);
     }
 
     /// The kernel's life: for each step, it waits until so many requests are in flight, and answers so many, one by one.
@@ -244,5 +244,27 @@ fn a_leader_that_left_for_now_comes_back() {
         model.help_for_now_until(0);
         model.submit();
         model.help_for_now_until(2);
+    });
+}
+
+/// A thread whose time is over leaves what is unfinished: to another one that follows it, or to the reaper.
+#[test]
+fn a_leader_whose_time_is_over_leaves_the_ring_to_others() {
+    with_reaper(&[(1, 1)], |model| {
+        let no_time = Helping { at_most: Some(Duration::ZERO), ..Helping::default() };
+        model.submit();
+        model.reaping.help(model, no_time, &|| false);
+    });
+}
+
+#[test]
+fn a_follower_of_a_leader_whose_time_is_over_leads() {
+    check(&[(1, 1)], |model| {
+        let theirs = Arc::clone(model);
+        model.submit();
+        let helper = thread::spawn("helper", move || theirs.help_until(1)).unwrap();
+        let no_time = Helping { at_most: Some(Duration::ZERO), ..Helping::default() };
+        model.reaping.help(&**model, no_time, &|| false);
+        helper.join().unwrap();
     });
 }

@@ -4,6 +4,9 @@
 //! away, or be unwound: the memory stays until the last byte has been moved. It goes on after short reads and writes,
 //! `EINTR` and `EAGAIN` as [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) do.
 //!
+//! Requests that one call waits for are of one [`Batch`]. A thread that waits helps with the requests of its own batch, and
+//! stops when all of them are over: a request of another tenant, on another device, must not keep it.
+//!
 //! | a request is | with | becomes |
 //! |---|---|---|
 //! | made | its maker; dropped, it never was | submitted |
@@ -14,17 +17,69 @@
 //! - Q1. What is to be done at the end is called exactly once for each request that was submitted, whatever happens.
 //! - Q2. A device has pointers into the memory between submission and answer only, and the request is not dropped then.
 
-use sync::StableBytes;
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Arc, StableBytes};
 
 use crate::progress::{Direction, Progress, Slices, zero_rest};
 use crate::{BackingFile, IoError};
 
-/// Where submitted requests wait to be answered: see [`BackingFile::help`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queue(pub(crate) u32);
+/// Where submitted requests wait to be answered, and which of them a thread helps with: see
+/// [`BackingFile::help_as`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    pub(crate) place: u32,
+    /// Helpers take part in these alone; in all of the file's if there is none.
+    pub(crate) batch: Option<Batch>,
+}
+
+impl Queue {
+    /// The queue at `place`, for requests that are about to be submitted there together.
+    pub(crate) fn of(place: u32, requests: &[Request]) -> Self {
+        Self { place, batch: requests.first().and_then(Request::batch).cloned() }
+    }
+
+    /// Whether nothing is left that a helper would take part in, as far as the batch tells.
+    pub(crate) fn is_over(&self) -> bool {
+        self.batch.as_ref().is_some_and(|batch| batch.unfinished() == 0)
+    }
+}
+
+/// Requests that one call waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Batch(Arc<AtomicUsize>);
+
+impl Batch {
+    /// Requests that were put into the batch, and are neither over nor dropped.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        // Acquire pairs with the Release in `Member`'s drop: what was done at a request's end has been done.
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Batch {}
+
+/// A request's being of a batch.
+struct Member(Batch);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Release);
+    }
+}
 
 /// A read or write with all that it needs.
-pub struct Request(Box<dyn Operation>);
+pub struct Request {
+    operation: Box<dyn Operation>,
+    /// After the operation: it counts until what is done at the end is done.
+    member: Option<Member>,
+}
 
 /// The length of the file that a request is for.
 pub(crate) type FileLen<'a> = dyn Fn() -> Result<u64, IoError> + 'a;
@@ -84,34 +139,53 @@ impl Request {
         B: StableBytes + Send + 'static,
         F: FnOnce(B, Result<usize, IoError>) + Send + 'static,
     {
-        Ok(Self(Box::new(Whole { progress, bytes, then })))
+        Ok(Self { operation: Box::new(Whole { progress, bytes, then }), member: None })
     }
 
-    pub(crate) fn from_operation(operation: impl Operation + 'static) -> Self {
-        Self(Box::new(operation))
+    /// `operation` in place of `inner`, which it has: it is of the same batch.
+    pub(crate) fn wrapping<T: Operation + 'static>(mut inner: Self, wrap: impl FnOnce(Self) -> T) -> Self {
+        let member = inner.member.take();
+        Self { operation: Box::new(wrap(inner)), member }
+    }
+
+    /// Puts the request into a batch.
+    #[must_use]
+    pub fn in_batch(mut self, batch: &Batch) -> Self {
+        // Relaxed: the thread that asks for the count has submitted the request, or was told by a thread that has.
+        batch.0.fetch_add(1, Ordering::Relaxed);
+        self.member = Some(Member(batch.clone()));
+        self
+    }
+
+    /// The batch that the request is in.
+    pub(crate) fn batch(&self) -> Option<&Batch> {
+        self.member.as_ref().map(|member| &member.0)
     }
 
     /// Which way the bytes go.
     #[must_use]
     pub fn direction(&self) -> Direction {
-        self.0.direction()
+        self.operation.direction()
     }
 
     /// Where in the file the next attempt starts.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.0.offset()
+        self.operation.offset()
     }
 
     /// What the next attempt moves.
     pub(crate) fn next(&self) -> (Slices<'_>, usize) {
-        self.0.next()
+        self.operation.next()
     }
 
     /// Takes the answer to an attempt. Gives back what is still to be done, to be tried next.
     #[must_use]
     pub(crate) fn complete(self, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Self> {
-        self.0.complete(len, answer)
+        let Self { operation, member } = self;
+        let mut rest = operation.complete(len, answer)?;
+        rest.member = member;
+        Some(rest)
     }
 
     /// Does all of it, in this thread.
@@ -154,7 +228,7 @@ where
     fn complete(mut self: Box<Self>, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Request> {
         let asked = self.next().1;
         let result = if asked == 0 { Some(answer.map(|_| 0)) } else { self.progress.answered(len, asked, answer) };
-        let Some(result) = result else { return Some(Request(self)) };
+        let Some(result) = result else { return Some(Request { operation: self, member: None }) };
         let Self { progress, bytes, then } = *self;
         if progress.direction() == Direction::Read
             && let Ok(n) = result

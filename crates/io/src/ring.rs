@@ -1,24 +1,42 @@
 //! One io_uring: requests in, answers out.
 //!
-//! Requests wait in `line` until a *slot* is free, and are in it while the kernel has them. There are as many slots as the
-//! completion queue has entries, so it can't overflow. The submission queue is short on purpose: each time it is full the
-//! kernel is told, so that the device starts on the first few requests of a batch while the rest are prepared.
+//! Requests wait in their device's *lane* until there is a *slot* for them, and are in it while the kernel has them. There are as
+//! many slots as the completion queue has entries, so it can't overflow. A device may have three times as many slots as there are
+//! free ones: it never takes the last, so one that doesn't answer leaves slots for others. The submission queue is short on
+//! purpose: each time it is full the kernel is told, so that the device starts on the first few requests of a batch while the
+//! rest are prepared.
 //!
 //! | slot | who touches it | becomes |
 //! |---|---|---|
-//! | free | whoever submits, or the leader | in flight |
+//! | free | the submitter, under the lock | in flight |
 //! | in flight | the kernel has pointers into its memory, and reads its list of runs | free, when the leader has taken its answer |
 //!
-//! - U1. `state` is locked by whoever pushes entries or enters to submit. The submission queue is empty when the lock is
-//!   released: the kernel has taken everything.
+//! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and enters the kernel to submit them.
+//!   It holds no lock while it is in the kernel. Other threads wait for it for a few yields at most, and then go elsewhere. The
+//!   submission queue is empty when `submitting` is unset, unless the ring is dead.
 //! - U2. The completion queue is read by the leader alone ([`Reaping`]), under the lock as well, since it frees slots.
 //! - U3. What a slot in flight holds isn't touched, moved out or dropped until its answer was taken: request, list of runs, open file.
 //!   Nothing else ends a request. So a ring is dropped only when no slot is in flight.
-//! - U4. `unfinished` counts requests from before they are in the line until after they were completed.
+//! - U4. `unfinished` counts requests from before they are in a lane until after they were completed, or are with the threads.
+//! - U5. The submitter unsets `submitting` under the lock, and only when no lane could have a slot. A thread that frees a slot
+//!   does so under the lock; if a lane could have it and there is no submitter, the thread becomes it, or has a thread of the
+//!   pool become it. So no request waits in a lane that could have a slot:
+//!
+//! ```text
+//! submitter: lane full ── lock, no slot, unset ─┐
+//! leader:                                       └─ lock, frees a slot, no submitter: becomes the submitter
+//! ```
+//!
+//! - U6. The kernel may refuse to be entered, after a seccomp filter or without memory. The ring is *dead* then: nothing is pushed
+//!   any more. The kernel has read no entry that it hasn't taken, and never will: those requests leave their slots, and go to the
+//!   threads with all that is in a lane. What the kernel has taken it answers.
+//!
+//! The reaper completes what needs nothing but memory. What may keep it (the rest of a request that was answered short, a length
+//! that has to be asked for, a drop from the kernel's cache, submitting) it leaves to the threads of the pool.
 //!
 //! The kernel posts an answer from within the thread that submitted, when that next leaves the kernel, or sleeps there; it
 //! interrupts it for that if need be. If the thread is gone, the kernel does that elsewhere, and what it had no time to start (of
-//! buffered reads and writes) comes back as cancelled, or as a bad address: then whoever reaps makes the attempt, by a call.
+//! buffered reads and writes) comes back as cancelled, or as a bad address: then a thread of the pool makes the attempt, by a call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,16 +46,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use arrayvec::ArrayVec;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
-use sync::atomic::{AtomicUsize, Ordering};
-use sync::lock::Mutex;
+use sync::atomic::{AtomicBool, AtomicUsize, Backoff, Ordering};
+use sync::lock::{Mutex, MutexGuard};
 use sync::time::Duration;
-use sync::{Arc, thread};
+use sync::{Arc, Weak, thread};
 
+use crate::lines::{self, Work};
 use crate::posix::PosixFile;
 use crate::posix::route::Way;
 use crate::reaper::Watch;
-use crate::reaping::{Answers, Reaping};
-use crate::{BackingFile as _, Direction, IoError, Request};
+use crate::reaping::{Answers, Reaping, Visit};
+use crate::thread_pool::Pool;
+use crate::{BackingFile as _, Direction, Helping, Identity, IoError, Request};
 
 /// Entries of a ring's queues.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +76,51 @@ impl Default for Sizes {
 
 /// Answers taken at once: few, so that who has more to submit can do so while the device works on the rest.
 const ANSWERS_MAX: usize = 16;
+/// Entries pushed before the kernel is told.
+const PUSHED_MAX: usize = 16;
+/// A device has at most so many times as many slots as are free.
+const SLOT_SHARE: usize = 3;
 
-/// How long a ring waits when the kernel has no memory for a request.
+/// How long a submitter waits when the kernel has no memory for a request, and how often before the ring is given up.
 const PAUSE: Duration = Duration::from_millis(1);
+const PAUSES_MAX: u32 = 1000;
+
+/// In whose line threads of the pool are summoned to submit: no file's device has this number.
+const RINGS_DEVICE: u64 = u64::MAX;
+
+/// What a ring falls back on.
+pub(crate) struct Others {
+    pub(crate) pool: Pool,
+    /// The kernel refuses to be entered: nothing goes to a ring any more.
+    refused: AtomicBool,
+}
+
+impl Others {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self { pool, refused: AtomicBool::new(false) }
+    }
+
+    /// Whether rings are of no use any more.
+    pub(crate) fn refused(&self) -> bool {
+        // Relaxed: who sees it late finds its ring dead.
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refuse(&self, refusal: &dyn std::fmt::Display) {
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%refusal, "io_uring refused; requests are done by threads from now on");
+        }
+    }
+
+    /// Has threads do the requests.
+    pub(crate) fn put(&self, submitted: impl IntoIterator<Item = Submitted>) {
+        for Submitted { file, request } in submitted {
+            let identity = file.identity();
+            let work = Work::Request(lines::Submitted { file, request });
+            self.pool.put(identity, std::iter::once(work));
+        }
+    }
+}
 
 pub(crate) struct Ring {
     uring: IoUring,
@@ -66,12 +128,28 @@ pub(crate) struct Ring {
     state: Mutex<State>,
     unfinished: AtomicUsize,
     watch: Watch,
+    others: Arc<Others>,
+    me: Weak<Self>,
 }
 
 struct State {
-    line: VecDeque<Submitted>,
+    /// Of devices with something in flight, or in line.
+    lanes: Vec<Lane>,
+    /// The lane that is looked at first.
+    turn: usize,
     slots: Box<[Option<InFlight>]>,
     free: Vec<usize>,
+    /// Some thread is the submitter.
+    submitting: bool,
+    /// A thread of the pool is on its way to become it.
+    summoned: bool,
+    dead: bool,
+}
+
+struct Lane {
+    device: u64,
+    in_flight: usize,
+    line: VecDeque<Submitted>,
 }
 
 /// A request, and the file that it is for.
@@ -93,65 +171,136 @@ struct InFlight {
 #[allow(unsafe_code)]
 unsafe impl Send for InFlight {}
 
+impl State {
+    fn lane(&mut self, device: u64) -> &mut Lane {
+        let at = self.lanes.iter().position(|lane| lane.device == device).unwrap_or_else(|| {
+            self.lanes.push(Lane { device, in_flight: 0, line: VecDeque::new() });
+            self.lanes.len() - 1
+        });
+        &mut self.lanes[at]
+    }
+
+    /// A lane that may have a slot.
+    fn startable(&self) -> Option<usize> {
+        let may_start = |lane: &Lane| !lane.line.is_empty() && lane.in_flight < SLOT_SHARE * self.free.len();
+        let lanes = self.lanes.len();
+        (0..lanes).map(|at| (self.turn + at) % lanes).find(|&at| may_start(&self.lanes[at]))
+    }
+
+    /// The next request, and a slot for it, which isn't free any more.
+    fn next(&mut self) -> Option<(usize, Submitted)> {
+        let at = self.startable()?;
+        let submitted = self.lanes[at].line.pop_front()?;
+        let slot = self.free.pop()?;
+        self.lanes[at].in_flight += 1;
+        self.turn = at + 1;
+        Some((slot, submitted))
+    }
+
+    /// Empties a slot.
+    fn take(&mut self, slot: usize) -> Option<InFlight> {
+        let in_flight = self.slots[slot].take()?;
+        self.free.push(slot);
+        let device = in_flight.submitted.file.identity().device;
+        if let Some(at) = self.lanes.iter().position(|lane| lane.device == device) {
+            self.lanes[at].in_flight -= 1;
+            if self.lanes[at].in_flight == 0 && self.lanes[at].line.is_empty() {
+                self.lanes.swap_remove(at);
+            }
+        }
+        Some(in_flight)
+    }
+
+    /// Nothing is submitted any more; gives back what is in the lanes.
+    fn die(&mut self) -> Vec<Submitted> {
+        self.dead = true;
+        let waiting = self.lanes.iter_mut().flat_map(|lane| lane.line.drain(..)).collect();
+        self.lanes.retain(|lane| lane.in_flight > 0);
+        waiting
+    }
+}
+
 impl Ring {
     /// # Errors
     /// The system's: `EPERM`, `ENOSYS`, `ENOMEM`, `EMFILE`; `EOPNOTSUPP` if the kernel is too old.
-    pub(crate) fn new(sizes: Sizes, watch: impl FnOnce(&IoUring) -> Result<Watch, Errno>) -> Result<Self, IoError> {
+    pub(crate) fn new(
+        sizes: Sizes,
+        others: &Arc<Others>,
+        watch: impl FnOnce(&IoUring) -> Result<Watch, Errno>,
+    ) -> Result<Arc<Self>, IoError> {
         let mut builder = IoUring::builder();
-        let uring = builder.dontfork().setup_cqsize(sizes.in_flight).build(sizes.submissions).map_err(error_of)?;
-        if !uring.params().is_feature_nodrop() || !uring.params().is_feature_rw_cur_pos() {
+        let mut uring = builder.dontfork().setup_cqsize(sizes.in_flight).build(sizes.submissions).map_err(error_of)?;
+        let params = uring.params();
+        if !params.is_feature_nodrop() || !params.is_feature_rw_cur_pos() || !params.is_feature_ext_arg() {
             return Err(Errno::OPNOTSUPP.into());
         }
+        probe(&mut uring)?;
         let watch = watch(&uring)?;
         let slots = uring.params().cq_entries() as usize;
         let state = State {
-            line: VecDeque::new(),
+            lanes: Vec::new(),
+            turn: 0,
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
+            submitting: false,
+            summoned: false,
+            dead: false,
         };
-        let ring = Self {
+        Ok(Arc::new_cyclic(|me| Self {
             uring,
             reaping: Reaping::default(),
             state: Mutex::new(state),
             unfinished: AtomicUsize::new(0),
             watch,
-        };
-        Ok(ring)
+            others: Arc::clone(others),
+            me: Weak::clone(me),
+        }))
     }
 
-    /// Submits a request that does nothing, and takes its answer: seccomp may allow a ring and forbid its use. For a ring that
-    /// nobody else has.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn probe(&mut self) -> Result<(), IoError> {
-        let nop = opcode::Nop::new().build();
-        // SAFETY: the entry has no pointers.
-        #[allow(unsafe_code)]
-        unsafe { self.uring.submission().push(&nop) }.map_err(|_| IoError::AGAIN)?;
-        self.uring.submit_and_wait(1).map_err(error_of)?;
-        self.uring.completion().next().map(|_| ()).ok_or(IoError::NoProgress)
-    }
-
-    /// Submits requests, and leaves the rest to the leader or the reaper.
-    pub(crate) fn submit(&self, requests: impl ExactSizeIterator<Item = Submitted>) {
+    /// Submits requests for a file, and leaves the rest to the leader or the reaper. Those that can't be done here stay in
+    /// `requests`.
+    pub(crate) fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) {
+        let Some(mut state) = self.become_submitter() else { return };
+        let device = file.identity().device;
+        if state.free.is_empty() && state.lane(device).in_flight == 0 {
+            return self.leave(state);
+        }
         // Relaxed: L3, through the lock of `reaping`.
         self.unfinished.fetch_add(requests.len(), Ordering::Relaxed);
-        let mut state = self.state.lock();
-        state.line.extend(requests);
-        self.start(&mut state);
+        let submitted = |request| Submitted { file: Arc::clone(file), request };
+        state.lane(device).line.extend(requests.drain(..).map(submitted));
         drop(state);
+        self.start();
         self.reaping.attend(self);
     }
 
-    /// See [`Reaping::help`].
-    pub(crate) fn help(&self, done: &dyn Fn() -> bool) {
-        self.reaping.help(self, done);
+    /// None if the ring is dead, or another thread is in the kernel for long.
+    fn become_submitter(&self) -> Option<MutexGuard<'_, State>> {
+        let mut backoff = Backoff::new();
+        loop {
+            let mut state = self.state.lock();
+            if state.dead {
+                return None;
+            }
+            if !state.submitting {
+                state.submitting = true;
+                return Some(state);
+            }
+            drop(state);
+            if !backoff.wait_awake() {
+                return None;
+            }
+        }
     }
 
-    /// See [`Reaping::help_for_now`].
-    pub(crate) fn help_for_now(&self, done: &dyn Fn() -> bool) {
-        self.reaping.help_for_now(self, done);
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        state.submitting = false;
+        state.lanes.retain(|lane| lane.in_flight > 0 || !lane.line.is_empty());
+    }
+
+    /// See [`Reaping::help`].
+    pub(crate) fn help(&self, how: Helping, done: &dyn Fn() -> bool) {
+        self.reaping.help(self, how, done);
     }
 
     /// See [`Reaping::visit`].
@@ -159,97 +308,189 @@ impl Ring {
         self.reaping.visit(self);
     }
 
-    /// Gives the kernel as much of the line as there are slots for.
-    fn start(&self, state: &mut State) {
-        let mut pushed = 0;
-        while let Some(&slot) = state.free.last() {
-            let Some(submitted) = state.line.pop_front() else { break };
-            let (in_flight, entry) = prepare(submitted);
-            state.slots[slot] = Some(in_flight);
-            state.free.pop();
-            let entry = entry.user_data(slot as u64);
-            // SAFETY: U1 makes this thread the only one at the submission queue. What the entry points to is the slot's until
-            // its answer was taken (U3): memory that doesn't move, as `StableBytes` says, the list of runs on the heap, and a
-            // descriptor of a file that stays open.
-            #[allow(unsafe_code)]
-            let push = |entry| unsafe { self.uring.submission_shared().push(entry) };
-            if push(&entry).is_err() {
-                self.enter();
-                pushed = 0;
-                let _ = push(&entry).inspect_err(|_| unreachable!("the kernel has taken everything"));
+    /// Whether nothing is under way here.
+    pub(crate) fn is_idle(&self) -> bool {
+        // Relaxed: L1 and L3.
+        self.unfinished.load(Ordering::Relaxed) == 0
+    }
+
+    /// Nothing goes through this ring any more: what hasn't been started is done by threads.
+    pub(crate) fn retire(&self) {
+        let mut state = self.state.lock();
+        let waiting = state.die();
+        drop(state);
+        self.hand_over(waiting);
+    }
+
+    /// Gives the kernel as much of the lanes as there are slots for, and leaves: for the submitter.
+    fn start(&self) {
+        loop {
+            let mut pushed = ArrayVec::<usize, PUSHED_MAX>::new();
+            let mut state = self.state.lock();
+            let entries = self.uring.params().sq_entries() as usize;
+            while pushed.len() < entries.min(PUSHED_MAX) && !state.dead {
+                let Some((slot, submitted)) = state.next() else { break };
+                let (in_flight, entry) = prepare(submitted);
+                // Transition: ring slot, free → in flight.
+                state.slots[slot] = Some(in_flight);
+                let entry = entry.user_data(slot as u64);
+                // SAFETY: U1 makes this thread the only one at the submission queue. What the entry points to is the slot's
+                // until its answer was taken (U3): memory that doesn't move, as `StableBytes` says, the list of runs on the
+                // heap, and a descriptor of a file that stays open.
+                #[allow(unsafe_code)]
+                let push = unsafe { self.uring.submission_shared().push(&entry) };
+                let _ = push.inspect_err(|_| unreachable!("the kernel has taken everything"));
+                pushed.push(slot);
             }
-            pushed += 1;
-        }
-        if pushed > 0 {
-            self.enter();
+            if pushed.is_empty() {
+                return self.leave(state);
+            }
+            drop(state);
+            if let Err((refusal, taken)) = self.enter(pushed.len()) {
+                // Sometimes: the kernel refuses io_uring after the start.
+                self.others.refuse(&refusal);
+                let mut state = self.state.lock();
+                // U6: the last ones that were pushed.
+                let mut waiting: Vec<_> =
+                    pushed[taken..].iter().filter_map(|&slot| Some(state.take(slot)?.submitted)).collect();
+                waiting.extend(state.die());
+                self.leave(state);
+                return self.hand_over(waiting);
+            }
         }
     }
 
     /// Has the kernel take all entries of the submission queue (U1). It may have no memory for a request just now; then this
     /// waits, as a read in this thread would.
-    fn enter(&self) {
-        let mut said = false;
-        // SAFETY: U1.
-        #[allow(unsafe_code)]
-        while unsafe { !self.uring.submission_shared().is_empty() } {
-            match self.uring.submit() {
-                Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) => {
-                    if !std::mem::replace(&mut said, true) {
-                        tracing::warn!(%error, "the kernel takes no requests; trying again");
-                    }
+    ///
+    /// # Errors
+    /// Its refusal, and how many of the `pushed` entries it has taken.
+    fn enter(&self, pushed: usize) -> Result<(), (io::Error, usize)> {
+        let mut pauses = 0;
+        loop {
+            // SAFETY: U1.
+            #[allow(unsafe_code)]
+            let left = unsafe { self.uring.submission_shared().len() };
+            if left == 0 {
+                return Ok(());
+            }
+            let Err(error) = self.uring.submit() else { continue };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if pauses < PAUSES_MAX => {
+                    pauses += 1;
                     thread::sleep(PAUSE);
                 }
+                _ => return Err((error, pushed.saturating_sub(left))),
             }
         }
     }
 
-    /// Takes answers out of the completion queue, and gives the kernel what was waiting for their slots.
-    fn take_answers(&self) -> ArrayVec<(InFlight, i32), ANSWERS_MAX> {
+    /// Has threads do what this ring doesn't.
+    fn hand_over(&self, waiting: Vec<Submitted>) {
+        let count = waiting.len();
+        self.others.put(waiting);
+        // Relaxed: as in `reap`. Afterwards, so that a helper finds each request here or there.
+        self.unfinished.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Takes answers out of the completion queue, and has their slots used again.
+    fn take_answers(&self, visit: Visit) -> ArrayVec<(InFlight, i32), ANSWERS_MAX> {
         let mut answers = ArrayVec::new();
         let mut state = self.state.lock();
         // SAFETY: U2 makes this thread the only one at the completion queue.
         #[allow(unsafe_code)]
         let completions = unsafe { self.uring.completion_shared() };
         for completion in completions.take(ANSWERS_MAX) {
-            let slot = completion.user_data() as usize;
-            if let Some(in_flight) = state.slots[slot].take() {
-                state.free.push(slot);
+            if let Some(in_flight) = state.take(completion.user_data() as usize) {
+                // Transition: ring slot, in flight → free.
                 answers.push((in_flight, completion.result()));
             }
         }
-        self.start(&mut state);
+        if state.submitting || state.dead {
+            // Sometimes: answers are taken while another thread submits.
+            return answers; // U5
+        }
+        if state.startable().is_none() {
+            return answers;
+        }
+        if visit != Visit::Reaper {
+            state.submitting = true;
+            drop(state);
+            self.start();
+        } else if !std::mem::replace(&mut state.summoned, true) {
+            // Sometimes: the reaper has a thread submit.
+            drop(state);
+            if let Some(me) = self.me.upgrade() {
+                let place = Identity { device: RINGS_DEVICE, inode: Arc::as_ptr(&me).addr() as u64 };
+                self.others.pool.put(place, std::iter::once(Work::Call(Box::new(move || me.summoned()))));
+            }
+        }
         answers
+    }
+
+    /// The way of a thread of the pool that is to become the submitter.
+    fn summoned(&self) {
+        let mut state = self.state.lock();
+        state.summoned = false;
+        if !state.submitting && !state.dead {
+            state.submitting = true;
+            drop(state);
+            self.start();
+        }
+    }
+
+    /// Waits for an answer.
+    fn wait(&self, at_most: Option<Duration>) {
+        let timespec = at_most.map(types::Timespec::from);
+        let args = match &timespec {
+            Some(timespec) => types::SubmitArgs::new().timespec(timespec),
+            None => types::SubmitArgs::new(),
+        };
+        // SAFETY: the argument is what the flag says, and lives as long as the call; entries are submitted elsewhere (U1).
+        #[allow(unsafe_code)]
+        let result = unsafe { self.uring.submitter().enter(0, 1, GET_EVENTS | EXT_ARG, Some(&args)) };
+        match result.map_err(|error| error.raw_os_error()) {
+            Ok(_) | Err(Some(libc::EINTR | libc::ETIME)) => {}
+            // The kernel's lack of memory: the thread looks, and comes again.
+            Err(Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => thread::sleep(PAUSE),
+            Err(refusal) => {
+                self.others.refuse(&IoError::Os(refusal.unwrap_or(libc::EIO)));
+                self.retire();
+                // What the kernel has is answered soon, and nothing follows.
+                thread::sleep(PAUSE);
+            }
+        }
     }
 }
 
+/// Submits a request that does nothing, and takes its answer: seccomp may allow a ring and forbid its use.
+fn probe(uring: &mut IoUring) -> Result<(), IoError> {
+    let nop = opcode::Nop::new().build();
+    // SAFETY: the entry has no pointers.
+    #[allow(unsafe_code)]
+    unsafe { uring.submission().push(&nop) }.map_err(|_| IoError::AGAIN)?;
+    uring.submit_and_wait(1).map_err(error_of)?;
+    uring.completion().next().map(|_| ()).ok_or(IoError::NoProgress)
+}
+
 impl Answers for Ring {
-    fn reap(&self, wait: bool) -> bool {
-        let mut answers = self.take_answers();
-        if answers.is_empty() && wait {
-            // SAFETY: no argument is given, and none is needed with these flags; entries are submitted elsewhere (U1).
-            // An error is an interruption, or the kernel's lack of memory: whoever waits looks, and comes again.
-            #[allow(unsafe_code)]
-            let _ = unsafe { self.uring.submitter().enter::<libc::sigset_t>(0, 1, GET_EVENTS, None) };
-            answers = self.take_answers();
+    fn reap(&self, visit: Visit) -> bool {
+        let mut answers = self.take_answers(visit);
+        if let Visit::Wait(at_most) = visit
+            && answers.is_empty()
+        {
+            self.wait(at_most);
+            answers = self.take_answers(visit);
         }
         if answers.is_empty() {
             return false;
         }
-        let (mut over, mut thrown) = (answers.len(), None);
-        let mut rests = ArrayVec::<_, ANSWERS_MAX>::new();
+        let (over, mut thrown) = (answers.len(), None);
         for (in_flight, result) in answers {
-            match catch_unwind(AssertUnwindSafe(|| in_flight.complete(result))) {
-                Ok(rest) => rests.extend(rest),
-                Err(panic) => thrown = Some(panic),
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| in_flight.complete(result, &self.others.pool))) {
+                thrown = Some(panic);
             }
-        }
-        if !rests.is_empty() {
-            over -= rests.len();
-            let mut state = self.state.lock();
-            rests.into_iter().for_each(|rest| state.line.push_front(rest));
-            self.start(&mut state);
         }
         // Relaxed: the next leader gets it with the lead.
         self.unfinished.fetch_sub(over, Ordering::Relaxed);
@@ -260,8 +501,7 @@ impl Answers for Ring {
     }
 
     fn is_idle(&self) -> bool {
-        // Relaxed: L1 and L3.
-        self.unfinished.load(Ordering::Relaxed) == 0
+        self.is_idle()
     }
 
     fn watch(&self, watch: bool) {
@@ -276,7 +516,7 @@ impl Answers for Ring {
 impl Drop for Ring {
     /// Waits until all requests are over (U3), which they are unless something went wrong.
     fn drop(&mut self) {
-        self.help(&|| false);
+        self.help(Helping::default(), &|| false);
         self.watch.end(&self.uring);
     }
 }
@@ -285,8 +525,9 @@ impl Drop for Ring {
 const SUBMITTER_GONE: i32 = -libc::ECANCELED;
 const SUBMITTER_GONE_LATER: i32 = -libc::EFAULT;
 
-/// `IORING_ENTER_GETEVENTS`.
+/// `IORING_ENTER_GETEVENTS`, and `IORING_ENTER_EXT_ARG`.
 const GET_EVENTS: u32 = 1;
+const EXT_ARG: u32 = 8;
 
 /// What the kernel is to be told of a request.
 fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
@@ -324,19 +565,31 @@ fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
 }
 
 impl InFlight {
-    /// Takes the answer. Gives back what is still to be done.
-    fn complete(self, result: i32) -> Option<Submitted> {
+    /// Takes the answer. What is still to be done, and might keep this thread, is left to the pool.
+    fn complete(self, result: i32, pool: &Pool) {
         let Self { submitted: Submitted { file, request }, way, .. } = self;
+        let identity = file.identity();
+        let mut forgotten = Vec::new();
+        let mut answered = |answer| file.answered(&way, answer, |range| forgotten.push(range));
         let answer = match result {
-            0.. => file.answered(&way, Ok(result as usize)),
-            SUBMITTER_GONE | SUBMITTER_GONE_LATER => Some(request.attempt(&*file)),
-            _ => file.answered(&way, Err(IoError::Os(-result))),
+            0.. => answered(Ok(result as usize)),
+            SUBMITTER_GONE | SUBMITTER_GONE_LATER => None,
+            _ => answered(Err(IoError::Os(-result))),
         };
-        let request = match answer {
-            Some(answer) => request.complete(&|| file.len(), answer)?,
-            None => request,
+        // The length that this may ask for is known without waiting: the file is a prompt one.
+        let rest = match answer {
+            Some(answer) => request.complete(&|| file.len(), answer),
+            None => Some(request),
         };
-        Some(Submitted { file, request })
+        if !forgotten.is_empty() {
+            let file = Arc::clone(&file);
+            let forget = move || forgotten.into_iter().for_each(|range| file.forget(range));
+            pool.put(identity, std::iter::once(Work::Call(Box::new(forget))));
+        }
+        if let Some(request) = rest {
+            // Transition: request, answered → submitted again for the rest.
+            pool.put(identity, std::iter::once(Work::Request(lines::Submitted { file, request })));
+        }
     }
 }
 

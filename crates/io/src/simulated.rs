@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sync::atomic::Backoff;
 use sync::device::Transfer;
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::random::{Random, mix};
@@ -21,7 +22,7 @@ use crate::simulated_directory::Directory;
 use crate::simulated_file::File;
 use crate::simulated_queue::{SimulatedQueue, Submitted};
 use crate::virtual_clock::{Timing, VirtualClock};
-use crate::{Access, Backend, BackingFile, Identity, IoError, Queue, Request};
+use crate::{Access, Backend, BackingFile, Helping, Identity, IoError, Queue, Request};
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
@@ -218,7 +219,15 @@ impl Backend for SimulatedDisk {
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         let cuts = *self.shared.cuts.read();
         let file = self.shared.files.lock().open(path, access)?;
-        Ok(Box::new(OpenFile { file, shared: Arc::clone(&self.shared), writable: access.writes(), cuts }))
+        let opening = Arc::new(());
+        if access == Access::Alone {
+            file.lock(&opening, cuts)?;
+        }
+        Ok(Box::new(OpenFile { file, shared: Arc::clone(&self.shared), writable: access.writes(), cuts, opening }))
+    }
+
+    fn waits_in_submit(&self) -> bool {
+        false
     }
 }
 
@@ -229,6 +238,8 @@ pub(crate) struct OpenFile {
     writable: bool,
     /// Cuts of power before the file was opened.
     cuts: u64,
+    /// All clones have it: what holds the file's lock.
+    opening: Arc<()>,
 }
 
 impl OpenFile {
@@ -282,6 +293,10 @@ impl BackingFile for OpenFile {
         Ok(self.file.len())
     }
 
+    fn tells_len_at_once(&self) -> bool {
+        true
+    }
+
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         let wanted = into.iter().map(SharedBytes::len).sum();
         Transfer::start(self.file.bytes_at(offset, wanted)).wait();
@@ -294,15 +309,16 @@ impl BackingFile for OpenFile {
     }
 
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+        let queue = Queue::of(0, requests);
         self.shared.queue.submit(requests.drain(..).map(|request| {
             let asked = request.next().1;
             Submitted { file: self.clone(), transfer: Transfer::start(asked), request }
         }));
-        Queue::default()
+        queue
     }
 
-    fn help(&self, _: Queue, done: &dyn Fn() -> bool) {
-        self.shared.queue.help(done);
+    fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
+        self.shared.queue.help(queue, how, done);
     }
 
     fn sync(&self) -> Result<(), IoError> {
@@ -325,6 +341,28 @@ impl BackingFile for OpenFile {
     fn set_len(&self, len: u64) -> Result<(), IoError> {
         let _power = self.power_to_write()?;
         self.file.set_len(|_| len);
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<(), IoError> {
+        let mut backoff = Backoff::new();
+        loop {
+            let power = self.power()?;
+            match self.file.lock(&self.opening, *power) {
+                Err(IoError::BUSY) => drop(power),
+                answer => return answer,
+            }
+            backoff.wait_or(|| IoError::BUSY)?;
+        }
+    }
+
+    fn unlock(&self) {
+        self.file.unlock(&self.opening);
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        let _power = self.power_to_write()?;
+        self.file.set_len(|now| now.max(len));
         Ok(())
     }
 }

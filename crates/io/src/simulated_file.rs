@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sync::lock::{Mutex, RwLock};
 use sync::random::Random;
-use sync::{Arc, SharedBytes};
+use sync::{Arc, SharedBytes, Weak};
 
 use crate::IoError;
 use crate::simulated_contents::Contents;
@@ -41,6 +41,8 @@ pub(crate) struct File {
     contents: Contents,
     state: RwLock<State>,
     space: Arc<Mutex<Space>>,
+    /// The opening that has the lock, and how often the power had been cut by then: a cut ends it.
+    locked_by: Mutex<Option<(Weak<()>, u64)>>,
 }
 
 struct State {
@@ -74,7 +76,27 @@ impl File {
             taken: BTreeSet::new(),
             named,
         };
-        Self { inode, contents, state: RwLock::new(state), space: Arc::clone(space) }
+        let (state, locked_by) = (RwLock::new(state), Mutex::new(None));
+        Self { inode, contents, state, space: Arc::clone(space), locked_by }
+    }
+
+    /// Takes the lock for an opening. `EBUSY` if another one has it.
+    pub(crate) fn lock(&self, opening: &Arc<()>, cuts: u64) -> Result<(), IoError> {
+        let mut locked_by = self.locked_by.lock();
+        let holder = locked_by.as_ref().filter(|(_, before)| *before == cuts).and_then(|(holder, _)| holder.upgrade());
+        if holder.is_some_and(|holder| !Arc::ptr_eq(&holder, opening)) {
+            return Err(IoError::BUSY);
+        }
+        *locked_by = Some((Arc::downgrade(opening), cuts));
+        Ok(())
+    }
+
+    /// Releases the lock, if this opening has it.
+    pub(crate) fn unlock(&self, opening: &Arc<()>) {
+        let mut locked_by = self.locked_by.lock();
+        if locked_by.as_ref().is_some_and(|(holder, _)| std::ptr::eq(holder.as_ptr(), Arc::as_ptr(opening))) {
+            *locked_by = None;
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {

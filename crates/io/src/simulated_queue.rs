@@ -14,10 +14,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use sync::device::Transfer;
 use sync::lock::{Condvar, Mutex};
 use sync::random::Random;
+use sync::time::{Duration, Instant};
 use sync::{Arc, thread};
 
 use crate::simulated::OpenFile;
-use crate::{BackingFile as _, Request};
+use crate::{BackingFile as _, Helping, Queue, Request};
 
 /// A request, and the file that it is for.
 pub(crate) struct Submitted {
@@ -73,22 +74,30 @@ impl SimulatedQueue {
         }
     }
 
-    /// Answers requests until `done()`, or until there are none.
-    pub(crate) fn help(&self, done: &dyn Fn() -> bool) {
+    /// Answers requests until `done()`, until there are none, or until those of the batch are over.
+    pub(crate) fn help(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
+        let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
             let over = self.state.lock().over;
-            if done() {
+            if done() || queue.is_over() {
                 return;
             }
-            if self.answer_next() {
+            if !how.waits_only && self.answer_next() {
                 continue;
             }
             let mut state = self.state.lock();
             if state.taken == 0 && state.line.is_empty() {
                 return;
             }
-            if state.over == over && state.line.is_empty() {
-                self.changed.wait(&mut state);
+            if state.over != over || !how.waits_only && !state.line.is_empty() {
+                continue;
+            }
+            match time.map(|(most, start)| most.saturating_sub(start.elapsed())) {
+                None => self.changed.wait(&mut state),
+                Some(Duration::ZERO) => return,
+                Some(rest) => {
+                    self.changed.wait_for(&mut state, rest);
+                }
             }
         }
     }

@@ -92,7 +92,7 @@ fn a_panic_ends_its_request_alone() {
         let (mut requests, over) = counted(5);
         let queue = file.submit(&mut requests);
         // Whoever does the request has the panic.
-        let help = || file.help(queue, &|| over.load(Ordering::SeqCst) == 4);
+        let help = || file.help(queue.clone(), &|| over.load(Ordering::SeqCst) == 4);
         while catch_unwind(AssertUnwindSafe(help)).is_err() {}
         assert_eq!(over.load(Ordering::SeqCst), 4);
     }
@@ -151,4 +151,132 @@ fn a_thread_may_drop_the_pool() {
         assert!(start.elapsed() < Duration::from_secs(5), "it waits for itself");
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Files on as many devices as there are paths: of the one called "stuck", reads end when they are let go.
+#[derive(Clone, Default)]
+struct Devices {
+    stuck: Arc<(Mutex<bool>, sync::lock::Condvar)>,
+    reads_of_stuck: Arc<AtomicUsize>,
+}
+
+struct OnDevice {
+    devices: Devices,
+    device: u64,
+}
+
+const STUCK: u64 = 1;
+
+impl Devices {
+    fn file(&self, pool: &ThreadPool, name: &str) -> Box<dyn BackingFile> {
+        pool.open(Path::new(name), Access::Read).unwrap()
+    }
+
+    fn let_go(&self) {
+        *self.stuck.0.lock() = true;
+        self.stuck.1.notify_all();
+    }
+
+    /// Waits until so many reads of the stuck device have begun.
+    fn await_stuck(&self, count: usize) {
+        let start = Instant::now();
+        while self.reads_of_stuck.load(Ordering::SeqCst) < count {
+            assert!(start.elapsed() < Duration::from_secs(5));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Backend for Devices {
+    fn name(&self) -> &'static str {
+        "devices"
+    }
+
+    fn open(&self, path: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        let device = if path == Path::new("stuck") { STUCK } else { 2 };
+        Ok(Box::new(OnDevice { devices: self.clone(), device }))
+    }
+}
+
+impl BackingFile for OnDevice {
+    fn identity(&self) -> Identity {
+        Identity { device: self.device, inode: 1 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(u64::MAX)
+    }
+
+    fn read(&self, _: u64, _: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        if self.device == STUCK {
+            self.devices.reads_of_stuck.fetch_add(1, Ordering::SeqCst);
+            let mut free = self.devices.stuck.0.lock();
+            while !*free {
+                self.devices.stuck.1.wait(&mut free);
+            }
+        }
+        Ok(4096)
+    }
+}
+
+fn await_count(over: &AtomicUsize, count: usize) {
+    let start = Instant::now();
+    while over.load(Ordering::SeqCst) < count {
+        assert!(start.elapsed() < Duration::from_secs(5), "{} of {count}", over.load(Ordering::SeqCst));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The story: one line for all files. A tenant prefetched from a device that didn't answer, all threads were with it, and no
+/// other tenant's future was ever done.
+#[test]
+fn a_stuck_device_keeps_its_own_threads_alone() {
+    let devices = Devices::default();
+    let pool = ThreadPool::new(devices.clone(), 4).unwrap();
+    let (stuck, other) = (devices.file(&pool, "stuck"), devices.file(&pool, "other"));
+    let (mut requests, stuck_over) = counted(100);
+    stuck.submit(&mut requests);
+    devices.await_stuck(4);
+    let (mut requests, over) = counted(100);
+    other.submit(&mut requests);
+    await_count(&over, 100);
+    assert_eq!((devices.reads_of_stuck.load(Ordering::SeqCst), stuck_over.load(Ordering::SeqCst)), (4, 0));
+    devices.let_go();
+    await_count(&stuck_over, 100);
+}
+
+/// The story: a thread that waited for its page took the oldest request of the line, another tenant's, and did it: three seconds.
+#[test]
+fn a_helper_does_nothing_but_its_own_batch() {
+    let devices = Devices::default();
+    let pool = ThreadPool::new(devices.clone(), 1).unwrap();
+    let stuck = devices.file(&pool, "stuck");
+    let (requests, over) = counted(5);
+    let (mut theirs, mut ours) = (requests, Vec::new());
+    let batch = crate::Batch::default();
+    let done = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&done);
+    stuck.submit(&mut theirs);
+    devices.await_stuck(1);
+    ours.push(
+        request(0, move |_| {
+            told.fetch_add(1, Ordering::SeqCst);
+        })
+        .in_batch(&batch),
+    );
+    // A helper that only waits does nothing at all, and gives up in time.
+    let queue = stuck.submit(&mut ours);
+    let how = Helping { at_most: Some(Duration::from_millis(5)), waits_only: true, ..Helping::default() };
+    stuck.help_as(&queue, how, &|| false);
+    assert_eq!((devices.reads_of_stuck.load(Ordering::SeqCst), batch.unfinished()), (1, 1));
+    // One that does requests does its own, the last in line.
+    std::thread::scope(|scope| {
+        let helper = scope.spawn(|| stuck.help_as(&queue, Helping::default(), &|| false));
+        devices.await_stuck(2);
+        assert_eq!(over.load(Ordering::SeqCst), 0);
+        devices.let_go();
+        helper.join().unwrap();
+    });
+    assert_eq!((done.load(Ordering::SeqCst), batch.unfinished()), (1, 0));
+    await_count(&over, 5);
 }

@@ -5,7 +5,15 @@
 //! with more, rings are shared. Not one for each CPU: threads that wait for a disk come and go on a CPU, and would wait for each other's
 //! answers. A ring is made when a thread first needs it; if the system refuses, the first ring is shared.
 //!
-//! Files that are the kernel's memory anyway (tmpfs) are read and written by whoever submits.
+//! What a ring can't do, or can't do now, threads do ([`Pool`]):
+//!
+//! | | done by |
+//! |---|---|
+//! | requests for files on ext4, XFS, Btrfs, F2FS, and block devices | the ring of the thread that submits |
+//! | those for files on tmpfs, which are the kernel's memory | the submitter |
+//! | those for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
+//! | what is left of a request that was answered short | threads |
+//! | all, once the kernel has refused a call of io_uring: a seccomp filter may come after the start | threads |
 //!
 //! After a fork the child has no rings: requests are done in the caller there, and nothing of the parent's is touched.
 
@@ -14,13 +22,15 @@ use std::path::Path;
 
 use sync::lock::OnceCell;
 use sync::thread::{self, JoinHandle};
+use sync::time::{Duration, Instant};
 use sync::{Arc, ForkMark};
 
 use crate::posix::{PosixFile, range_of};
 use crate::queued_file::{QueuedFile, Submission};
 use crate::reaper::Reaper;
-use crate::ring::{Ring, Sizes, Submitted, error_of};
-use crate::{Access, Backend, BackingFile, DirectIo, Direction, IoError, Posix, Queue, Request};
+use crate::ring::{Others, Ring, Sizes, Submitted, error_of};
+use crate::thread_pool::Pool;
+use crate::{Access, Backend, BackingFile, DirectIo, Direction, Helping, IoError, Posix, Queue, Request, ThreadPool};
 
 /// Rings for each CPU, and altogether: many threads may wait for a disk on few CPUs.
 const RINGS_PER_CPU: usize = 4;
@@ -57,6 +67,10 @@ impl Backend for Uring {
         let file = Arc::new(self.posix.open_file(path, access)?);
         Ok(Box::new(QueuedFile { file, submission: Arc::clone(&self.rings) }))
     }
+
+    fn waits_in_submit(&self) -> bool {
+        false
+    }
 }
 
 /// All rings, for the backend and its files. When none of them is left, what is in flight is waited for.
@@ -69,21 +83,24 @@ struct Rings {
 
 /// What the reaper has too.
 struct Shared {
-    /// Each with the first thread that needs it.
-    rings: Box<[OnceCell<Ring>]>,
+    /// Each with the first thread that needs it; none if the system refused it then.
+    rings: Box<[OnceCell<Option<Arc<Ring>>>]>,
     sizes: Sizes,
     reaper: Arc<Reaper>,
+    others: Arc<Others>,
 }
 
 impl Rings {
     fn start(count: usize, sizes: Sizes) -> Result<Arc<Self>, IoError> {
         let fork = ForkMark::new().map_err(error_of)?;
         let reaper = Arc::new(Reaper::new()?);
-        let mut first = Ring::new(sizes, |uring| reaper.watch(uring, 0))?;
-        first.probe()?;
+        let others = Arc::new(Others::new(Pool::new(ThreadPool::THREADS_DEFAULT)?));
+        let first = Ring::new(sizes, &others, |uring| reaper.watch(uring, 0))?;
+        // The reaper has a thread to leave things to, also if there is none to be had later.
+        others.pool.start().map_err(error_of)?;
         let rings: Box<[_]> = (0..count.max(1)).map(|_| OnceCell::new()).collect();
-        let _ = rings[0].set(first);
-        let shared = Arc::new(Shared { rings, sizes, reaper });
+        let _ = rings[0].set(Some(first));
+        let shared = Arc::new(Shared { rings, sizes, reaper, others });
         let theirs = Arc::clone(&shared);
         let thread = thread::spawn("pagefold-reaper", move || theirs.look_after()).map_err(error_of)?;
         Ok(Arc::new(Self { shared: ManuallyDrop::new(shared), thread: ManuallyDrop::new(thread), fork }))
@@ -102,6 +119,9 @@ impl Drop for Rings {
         // The reaper itself may have had the last handle: then it ends when it has done what it is at.
         if !thread::is_current(&thread) {
             let _ = thread.join();
+            // Rings are idle now, but what they handed over may be under way. Dropping the pool's last handle would wait for that too;
+            // but a thread that was summoned to a ring may have that handle, and not be through.
+            self.shared.others.pool.end();
         }
         // SAFETY: dropped once, here, and not used afterwards.
         #[allow(unsafe_code)]
@@ -110,6 +130,11 @@ impl Drop for Rings {
         }
     }
 }
+
+/// How often the reaper looks for answers that it isn't told of.
+const LOOKS: Duration = Duration::from_millis(1);
+/// How long it looks on after the last one: a thread may be about to submit that doesn't know yet that rings are refused.
+const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// The reaper's life. At its end all that was submitted is over.
@@ -122,64 +147,90 @@ impl Shared {
             }
             thrown
         };
-        self.reaper.run(|number| {
-            if let Some(ring) = self.rings.get(number).and_then(OnceCell::get) {
+        let told = self.reaper.run(|number| {
+            if let Some(Some(ring)) = self.rings.get(number).and_then(OnceCell::get) {
                 attend(ring, &Ring::visit);
             }
         });
-        for ring in self.rings.iter().filter_map(OnceCell::get) {
-            while attend(ring, &|ring| ring.help(&|| false)) {}
+        if let Err(refusal) = told {
+            self.others.refuse(&refusal);
+            let mut idle_since = Instant::now();
+            while !self.reaper.has_ended() && idle_since.elapsed() < LOOKED_FOR {
+                for ring in self.there() {
+                    ring.retire();
+                    if !ring.is_idle() {
+                        attend(ring, &Ring::visit);
+                        idle_since = Instant::now();
+                    }
+                }
+                thread::sleep(LOOKS);
+            }
         }
+        for ring in self.there() {
+            while attend(ring, &|ring| ring.help(Helping::default(), &|| false)) {}
+        }
+    }
+
+    fn there(&self) -> impl Iterator<Item = &Ring> {
+        self.rings.iter().filter_map(|ring| ring.get()?.as_deref())
     }
 
     /// The calling thread's ring.
-    fn here(&self) -> (Queue, &Ring) {
+    fn here(&self) -> (u32, &Ring) {
         let number = thread::number() % self.rings.len();
-        let make = || Ring::new(self.sizes, |uring| self.reaper.watch(uring, number));
-        match self.rings[number].get_or_try_init(make) {
-            Ok(ring) => (Queue(number as u32), ring),
-            Err(_) => (Queue(0), self.first()),
+        let make = || Ring::new(self.sizes, &self.others, |uring| self.reaper.watch(uring, number)).ok();
+        match self.rings[number].get_or_init(make) {
+            Some(ring) => (number as u32, ring),
+            None => (0, self.of(0)),
         }
     }
 
-    fn of(&self, Queue(number): Queue) -> &Ring {
-        self.rings.get(number as usize).and_then(OnceCell::get).unwrap_or_else(|| self.first())
-    }
-
-    fn first(&self) -> &Ring {
-        self.rings[0].get().expect("made at the start")
+    fn of(&self, number: u32) -> &Ring {
+        let ring = |number: usize| self.rings.get(number).and_then(OnceCell::get).and_then(Option::as_deref);
+        ring(number as usize).or_else(|| ring(0)).expect("the first one was made at the start")
     }
 }
+
+/// The place of what goes to threads alone.
+const POOL: u32 = u32::MAX;
 
 impl Submission for Rings {
     type File = PosixFile;
 
     fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) -> Queue {
+        let mut queue = Queue::of(POOL, requests);
         // What isn't for the device is done here. It may submit more, so the ring isn't touched yet.
         let here = file.is_in_memory() || self.fork.is_child();
         let odd = |request: &mut Request| here || request.next().1 == 0 || check(file, request).is_err();
         requests.extract_if(.., odd).for_each(|request| request.run(&**file));
         if requests.is_empty() {
-            return self.queue();
+            return queue;
         }
-        let (queue, ring) = self.shared.here();
-        ring.submit(requests.drain(..).map(|request| Submitted { file: Arc::clone(file), request }));
+        if file.is_prompt() && !self.shared.others.refused() {
+            let (place, ring) = self.shared.here();
+            queue.place = place;
+            ring.submit(file, requests);
+        }
+        self.shared.others.put(requests.drain(..).map(|request| Submitted { file: Arc::clone(file), request }));
         queue
     }
 
     fn queue(&self) -> Queue {
-        if self.fork.is_child() { Queue::default() } else { self.shared.here().0 }
+        let unusable = self.fork.is_child() || self.shared.others.refused();
+        Queue { place: if unusable { POOL } else { self.shared.here().0 }, batch: None }
     }
 
-    fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        if !self.fork.is_child() {
-            self.shared.of(queue).help(done);
+    fn help(&self, file: &Arc<PosixFile>, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
+        if self.fork.is_child() || queue.is_over() {
+            return;
         }
-    }
-
-    fn help_for_now(&self, queue: Queue, done: &dyn Fn() -> bool) {
-        if !self.fork.is_child() {
-            self.shared.of(queue).help_for_now(done);
+        let over = || done() || queue.is_over();
+        if queue.place != POOL {
+            self.shared.of(queue.place).help(how, &over);
+        }
+        // And what the ring has left to threads.
+        if !over() {
+            self.shared.others.pool.help_with(file.identity(), queue, how, done);
         }
     }
 }

@@ -5,26 +5,26 @@
 
 use std::path::Path;
 
-use io::{Access, Backend, BackingFile, Identity, IoError, Request, ThreadPool};
+use io::{Access, Backend, BackingFile, Batch, Helping, Identity, IoError, Request, ThreadPool};
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{Arc, SharedBytes, thread};
 
-/// A file whose words hold their offset.
-struct Offsets;
+/// A file whose words hold their offset, on the device with this number.
+struct Offsets(u64);
 
 impl Backend for Offsets {
     fn name(&self) -> &'static str {
         "offsets"
     }
 
-    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
-        Ok(Box::new(Self))
+    fn open(&self, path: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(Self(path.as_os_str().len() as u64)))
     }
 }
 
 impl BackingFile for Offsets {
     fn identity(&self) -> Identity {
-        Identity { device: 0, inode: 1 }
+        Identity { device: self.0, inode: 1 }
     }
 
     fn len(&self) -> Result<u64, IoError> {
@@ -52,7 +52,7 @@ fn read_of(offset: u64, over: &Arc<AtomicUsize>) -> Request {
 }
 
 fn open(threads: usize) -> Arc<dyn BackingFile> {
-    Arc::from(ThreadPool::new(Offsets, threads).unwrap().open(Path::new(""), Access::Read).unwrap())
+    Arc::from(ThreadPool::new(Offsets(0), threads).unwrap().open(Path::new(""), Access::Read).unwrap())
 }
 
 fn submit_and_help(file: &dyn BackingFile, offsets: &[u64]) {
@@ -89,5 +89,36 @@ fn a_pool_that_is_dropped_ends_what_nobody_waits_for() {
         file.submit(&mut vec![read_of(16, &over)]);
         drop(file);
         assert_eq!(over.load(Ordering::Acquire), 2);
+    });
+}
+
+/// Two devices with a thread each: whichever thread ends with one device finds what is left of the other.
+#[test]
+fn two_devices_are_served_in_turn() {
+    sync::model(|| {
+        let over = Arc::new(AtomicUsize::new(0));
+        let pool = ThreadPool::new(Offsets(0), 1).unwrap();
+        let open = |path| pool.open(Path::new(path), Access::Read).unwrap();
+        let (one, other) = (open("a"), open("bb"));
+        one.submit(&mut vec![read_of(8, &over)]);
+        other.submit(&mut vec![read_of(16, &over)]);
+        drop((one, other, pool));
+        assert_eq!(over.load(Ordering::Acquire), 2);
+    });
+}
+
+/// A helper does the requests of its batch, and waits for the one that a thread has; what isn't its own is left to that thread.
+#[test]
+fn a_helper_of_a_batch_beside_a_thread() {
+    sync::model(|| {
+        let file = open(1);
+        let (over, own) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let batch = Batch::default();
+        file.submit(&mut vec![read_of(8, &over)]);
+        let queue = file.submit(&mut vec![read_of(16, &own).in_batch(&batch)]);
+        file.help_as(&queue, Helping::default(), &|| false);
+        assert_eq!((own.load(Ordering::Acquire), batch.unfinished()), (1, 0));
+        drop(file);
+        assert_eq!(over.load(Ordering::Acquire), 1);
     });
 }

@@ -34,8 +34,17 @@ fn read_all(file: &dyn BackingFile) {
     assert!(batch.is_over() && batch.results().iter().all(|(_, result)| *result == Ok(4096)));
 }
 
-/// From now on this process gets `EPERM` for the system call. There is no way back.
+/// From now on this thread, and those that it starts, get `EPERM` for the system call. There is no way back.
 fn forbid(system_call: libc::c_long) {
+    install(system_call, 0);
+}
+
+/// The same for all threads of this process.
+fn forbid_all(system_call: libc::c_long) {
+    install(system_call, libc::SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+fn install(system_call: libc::c_long, flags: libc::c_ulong) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
         // Its number, at the front of what the filter sees.
@@ -48,7 +57,7 @@ fn forbid(system_call: libc::c_long) {
     // SAFETY: the program is as long as it says, and the kernel copies it.
     let done = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+            | libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) as i32
     };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
@@ -83,6 +92,66 @@ fn use_refused() {
     let backend = io::automatic();
     assert_eq!(backend.name(), "threads");
     reads_are_right(&*backend);
+}
+
+/// The story: a server built its resources, and installed its seccomp filter afterwards, as servers do. The next read of several
+/// pages never returned: the kernel refused to take the requests, and the thread tried again, every millisecond, for ever.
+#[test]
+fn seccomp_after_the_start_leaves_threads() {
+    for scenario in ["use_refused_later", "waiting_refused_later", "telling_refused_later"] {
+        in_a_process(scenario);
+    }
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn use_refused_later() {
+    refused_later(libc::SYS_io_uring_enter);
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn waiting_refused_later() {
+    refused_later(libc::SYS_epoll_wait);
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn telling_refused_later() {
+    refused_later(libc::SYS_epoll_ctl);
+}
+
+fn refused_later(system_call: libc::c_long) {
+    ends_within(Duration::from_secs(10));
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    backends::write_file(&path);
+    let backend = Uring::new(DirectIo::Auto).unwrap();
+    let file: Arc<dyn BackingFile> = Arc::from(backend.open(&path, Access::Read).unwrap());
+    read_all(&*file);
+    // Some that the kernel has already, of this thread and of one that goes on.
+    let before = Batch::default();
+    file.submit(&mut (0..200).map(|page| before.read(page * PAGE, 1)).collect());
+    forbid_all(system_call);
+    read_all(&*file);
+    let after = Batch::default();
+    file.submit(&mut (0..200).map(|page| after.read(page * PAGE, 1)).collect());
+    let theirs = Arc::clone(&file);
+    std::thread::spawn(move || read_all(&*theirs)).join().unwrap();
+    while !before.is_over() || !after.is_over() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(before.results().iter().chain(&after.results()).all(|(_, result)| *result == Ok(PAGE as usize)));
+    drop((file, backend));
+}
+
+/// Ends the process if it hangs.
+fn ends_within(time: Duration) {
+    std::thread::spawn(move || {
+        thread::sleep(time);
+        eprintln!("it hangs");
+        std::process::abort();
+    });
 }
 
 #[test]

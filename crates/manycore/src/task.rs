@@ -71,6 +71,8 @@ pub(crate) struct Task {
     pub(crate) watched: Vec<(LineId, u32)>,
     /// It read too many lines to watch them all.
     pub(crate) watched_over: bool,
+    /// The place of the last spin hint.
+    pub(crate) hinted_at: Option<u32>,
     /// It read the clock since the last spin hint.
     pub(crate) watched_time: bool,
     /// Raised with every wait, so that a timer of an earlier one doesn't fire.
@@ -104,6 +106,7 @@ impl Task {
             free_events: 0,
             watched: Vec::with_capacity(WATCHED_MAX),
             watched_over: false,
+            hinted_at: None,
             watched_time: false,
             waits: 0,
             timed_out: false,

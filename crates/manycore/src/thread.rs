@@ -267,6 +267,7 @@ pub fn yield_now() {
         if state.cpus[state.cpu].queue.is_empty() {
             state.spin(cost)
         } else {
+            state.current().watch_nothing();
             state.yield_to_next(cost);
             true
         }
@@ -303,7 +304,6 @@ impl State {
     fn yield_to_next(&mut self, cost: Ticks) {
         self.spend_system(cost);
         self.step_back();
-        self.current().watch_nothing();
         self.preempt();
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting and waking: spins, queues at an address (what a futex is to locks), parking, joining, sleeping.
 
 use crate::ledger::Spent;
-use crate::state::State;
+use crate::state::{Order, State};
 use crate::task::{Doing, TaskId};
 use crate::ticks::{NS, Ticks};
 use std::cmp::Reverse;
@@ -14,13 +14,13 @@ const CLOCK_POLL: Ticks = 1_000 * NS;
 const LOOK_EVENTS: u8 = 1;
 
 impl State {
-    /// The running thread waits for a while, whatever happens meanwhile.
+    /// The running thread waits for a while, whatever happens meanwhile. That is no turn of a spin of its own: a loop that
+    /// takes a lock in each turn goes on watching what it read before.
     pub(crate) fn rest(&mut self, time: Ticks) {
         let (site, subject) = self.place();
         self.ledger.count(site, subject, 0, 0);
         self.step_back();
         self.foresee_nothing();
-        self.current().watch_nothing();
         let time = self.jittered(time);
         self.spend(site, subject, Spent::Waiting, time);
     }
@@ -34,7 +34,10 @@ impl State {
         self.foresee_nothing();
         let watched = std::mem::take(&mut self.current().watched);
         let news = watched.iter().any(|&(line, version)| self.directory.line(line).version != version);
-        let park = !news && !watched.is_empty() && !self.current().watched_over;
+        // What a loop read before another loop, which it has in its turns, isn't watched any more.
+        let is_whole = self.current().hinted_at.replace(site).is_none_or(|last| last == site);
+        let is_whole = is_whole || self.setup.order == Order::Measured;
+        let park = !news && is_whole && !watched.is_empty() && !self.current().watched_over;
         if park {
             for &(line, _) in &watched {
                 self.directory.line(line).waiters.push(self.cpu as u16);

@@ -162,3 +162,40 @@ fn random_order_ends_spins_without_hints() {
     };
     small().explore(0..50, run).unwrap();
 }
+
+/// The loop looked at the flag, then waited for something else within the turn. Meanwhile the flag was stored to; the hint at the
+/// turn's end waited for another store to it, for ever.
+#[test]
+fn a_spin_knows_of_what_changed_while_it_waited_within_a_turn() {
+    let [flag, other] = [const { Line(AtomicUsize::new(0)) }; 2];
+    let lock = Mutex::new(());
+    let set_flag = || {
+        let held = lock.lock();
+        work::cpu(3000);
+        flag.0.store(1, Release);
+        work::cpu(3000);
+        other.0.store(1, Release);
+        drop(held);
+    };
+    let in_turns = |inside: &dyn Fn()| {
+        while flag.0.load(Acquire) == 0 {
+            inside();
+            spin_hint();
+        }
+    };
+    let takes_the_lock = || drop(lock.lock());
+    let spins_for_another = || {
+        while other.0.load(Acquire) == 0 {
+            spin_hint();
+        }
+    };
+    let insides: [&(dyn Fn() + Sync); 2] = [&takes_the_lock, &spins_for_another];
+    for inside in insides {
+        let run = |machine: &Machine| {
+            flag.0.store(0, Relaxed);
+            other.0.store(0, Relaxed);
+            machine.run_tasks(2, |task| if task == 0 { in_turns(inside) } else { set_flag() })
+        };
+        small().explore(0..100, run).unwrap();
+    }
+}

@@ -1,16 +1,17 @@
 //! Building a Pagefold.
 
 use std::path::PathBuf;
+use std::sync::Once;
 
 use frames::{Config, Frames};
 use swap::Swap;
 use sync::Arc;
-use sync::lock::Mutex;
-use sync::time::Instant;
+use sync::lock::{Mutex, OnceCell};
+use sync::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::group::charges::ChargeStocks;
-use crate::io::{self, Backend};
+use crate::io::{self, Backend, IoError, ThreadPool};
 use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
 use crate::manager::Manager;
@@ -29,6 +30,7 @@ pub struct Builder {
     huge_pages: bool,
     nodes: Option<usize>,
     swap: Vec<SwapArea>,
+    io_timeout: Option<Duration>,
 }
 
 /// The largest page: the system's huge page.
@@ -47,12 +49,14 @@ impl Default for Builder {
             huge_pages: true,
             nodes: None,
             swap: Vec::new(),
+            io_timeout: None,
         }
     }
 }
 
 impl Builder {
-    /// The memory budget. Default: a quarter of what the process's memory cgroup allows, or the machine has.
+    /// The memory budget: at most 2^30 pages. One beyond the machine's memory is accepted, with a warning in the log, once.
+    /// Default: a quarter of what the process's memory cgroup allows, or the machine has.
     #[must_use]
     pub fn memory(mut self, size: impl IntoSize) -> Self {
         self.memory = size.into_size().map(Some);
@@ -102,8 +106,28 @@ impl Builder {
         self
     }
 
-    /// Adds a swap area: a new file of that size, which has the name `path` only while it is made; or, if that is a directory,
-    /// one in there. For areas of other kinds, or with a priority: [`swap_area`](Self::swap_area).
+    /// How long a call waits for a file's device. Default: as long as the device takes, as `pread`
+    /// and `fsync` would.
+    ///
+    /// A call that has waited for an answer for so long fails with [`Error::DeviceTimeout`]. What
+    /// it was waiting for goes on, since the kernel can't take a request back: a page that is being
+    /// loaded stays charged and arrives some time, a sync goes on, and a new length may still come
+    /// into effect. Until the device answers some request, further calls that need it fail at once;
+    /// calls that find their pages in memory don't. What was written stays in memory, and is
+    /// written when the device answers. Closing a file waits no longer than this, and the rest is
+    /// done later.
+    ///
+    /// Requests are then always done by the kernel or by other threads, which costs a read that
+    /// misses some microseconds. Opening files and swapping aren't bounded. A time that a healthy
+    /// device sometimes needs is too short: a device with a long queue may take a second.
+    #[must_use]
+    pub fn io_timeout(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.io_timeout = time.into();
+        self
+    }
+
+    /// Adds a swap area: a new file of that size that has no name, in the directory `path`, or in the directory of that name, which no
+    /// file may have. For areas of other kinds, or with a priority: [`swap_area`](Self::swap_area).
     #[must_use]
     pub fn swap(self, path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         self.swap_area(SwapArea::unlinked(path, size))
@@ -146,10 +170,11 @@ impl Builder {
     /// Builds it.
     ///
     /// # Errors
-    /// A swap area that can't be one. A size that isn't one; a page size that isn't supported; a budget too small for 16 pages; the system's
+    /// A swap area that can't be one. A size that isn't one; a page size that isn't supported; a budget too small for 16 pages, or larger than 2^30 pages; the system's
     /// refusal of address space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
+        let refused = |error: IoError| Error::System { what: "start threads", error: error.to_string() };
         let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed() / 4));
         check_budget(memory, page_size)?;
         let memory_max = self.memory_max?.unwrap_or_else(|| Size(machine::memory_allowed()));
@@ -162,30 +187,44 @@ impl Builder {
         };
         let frames =
             Frames::new(&config).map_err(|error| Error::System { what: "reserve memory", error: error.to_string() })?;
+        let mut backend = self.backend.unwrap_or_else(io::automatic);
+        if self.io_timeout.is_some() && backend.waits_in_submit() {
+            backend = Box::new(ThreadPool::new(backend, ThreadPool::THREADS_DEFAULT).map_err(refused)?);
+        }
         let pagefold = Pagefold::start(Manager {
             frames: Arc::new(frames),
-            backend: self.backend.unwrap_or_else(io::automatic),
+            backend,
+            io_timeout: self.io_timeout,
+            workers: OnceCell::new(),
+            mailboxes: Default::default(),
+            timers: Default::default(),
             groups: Default::default(),
+            ranking: Default::default(),
             files: Default::default(),
-            handles: Default::default(),
             entries: EntryBatches::new(),
             charges: ChargeStocks::new(),
             swap: Swap::new(page_size),
             swapping: Default::default(),
             area_changes: Mutex::new(()),
-            slots_taken: Mutex::new(None),
+            slot_search: Mutex::default(),
             stocking_failed: Mutex::new(None),
             swap_charges: ChargeStocks::new(),
             exchanges: ExchangeCount::default(),
             spaces: Default::default(),
             doorbell: Default::default(),
             flusher: Default::default(),
+            devices: Default::default(),
             unclean: Default::default(),
-            rate: Default::default(),
+            cleaned: Default::default(),
             clock: Instant::now(),
             helping: Default::default(),
             room_making: Mutex::new(()),
+            lowering: Default::default(),
+            zeros: vec![0; page_size].into(),
         })?;
+        if self.io_timeout.is_some() {
+            pagefold.manager().workers()?;
+        }
         for area in self.swap {
             pagefold.add_swap(area)?;
         }
@@ -202,10 +241,21 @@ fn checked_page_size(size: Size) -> Result<usize, Error> {
 }
 
 pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
-    // Besides the pages, their records and some room for page maps and groups.
-    let min = Size(PAGES_MIN * (page_size as u64 + 64) + (64 << 10));
+    // Besides the pages, their records and some room for groups and page maps, a part of which is more where the system's pages are.
+    let room = (56 << 10) + frames::map_room().next_multiple_of(8 << 10);
+    let min = Size(PAGES_MIN * (page_size as u64 + 64) + room);
     if size < min {
         return Err(Error::TooSmall { what: "a budget", size, min, page_size: Size(page_size as u64) });
+    }
+    let max = Size(frames::FRAMES_MAX * page_size as u64);
+    if size > max {
+        return Err(Error::BudgetTooLarge { size, max });
+    }
+    if size.0 > machine::memory_allowed() {
+        static TOLD: Once = Once::new();
+        TOLD.call_once(
+            || tracing::warn!(%size, allowed = %Size(machine::memory_allowed()), "a budget beyond the memory there is"),
+        );
     }
     Ok(())
 }

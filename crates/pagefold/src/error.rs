@@ -36,12 +36,14 @@ pub enum Error {
         /// Bytes in a page.
         page_size: Size,
     },
-    /// A budget larger than the address space reserved at the start.
-    #[error("a budget of {size} is too large: address space was reserved for {max}; build with a larger `memory_max`")]
+    /// A budget of more than 2^30 pages, or larger than the address space reserved at the start.
+    #[error(
+        "a budget of {size} is too large: at most {max} are possible, 2^30 pages or the `memory_max` it was built with"
+    )]
     BudgetTooLarge {
         /// What was asked for.
         size: Size,
-        /// What there is address space for.
+        /// The most that is possible.
         max: Size,
     },
     /// The budget can't shrink, because the pages in it are pinned or being loaded. It stays as it was.
@@ -66,9 +68,10 @@ pub enum Error {
         /// The name.
         group: String,
     },
-    /// The group has no page that could make room: all are pinned or being loaded. Unpin some, or raise the limit.
+    /// The group has no page that could make room: all are pinned, being loaded, or have no place in swap. Unpin some, or raise
+    /// the limit. Where it is the budget that is full, groups that use a smaller share of theirs give nothing for this one.
     #[error(
-        "group `{group}` has reached its limit of {max}, and nothing in it can be reclaimed: {charged} are pinned, being loaded, or have no place in swap"
+        "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be reclaimed: {charged} are pinned, being loaded, or have no place in swap"
     )]
     LimitReached {
         /// The group that asked for a page.
@@ -91,6 +94,21 @@ pub enum Error {
         path: PathBuf,
         /// The backend's answer.
         error: IoError,
+    },
+    /// The file is to be made or cut off, but not to be opened for writing.
+    #[error("can't open {}: `create`, `create_new` and `truncate` need `write`", path.display())]
+    NotForWriting {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// Another Pagefold or another process has the file locked, because it writes to it.
+    #[error(
+        "{} is in use: another Pagefold or another process has it open for writing, and locked (see `OpenOptions::lock`)",
+        path.display()
+    )]
+    FileInUse {
+        /// The path given.
+        path: PathBuf,
     },
     /// A page couldn't be read. It isn't in memory; reading it again tries again.
     #[error("can't read page {page} of {}: {error}", path.display())]
@@ -116,6 +134,15 @@ pub enum Error {
         path: PathBuf,
         /// The backend's answer.
         error: IoError,
+    },
+    /// The file's device hasn't answered for as long as
+    /// [`Builder::io_timeout`](crate::Builder::io_timeout) allows. Until it answers, calls that
+    /// need it fail at once. What was written stays in memory, and what was asked of the device may
+    /// still be done.
+    #[error("the device of {} doesn't answer", path.display())]
+    DeviceTimeout {
+        /// The file.
+        path: PathBuf,
     },
     /// Somebody has had the page pinned, or has been changing it, for seconds.
     #[error("page {page} of {} is in use: pinned, or being changed", path.display())]
@@ -169,7 +196,7 @@ pub enum Error {
     NotMapped {
         /// The first address at which nothing is, of a whole page.
         address: u64,
-        /// The addresses around it at which nothing is either, as far as they lie within one GiB.
+        /// The addresses around it at which nothing is either, as far as a short look shows.
         hole: Range<u64>,
     },
     /// What can go wrong with files and limits, at an address of a space.
@@ -177,7 +204,7 @@ pub enum Error {
     AtAddress {
         /// The address, of a whole page.
         address: u64,
-        /// The area, as far as it lies within one GiB.
+        /// The area, as far as a short look shows.
         area: Range<u64>,
         /// What went wrong.
         error: Box<Error>,
@@ -193,7 +220,7 @@ pub enum Error {
     NotPermitted {
         /// The address, of a whole page.
         address: u64,
-        /// The area, as far as it lies within one GiB.
+        /// The area, as far as a short look shows.
         area: Range<u64>,
         /// What is permitted.
         protection: Protection,

@@ -57,9 +57,12 @@ mod read;
 mod read_ahead;
 mod reclaim;
 mod size;
+mod slab;
 mod space;
 mod stats;
 mod swapping;
+mod timers;
+mod watchdog;
 mod write;
 
 pub use builder::Builder;

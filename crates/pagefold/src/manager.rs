@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use frames::{Frames, OwnedFrame};
 use swap::Swap;
-use sync::atomic::AtomicBool;
-use sync::lock::Mutex;
+use sync::atomic::{AtomicBool, AtomicU64};
+use sync::lock::{Mutex, OnceCell};
 use sync::thread::sleep;
 use sync::time::Instant;
 use sync::{Arc, CachePadded};
@@ -16,33 +16,46 @@ use crate::file::table::FileTable;
 use crate::group::charges::{Charge, ChargeStocks};
 use crate::group::state::GroupState;
 use crate::group::table::GroupTable;
-use crate::io::Backend;
+use crate::io::{Backend, Workers};
 use crate::lru::entry_batches::EntryBatches;
+use crate::read::mailbox::Mailboxes;
+use crate::reclaim::ranking::Ranking;
 use crate::reclaim::reclaimer::Doorbell;
+use crate::reclaim::room::{Lowering, MAPS_BATCH};
 use crate::size::Size;
 use crate::space::SpaceTable;
 use crate::stats::Counters;
-use crate::stats::census::HandleTable;
 use crate::swapping::exchange::ExchangeCount;
-use crate::write::dirty::{Rate, UncleanCount};
+use crate::swapping::swap_out::SlotSearch;
+use crate::timers::Timers;
+use crate::write::device::Devices;
+use crate::write::dirty::UncleanCount;
 use crate::write::flusher::Flusher;
 
 /// Everything but the background thread, which shares it.
 pub(crate) struct Manager {
     pub(crate) frames: Arc<Frames>,
     pub(crate) backend: Box<dyn Backend>,
+    /// How long a call waits for a device, if not for good, and the threads that then wait in its
+    /// place (`watchdog`).
+    pub(crate) io_timeout: Option<Duration>,
+    pub(crate) workers: OnceCell<Workers>,
+    /// What futures wait for.
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) timers: Timers,
     pub(crate) groups: GroupTable,
+    /// Which groups pages are taken of first.
+    pub(crate) ranking: Ranking,
     pub(crate) files: FileTable,
-    pub(crate) handles: HandleTable,
     pub(crate) entries: EntryBatches,
     pub(crate) charges: ChargeStocks,
     pub(crate) swap: Swap,
     /// Some area gets pages.
     pub(crate) swapping: AtomicBool,
-    /// Held while areas come and go.
+    /// Held while `swapping` is changed, for moments.
     pub(crate) area_changes: Mutex<()>,
     /// When slots were last taken from pages that had no use for them.
-    pub(crate) slots_taken: Mutex<Option<Instant>>,
+    pub(crate) slot_search: Mutex<SlotSearch>,
     /// When there was last no memory for compressed pages.
     pub(crate) stocking_failed: Mutex<Option<Instant>>,
     pub(crate) swap_charges: ChargeStocks,
@@ -50,15 +63,19 @@ pub(crate) struct Manager {
     pub(crate) spaces: SpaceTable,
     pub(crate) doorbell: Doorbell,
     pub(crate) flusher: Flusher,
+    pub(crate) devices: Devices,
     pub(crate) unclean: UncleanCount,
-    /// How fast pages are written back.
-    pub(crate) rate: Rate,
+    /// Pages that have become clean so far.
+    pub(crate) cleaned: AtomicU64,
     /// Started at the beginning.
     pub(crate) clock: Instant,
     /// Somebody is filling up a reserve. On a line of its own: whatever else is here is read by all CPUs.
     pub(crate) helping: CachePadded<AtomicBool>,
-    /// Held while frames are turned into room for page maps, or given back to the system.
+    /// Held while frames are turned into room for page maps and the like.
     pub(crate) room_making: Mutex<()>,
+    pub(crate) lowering: Lowering,
+    /// A page that was never written.
+    pub(crate) zeros: Box<[u8]>,
 }
 
 /// Pages that a thread frees when it has to do so itself.
@@ -67,6 +84,8 @@ const DIRECT_BATCH: usize = 32;
 const ATTEMPTS_MAX: u32 = 400;
 /// And how often if all pages are listed, and pinned: then waiting helps only if somebody unpins.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
+/// After so many it takes the pins of pages that wait for futures that aren't polled.
+const KEPT_EACH: u32 = 8;
 /// The longest wait between attempts: 400 of them are about four seconds.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
@@ -86,14 +105,15 @@ impl Manager {
         group: &'a GroupState,
         otherwise: impl Fn() -> Otherwise<'a>,
     ) -> Result<ChargedFrame<'a>, Error> {
-        let (mut failed, mut failed_for_good) = (0, 0);
+        let (mut failed, mut failed_for_good, mut in_earnest) = (0, 0, false);
         loop {
             let short = match self.try_frame(group) {
                 Ok(frame) => return Ok(frame),
                 Err(short) => short,
             };
             Counters::add(&group.counters.direct_reclaims, 1);
-            let own_limit = short == Short::OfCharge;
+            // What the group needs has to come from its own pages.
+            let of_its_own = short != Short::Frames;
             if group.swapped.skips_reclaim() {
                 match otherwise() {
                     Otherwise::Frame(frame) => return Ok(frame),
@@ -105,8 +125,13 @@ impl Manager {
                 (failed, failed_for_good) = (0, 0);
                 continue;
             }
-            // What CPUs have in stock, and few looked for.
-            if own_limit && self.drain_charges(Some(group.id)) > 0 || !own_limit && self.frames.gather() > 0 {
+            // What CPUs have in stock, and few looked for; and parts of page maps in which nothing is: their room does for frames.
+            let has_more = match short {
+                Short::Charge => self.drain_charges(Some(group.id)) > 0,
+                Short::Frames => self.frames.gather() > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0,
+                Short::Share => self.frames.sweep_maps(MAPS_BATCH) > 0,
+            };
+            if has_more {
                 continue;
             }
             failed += 1;
@@ -120,14 +145,23 @@ impl Manager {
                 Otherwise::Nothing => false,
                 Otherwise::Over => return Err(self.limit_reached(group)),
             };
-            let unclean = self.unclean.get() > 0;
-            if unclean {
-                self.flusher.ring_for_frames();
+            let whose = of_its_own.then_some(group);
+            let unclean = self.ask_for_clean(whose);
+            if failed % KEPT_EACH == 0 && self.mailboxes.take_pins(whose.map(|group| group.id)) > 0 {
+                failed_for_good = 0;
+                continue;
             }
             // When that is over, what was waited for may have come just after the last look.
-            let awaited = soon || unclean || self.in_flight(own_limit.then_some(group));
+            let awaited = soon || unclean || self.in_flight(whose);
             failed_for_good = if awaited { 0 } else { failed_for_good + 1 };
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
+                // Groups may rest whose pages were unpinned since, and of many not all were asked.
+                if !std::mem::replace(&mut in_earnest, true)
+                    && self.reclaim_in_earnest(group, short == Short::Charge, DIRECT_BATCH) > 0
+                {
+                    (failed, failed_for_good) = (0, 0);
+                    continue;
+                }
                 return Err(self.limit_reached(group));
             }
             sleep(Duration::from_micros(20 << failed.min(9)).min(PAUSE_MAX));
@@ -154,7 +188,7 @@ impl Manager {
     fn try_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Short> {
         let mut got = None;
         self.try_frames(group, 1, |frame| got = Some(frame))?;
-        got.ok_or(Short::OfFrames)
+        got.ok_or(Short::Frames)
     }
 
     /// Charges up to `wanted` pages in one go, and gets frames for them. Says what there was too little of for any.
@@ -164,6 +198,9 @@ impl Manager {
         wanted: usize,
         mut give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
+        if self.has_to_give_first(group) {
+            return Err(Short::Share);
+        }
         let charged = self.charge(group, wanted as u64);
         let give = |frame| give(ChargedFrame::new(self, group, frame));
         let got = self.frames.allocate_each(charged.pages as usize, give) as u64;
@@ -174,8 +211,8 @@ impl Manager {
             self.keep_reserves(group);
         }
         match (charged.pages, got) {
-            (0, _) => Err(Short::OfCharge),
-            (_, 0) => Err(Short::OfFrames),
+            (0, _) => Err(Short::Charge),
+            (_, 0) => Err(Short::Frames),
             _ => Ok(()),
         }
     }
@@ -184,19 +221,16 @@ impl Manager {
     fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
         self.stock_up_swap();
         match short {
-            Short::OfCharge => self.reclaim_group(group, wanted),
-            Short::OfFrames => self.reclaim_any(wanted),
+            Short::Charge => self.reclaim_group(group, wanted),
+            Short::Frames | Short::Share => self.reclaim_any(self.page_for(group), wanted),
         }
     }
 
     /// Whether a group that can't get a frame may get one without anybody's unpinning a page.
-    pub(crate) fn may_find_room(&self) -> bool {
+    pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
         self.drain_entries();
-        let unclean = self.unclean.get() > 0;
-        if unclean {
-            self.flusher.ring_for_frames();
-        }
-        unclean || self.in_flight(None)
+        let whose = (group.charged() >= group.max()).then_some(group);
+        self.ask_for_clean(whose) || self.in_flight(None)
     }
 
     /// Whether pages are being loaded, or looked at by reclaim: those may become evictable without anybody's help.
@@ -210,6 +244,37 @@ impl Manager {
         let page_size = self.frames.page_size() as u64;
         let max = group.max().saturating_mul(page_size).min(self.frames.budget().max());
         Error::LimitReached { group: group.name.clone(), max: Size(max), charged: Size(group.charged() * page_size) }
+    }
+
+    /// Charges `pages` to a group for what isn't pages: as its pages that no list has. Reclaims as for a page.
+    ///
+    /// # Errors
+    /// As [`take_frame`](Self::take_frame).
+    pub(crate) fn charge_pages(&self, group: &GroupState, pages: u64) -> Result<(), Error> {
+        for charged in 0..pages {
+            let frame = self.take_frame(group).inspect_err(|_| self.uncharge_pages(group, charged))?;
+            frame.into_charge();
+        }
+        Ok(())
+    }
+
+    /// As [`charge_pages`](Self::charge_pages), if that takes no reclaim.
+    pub(crate) fn try_charge_pages(&self, group: &GroupState, pages: u64) -> bool {
+        let charged = if pages == 0 { 0 } else { self.charge(group, pages).pages };
+        if charged < pages {
+            self.uncharge(group, charged);
+            return false;
+        }
+        (0..pages).for_each(|_| group.becomes_anonymous());
+        true
+    }
+
+    /// Gives back what [`charge_pages`](Self::charge_pages) charged.
+    pub(crate) fn uncharge_pages(&self, group: &GroupState, pages: u64) {
+        if pages > 0 {
+            group.anonymous_gone(pages);
+            self.uncharge(group, pages);
+        }
     }
 
     // ---- room in the budget for what isn't a page
@@ -255,9 +320,11 @@ pub(crate) enum Otherwise<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Short {
     /// The group's limit is reached.
-    OfCharge,
+    Charge,
     /// All frames are in use.
-    OfFrames,
+    Frames,
+    /// Those that are free are other groups' ([`Manager::has_to_give_first`]).
+    Share,
 }
 
 impl<'a> ChargedFrame<'a> {
@@ -270,6 +337,17 @@ impl<'a> ChargedFrame<'a> {
     pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
         self.charge.group().becomes_anonymous();
         self.into_frame()
+    }
+
+    /// The charge without the frame, which is free again: for a page that has one.
+    pub(crate) fn into_page_charge(self) -> Charge<'a> {
+        self.charge
+    }
+
+    /// The charge without the frame, which is free again: for what isn't a page.
+    pub(crate) fn into_charge(self) {
+        self.charge.group().becomes_anonymous();
+        self.charge.hand_over();
     }
 
     /// The frame, whose charge goes on to the page in it.

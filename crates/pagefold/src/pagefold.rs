@@ -60,6 +60,12 @@ impl Pagefold {
         self.manager().frames.budget().max()
     }
 
+    /// What is charged to the budget now, in bytes: the same as [`Stats::used_bytes`], without a look at groups and files.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.manager().frames.budget().used()
+    }
+
     /// Changes the budget. Lowering it evicts pages and gives their memory back to the system before the call returns.
     ///
     /// # Errors
@@ -75,19 +81,20 @@ impl Pagefold {
         self.manager().resize(size)
     }
 
-    /// Adds a swap area, and says its number. Its tables are charged to the budget: 20 bytes for each page that it has room for.
+    /// Adds a swap area. Returns its number. Its tables are charged to the budget: 20 bytes for each page that it has room for.
     ///
     /// # Errors
-    /// [`Error::SwapRefused`]; [`Error::BudgetBusy`] if there is no room for the tables.
+    /// [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if there is no room for the tables.
     pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.manager().add_swap(area)
     }
 
-    /// Removes a swap area, when all that is in it is back in memory.
+    /// Removes a swap area, when all that is in it is back in memory. Waits for its device, and about two seconds for pages that are
+    /// in use. Other areas may come and go meanwhile.
     ///
     /// # Errors
-    /// [`Error::SwapInUse`], which says how much memory is missing, or how many pages can't be read. The area is in use as before
-    /// then, with fewer pages in it.
+    /// [`Error::SwapInUse`], which says how much memory is missing, how many pages are in use (by guards, as a rule), or how many
+    /// can't be read. The area is in use as before then, with fewer pages in it.
     pub fn remove_swap(&self, number: u32) -> Result<(), Error> {
         self.manager().remove_swap(number)
     }

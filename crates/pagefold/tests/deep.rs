@@ -567,7 +567,7 @@ fn a_file_that_shrinks_meanwhile_ends_where_it_ends() {
     assert!(poll(&mut future).is_pending());
     disk.truncate("f0", 20 * PAGE + 100).unwrap();
     while disk.answer_next() {}
-    assert!(matches!(block_on_by_hand(&disk, future), Err(Error::PastEnd { .. })));
+    assert!(matches!(block_on(future), Err(Error::PastEnd { .. })));
     let mut bytes = vec![0; 40 * 4096];
     let n = file.read_at(&mut bytes, 0).unwrap();
     assert_eq!(n as u64, 20 * PAGE + 100);

@@ -7,18 +7,19 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pagefold::Pagefold;
-use sync::random::Random;
+use sync::random::{Random, seeds};
 
 const PAGES: u64 = 400;
 const PAGE: u64 = 4096;
 const DIRECTORY: &str = "PAGEFOLD_KILL_IN";
 const SEED: &str = "PAGEFOLD_KILL_SEED";
-const ROUNDS: u64 = 30;
+const ROUNDS: u64 = 12;
 
 /// Word `at` of version `number` of a page: says all three.
 fn word(page: u64, number: u64, at: u64) -> u64 {
@@ -105,7 +106,8 @@ fn what_sync_promised_survives_being_killed() {
     let mut random = Random::seeded(1);
     let (mut promised, mut newer) = (0, 0);
     let start = Instant::now();
-    for seed in 0..ROUNDS {
+    let seeds = seeds(ROUNDS);
+    for seed in seeds.clone() {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "write_until_killed", "--ignored", "--nocapture"]).stdout(Stdio::null());
         child.env(DIRECTORY, directory.path()).env(SEED, seed.to_string());
@@ -113,10 +115,12 @@ fn what_sync_promised_survives_being_killed() {
         std::thread::sleep(Duration::from_millis(30 + random.below(120)));
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         child.kill().unwrap();
-        child.wait().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "it ended by itself: {status}");
         let (now_promised, now_newer) = check(directory.path());
         (promised, newer) = (now_promised, newer + now_newer);
     }
-    println!("{ROUNDS} times killed in {:?}: {promised} pages promised, {newer} were newer", start.elapsed());
+    let times = seeds.end - seeds.start;
+    println!("{times} times killed in {:?}: {promised} pages promised, {newer} were newer", start.elapsed());
     assert!(promised > PAGES / 4 && newer > 0, "it didn't get far");
 }

@@ -156,6 +156,23 @@ fn too_little_memory_is_an_error_that_says_how_much_is_needed() {
     assert!(matches!(mm.resize("1PiB"), Err(Error::BudgetTooLarge { .. })));
 }
 
+/// A budget of more pages than frames can have was accepted, and never reached.
+#[test]
+fn a_budget_that_is_impossible_is_an_error() {
+    for (memory, page_size) in [("99999TiB", 4096), ("4097GiB", 4096), ("3PiB", 2 << 20)] {
+        let error = Pagefold::builder().memory(memory).page_size(page_size).build().unwrap_err();
+        assert!(matches!(error, Error::BudgetTooLarge { size, max } if size > max), "{error}");
+    }
+}
+
+#[test]
+fn a_budget_does_without_huge_pages() {
+    let mm = Pagefold::builder().memory("8MiB").huge_pages(false).backend(disk(1, 16 << 20)).build().unwrap();
+    let file = mm.group("a").build().unwrap().open("f0").unwrap();
+    (0..4096).for_each(|page| assert_eq!(read(&file, 0, page * 4096, 100).unwrap(), 100));
+    assert!(mm.stats().used_bytes <= 8 << 20);
+}
+
 #[test]
 fn every_page_size_works() {
     for shift in 12..=21 {

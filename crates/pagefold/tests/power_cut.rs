@@ -1,7 +1,7 @@
 //! Random writing, a power cut at a random call to the disk, and a look at what is left: all that a `sync` promised, and
 //! of what was written later each word is as it was at some time since.
 //!
-//! `PAGEFOLD_CUTS` says how many cuts.
+//! `PAGEFOLD_SEEDS` is the number of cuts, or a range of their seeds.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -14,7 +14,7 @@ use pagefold::{Error, File, Group};
 use support::around::{Around, Wrapped};
 use support::{bytes_on, disk, manager, version};
 use sync::atomic::{AtomicU64, Ordering};
-use sync::random::Random;
+use sync::random::{Random, seeds};
 use sync::{Arc, SharedBytes};
 
 const THREADS: u64 = 8;
@@ -223,11 +223,7 @@ fn live_and_die(seed: u64) -> bool {
 
 #[test]
 fn what_sync_promised_survives_a_power_cut() {
-    let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
-    let seeds = match number("PAGEFOLD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PAGEFOLD_CUTS").unwrap_or(1_200),
-    };
+    let seeds = seeds(400);
     let (next, cuts) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {

@@ -27,6 +27,10 @@
 //!   release and each listed claim counts for the waiter that it passes over, and from [`BYPASS_MAX`] on the waiter
 //!   is handed the lock by a release, and only its elders overtake it.
 //! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and nobody else.
+//! - N6. It looks at those alone that the claim that left excludes. A waiter sleeps because of a holder, or because of an earlier
+//!   waiter, that excludes it. That one leaves by a release, or by a waiter's giving up, with that same claim; or, of a waiter, by
+//!   becoming a holder, which excludes the sleeper as before. So whatever a waiter sleeps for wakes it, and claims elsewhere in
+//!   the node neither look at it nor count as overtaking it.
 //!
 //! Orderings: a claim's compare-and-swap is Acquire and pairs with the Release of the claim that left, in the word or
 //! through the mutex. It is `SeqCst` as well, for the lock's other nodes: see `lock`.
@@ -176,6 +180,7 @@ impl Node {
             if self.swap(word, to) {
                 let alone = !listed || (word.is_empty() && !queue.has_holders());
                 if listed {
+                    // Transition: range, a claim is listed.
                     queue.hold(claim);
                 }
                 queue.overtake(claim, ticket);
@@ -215,6 +220,7 @@ impl Node {
     #[cold]
     fn wait(&self, claim: Claim, packed: Packed, patience: &Patience) -> Option<Made> {
         let mut queue = self.queue.lock();
+        // Transition: range, a claim waits.
         self.set(NodeWord::WAITED); // N3
         let seat = queue.sit(claim);
         loop {
@@ -222,6 +228,7 @@ impl Node {
                 return Some(Made::Alone);
             }
             if let Some(made) = self.claim_listed(&mut queue, claim, packed, seat.ticket()) {
+                // Sometimes: a waiter finds its range free before it is served.
                 queue.leave(&seat);
                 self.settle(&queue);
                 return Some(made);
@@ -231,8 +238,9 @@ impl Node {
                     return Some(Made::Alone);
                 }
                 queue.leave(&seat);
-                // Who came later may have waited for this one alone.
-                self.serve(queue);
+                // Sometimes: a waiter for a range gives up.
+                // A later waiter may have waited for this one alone.
+                self.serve(queue, claim);
                 return None;
             }
         }
@@ -319,8 +327,9 @@ impl Node {
     #[cold]
     fn release_queued(&self, claim: Claim, packed: Packed) {
         let mut queue = self.queue.lock();
+        // Transition: range, a claim leaves through the queue.
         self.replace(&mut queue, claim, packed, None);
-        self.serve(queue);
+        self.serve(queue, claim);
     }
 
     /// Takes a claim out of the word, or out of the list; puts `instead` into its place.
@@ -359,14 +368,15 @@ impl Node {
             }
         }
         let mut queue = self.queue.lock();
+        // Transition: range, a claim is downgraded through the queue.
         self.replace(&mut queue, claim, packed, Some(instead));
-        self.serve(queue);
+        self.serve(queue, claim);
     }
 
-    /// Serves those waiters that nobody excludes any more (N4, N5).
-    fn serve(&self, mut queue: MutexGuard<'_, Queue>) {
+    /// Serves those waiters that no holder excludes any more, now that `gone` has left (N4 to N6).
+    fn serve(&self, mut queue: MutexGuard<'_, Queue>, gone: Claim) {
         self.set(NodeWord::LISTED); // N2
-        queue.serve(self.glance().claim(self.unit));
+        queue.serve(self.glance().claim(self.unit), gone);
         self.settle(&queue);
     }
 

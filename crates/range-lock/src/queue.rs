@@ -7,6 +7,7 @@ use sync::time::{Duration, Instant};
 
 use crate::claim::{Claim, Mode};
 use crate::node::BYPASS_MAX;
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 use crate::range::LockRange;
 
 /// How long somebody is willing to wait.
@@ -86,7 +87,12 @@ impl Waiter {
 pub(crate) struct Queue {
     holders: Vec<Claim>,
     waiters: Vec<Waiter>,
+    /// Of the waiters, those that only watch.
+    watchers: usize,
     tickets: u64,
+    /// Waiters that were looked at by all calls of `serve`.
+    #[cfg(test)]
+    looks: usize,
 }
 
 impl Queue {
@@ -145,12 +151,16 @@ impl Queue {
         let seat = Arc::new(Seat { ticket: self.tickets, bell: Condvar::new(), served: AtomicBool::new(false) });
         let waiter = Waiter { seat: Arc::clone(&seat), claim, only_watches, woken: false, bypassed: 0 };
         self.waiters.push(waiter);
+        self.watchers += usize::from(only_watches);
         seat
     }
 
     /// The waiter goes, with what it wanted or without.
     pub(crate) fn leave(&mut self, seat: &Seat) {
-        self.waiters.retain(|waiter| waiter.seat.ticket != seat.ticket);
+        if let Some(at) = self.waiters.iter().position(|waiter| waiter.seat.ticket == seat.ticket) {
+            let waiter = self.waiters.remove(at);
+            self.watchers -= usize::from(waiter.only_watches);
+        }
     }
 
     fn asleep(&mut self, ticket: u64) {
@@ -160,22 +170,35 @@ impl Queue {
 
     /// Wakes the waiters that neither a holder (`in_word` is one) nor an earlier waiter excludes; hands the claim to those
     /// that were overtaken too often. Nobody else makes a claim meanwhile.
-    pub(crate) fn serve(&mut self, in_word: Option<Claim>) {
-        let mut at = 0;
-        while at < self.waiters.len() {
+    ///
+    /// `gone` is the claim of a holder, or of a waiter, that just left: only waiters that it excluded can go on because of that
+    /// (N6 of `node`). The search ends at a writer that waits for all of its range: that one is in the way of all behind it.
+    pub(crate) fn serve(&mut self, in_word: Option<Claim>, gone: Claim) {
+        let (mut at, mut is_barred) = (0, false);
+        while at < self.waiters.len() && !(is_barred && self.watchers == 0) {
+            #[cfg(test)]
+            self.count_look();
             let (before, rest) = self.waiters.split_at_mut(at);
             let waiter = &mut rest[0];
-            let claim = waiter.claim;
+            let (claim, only_watches) = (waiter.claim, waiter.only_watches);
+            if !claim.excludes(gone) || is_barred && !only_watches {
+                at += 1;
+                continue;
+            }
+            let covers = claim.range.start() <= gone.range.start() && gone.range.end() <= claim.range.end();
+            is_barred |= !only_watches && claim.mode == Mode::Write && covers;
             let held = in_word.iter().chain(&self.holders).any(|held| held.excludes(claim));
             let queued = || before.iter().any(|elder| !elder.only_watches && elder.claim.excludes(claim));
-            if !held && (waiter.only_watches || !queued()) {
+            if !held && (only_watches || !queued()) {
                 if !waiter.woken {
                     waiter.seat.bell.notify_one();
                 }
                 waiter.woken = true;
                 waiter.bypassed += 1;
-                if waiter.only_watches || waiter.bypassed > BYPASS_MAX {
-                    if !waiter.only_watches {
+                if only_watches || waiter.bypassed > BYPASS_MAX {
+                    if only_watches {
+                        self.watchers -= 1;
+                    } else {
                         self.holders.push(claim);
                     }
                     let waiter = self.waiters.remove(at);
@@ -184,13 +207,63 @@ impl Queue {
                     continue;
                 }
             }
-            if !self.waiters[at].only_watches && claim == (Claim { range: LockRange::FULL, mode: Mode::Write }) {
-                // All behind it wait for it; but for those that only watch, whoever they are.
-                if !self.waiters[at + 1..].iter().any(|waiter| waiter.only_watches) {
-                    return;
-                }
-            }
             at += 1;
         }
+    }
+
+    #[cfg(test)]
+    fn count_look(&mut self) {
+        self.looks += 1;
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    fn claim(start: u64, len: u64, mode: Mode) -> Claim {
+        Claim { range: LockRange::at(start, len).unwrap(), mode }
+    }
+
+    /// Thousands of threads waited for one range, and each release looked at all of them.
+    #[test]
+    fn a_release_looks_at_few_of_those_who_wait_for_the_same_range() {
+        const WAITERS: usize = 1000;
+        let (mut queue, mine) = (Queue::default(), claim(4096, 4096, Mode::Write));
+        let seats: Vec<_> = (0..WAITERS).map(|_| queue.sit(mine)).collect();
+        for seat in &seats {
+            queue.serve(None, mine);
+            queue.leave(seat); // It has made its claim.
+        }
+        assert!(queue.looks <= 2 * WAITERS, "{} looks for {WAITERS} releases", queue.looks);
+        assert!(!queue.has_waiters());
+    }
+
+    #[test]
+    fn those_whom_the_claim_that_left_was_in_the_way_of_are_woken() {
+        let mut queue = Queue::default();
+        let whole = claim(0, 1 << 20, Mode::Write);
+        let held = claim(8192, 4096, Mode::Write);
+        queue.hold(held);
+        let watch = queue.watch(claim(0, 4096, Mode::Read));
+        let [reader, writer, other, blocked] =
+            [claim(0, 4096, Mode::Read), claim(0, 4096, Mode::Write), claim(1 << 30, 4096, Mode::Write), held]
+                .map(|claim| queue.sit(claim));
+        queue.serve(None, whole);
+        let woken = |queue: &Queue, seat: &Seat| {
+            queue.waiters.iter().any(|waiter| waiter.seat.ticket == seat.ticket && waiter.woken)
+        };
+        assert!(watch.is_served() && queue.watchers == 0);
+        assert_eq!([&reader, &writer, &other, &blocked].map(|seat| woken(&queue, seat)), [true, false, false, false]);
+        // The reader makes its claim and gives it back; the writer is next.
+        queue.leave(&reader);
+        queue.serve(None, claim(0, 4096, Mode::Read));
+        assert!(woken(&queue, &writer) && !woken(&queue, &other));
+        // Overtaken too often, it is handed the lock.
+        (0..=BYPASS_MAX).for_each(|_| queue.serve(None, claim(0, 8192, Mode::Write)));
+        assert!(writer.is_served() && queue.is_held_against(claim(0, 1, Mode::Read)));
+        queue.replace(held, None);
+        queue.serve(None, held);
+        assert!(woken(&queue, &blocked));
     }
 }

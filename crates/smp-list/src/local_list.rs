@@ -67,14 +67,4 @@ impl LocalList {
         };
         self.len += 1;
     }
-
-    /// Takes the first node out.
-    pub fn pop_front<N: Nodes + ?Sized>(&mut self, nodes: &N) -> Option<u32> {
-        let (first, last) = self.ends?;
-        let links = nodes.links(first);
-        self.ends = links.next().to_node().filter(|_| first != last).map(|second| (second, last));
-        links.close();
-        self.len -= 1;
-        Some(first)
-    }
 }

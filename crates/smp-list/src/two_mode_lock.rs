@@ -121,12 +121,6 @@ impl<T> TwoModeLock<T> {
         self.slots.iter().count()
     }
 
-    /// Bytes that the slots take.
-    #[must_use]
-    pub fn slot_bytes(&self) -> u64 {
-        self.slots.bytes()
-    }
-
     /// The value, which nobody else can be using.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()

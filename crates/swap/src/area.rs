@@ -1,14 +1,16 @@
 //! One area: a file, a block device or memory, with a header in slot 0 and pages in the others; or compressed pages.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use arrayvec::ArrayVec;
-use io::{Access, Backend, BackingFile, Identity, IoError, read_full, read_full_vectored, write_full};
-use sync::atomic::AtomicU64;
-use sync::{Arc, SharedBytes};
+use io::{Access, Backend, BackingFile, Identity, IoError, UnderWay, read_full, read_full_vectored, write_full};
+use sync::atomic::{AtomicBool, AtomicU64};
+use sync::time::Duration;
+use sync::{Arc, CachePadded, SharedBytes};
 
 use crate::allowance::{Memory, Need};
 use crate::compressed::Compressed;
+use crate::encryption::{self, Encryption};
 use crate::error::{AddError, SwapInError, SwapOutError};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
@@ -20,18 +22,24 @@ use crate::slot_word::{NUMBER_BITS, Note, SlotState};
 use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
 use crate::{Owner, SlotId};
 
+/// A device that has had something to write for so long, and finished nothing, comes last: pages go there only where no other
+/// area takes them; else each thread that swaps would wait for it, one after the other. A disk that is merely busy finishes some
+/// request in a fraction of this; if it doesn't, a few batches go to another area, which does no harm.
+const STALLED_AFTER: Duration = Duration::from_millis(100);
+
 /// Where an area lies.
 #[derive(Debug)]
 pub enum Source {
     /// A new file, of so many bytes, that has no name: nobody else can open it, and it is gone when the process is. It takes
     /// room on the disk as it fills.
     Unlinked {
-        /// The directory to make it in, or the name that it has while it is made, and that nothing has yet.
+        /// The directory to make it in, or a name in that directory that no file has.
         at: PathBuf,
         /// Bytes, the header included.
         bytes: u64,
     },
-    /// This file or block device, all of it. An empty file has no room.
+    /// This file or block device, all of it. An empty file has no room. It is [opened alone](Access::Alone): no other area, of this
+    /// process or another one, can be there.
     Path(PathBuf),
     /// Memory, for tests and measurements.
     Memory {
@@ -69,6 +77,9 @@ pub struct AreaOptions {
     pub placement: Option<Placement>,
     /// Makes an area of a file or device that isn't one; what it holds is lost.
     pub overwrite: bool,
+    /// Encrypts pages that are written there, with a key that is in memory alone. Compressed pages don't leave memory, and
+    /// aren't encrypted.
+    pub encrypted: bool,
 }
 
 /// An area in use.
@@ -76,11 +87,15 @@ pub(crate) struct Area {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) priority: i32,
-    pub(crate) placement: Placement,
     pub(crate) slots: Slots,
     pub(crate) identity: Identity,
+    /// A thread removes it. Changed under the lock of changes to the list.
+    pub(crate) leaving: AtomicBool,
     page_size: usize,
     store: Store,
+    /// Of its pages, if they are encrypted.
+    encryption: Option<Box<Encryption>>,
+    under_way: CachePadded<UnderWay>,
 }
 
 /// Where its pages are.
@@ -108,9 +123,19 @@ impl Area {
     ) -> Result<Self, AddError> {
         let name = source.name();
         let failed = |error| AddError::OpenFailed { area: name.clone(), error };
+        if options.encrypted && !encryption::IS_COMPILED_IN {
+            return Err(AddError::NoEncryption { area: name });
+        }
         let file = match source {
-            Source::Unlinked { at, bytes } => unlinked(at, *bytes, backend).map_err(failed)?,
-            Source::Path(path) => backend.open(path, Access::Write).map_err(failed)?,
+            Source::Unlinked { at, bytes } => {
+                let file = backend.open(at, Access::Unnamed).map_err(failed)?;
+                file.set_len(*bytes).map_err(failed)?;
+                file
+            }
+            Source::Path(path) => backend.open(path, Access::Alone).map_err(|error| match error {
+                IoError::BUSY => AddError::InUse { area: name.clone() },
+                error => failed(error),
+            })?,
             Source::Memory { bytes } => {
                 let no_memory = || AddError::NoMemory { area: name.clone(), bytes: *bytes };
                 Box::new(MemoryFile::new(*bytes).ok_or_else(no_memory)?)
@@ -120,6 +145,12 @@ impl Area {
                 return Self::open_compressed(number, name, limits, memory, options, page_size, admit);
             }
         };
+        if file.is_open_to_others() {
+            tracing::warn!(
+                area = name,
+                "other users may read what is swapped out, or change it: the swap file's mode isn't 0600"
+            );
+        }
         let bytes = file.len().map_err(failed)?;
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;
@@ -136,14 +167,17 @@ impl Area {
             true => Placement::Sequential,
             false => Placement::PerCpu,
         });
-        let no_memory = || AddError::NoMemory { area: name.clone(), bytes: Slots::bytes(slots) };
-        if !admit(Slots::bytes(slots)) {
-            return Err(AddError::NoRoom { area: name, bytes: Slots::bytes(slots) });
+        let bytes = Slots::bytes(slots) + if options.encrypted { Encryption::bytes(slots, page_size) } else { 0 };
+        let no_memory = || AddError::NoMemory { area: name.clone(), bytes };
+        if !admit(bytes) {
+            return Err(AddError::NoRoom { area: name, bytes });
         }
         let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?.with_reserve();
+        let encryption =
+            options.encrypted.then(|| Encryption::new(slots, page_size).ok_or_else(no_memory)).transpose()?;
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
-        let (slots, store) = (table, Store::File(file));
-        Ok(Self { number, name, priority: options.priority, placement, slots, identity, page_size, store })
+        let area = Self::of(number, name, options.priority, page_size, table, identity, Store::File(file));
+        Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
 
     /// The same for pages that are kept compressed in `memory`: at most `limits.0` bytes, of which `limits.1` are kept in stock.
@@ -179,8 +213,21 @@ impl Area {
             return Err(AddError::NoMemory { area: name, bytes });
         };
         let identity = Identity { device: store.address(), inode: 0 };
-        let (slots, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
-        Ok(Self { number, name, priority: options.priority, placement, slots, identity, page_size, store })
+        let (table, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
+        Ok(Self::of(number, name, options.priority, page_size, table, identity, store))
+    }
+
+    fn of(
+        number: u32,
+        name: String,
+        priority: i32,
+        page_size: usize,
+        slots: Slots,
+        identity: Identity,
+        store: Store,
+    ) -> Self {
+        let (leaving, under_way) = (AtomicBool::new(false), CachePadded::new(UnderWay::default()));
+        Self { number, name, priority, slots, identity, leaving, page_size, store, encryption: None, under_way }
     }
 
     /// Allocates up to `want` slots, and says how many.
@@ -199,8 +246,10 @@ impl Area {
 
     /// Writes pages to slots that [are written together](Self::joins). From now on each slot is its page's, written or not.
     pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), SwapOutError> {
+        let mut encrypted = None;
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
         for (&slot, page) in slots.iter().zip(pages) {
+            // Transition: slot, taken → cached.
             // The slot was allocated just now, so its number is good.
             let _ = self.slots.set_cached(slot, page.frame);
             if let Store::Compressed(compressed) = &self.store
@@ -208,16 +257,20 @@ impl Area {
             {
                 return Err(SwapOutError::Full);
             }
-            self.slots.set_seal(slot, seal(page.bytes, slot, page.owner, page.group));
-            bytes.push(page.bytes);
-        }
-        match (&self.store, slots.first()) {
-            (Store::File(file), Some(first)) => {
-                let written = write_full(&**file, self.offset(*first), &bytes, bytes.len() * self.page_size);
-                written.map_err(SwapOutError::WriteFailed)
+            if self.encryption.is_none() {
+                self.slots.set_seal(slot, seal(page.bytes, slot, page.owner, page.group));
+                bytes.push(page.bytes);
             }
-            _ => Ok(()),
         }
+        let (Store::File(file), Some(first)) = (&self.store, slots.first()) else { return Ok(()) };
+        if let Some(encryption) = &self.encryption {
+            // For as long as the device wouldn't count as stalled: then it is as if it were.
+            let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(SwapOutError::Full)?;
+            bytes = encrypted.insert(pages).pages();
+        }
+        let _under_way = self.has_device().then(|| self.under_way.begin());
+        let written = write_full(&**file, self.offset(*first), &bytes, bytes.len() * self.page_size);
+        written.map_err(SwapOutError::WriteFailed)
     }
 
     /// Reads a swapped page, and makes sure that it is the one that was written. Says what was remembered of it.
@@ -257,15 +310,34 @@ impl Area {
         self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
     }
 
-    /// What was remembered of the page in a slot, if these are its bytes.
+    /// What was remembered of the page in a slot, if these are its bytes, which are decrypted here if they were encrypted.
     fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
         let note = self.slots.note(slot).ok();
-        note.filter(|note| seal(bytes, slot, page, note.group()) == self.slots.seal(slot))
+        note.filter(|note| match &self.encryption {
+            Some(encryption) => encryption.decrypt(slot, page, note.group(), bytes),
+            None => seal(bytes, slot, page, note.group()) == self.slots.seal(slot),
+        })
+    }
+
+    /// Whether pages are encrypted that go there.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.encryption.is_some()
+    }
+
+    /// Asks the CPU to fetch what there is of a slot.
+    pub(crate) fn prefetch(&self, slot: SlotId) {
+        self.slots.prefetch(slot);
+        self.encryption.iter().for_each(|encryption| encryption.prefetch(slot));
     }
 
     /// Whether a device reads its pages, for which several at once are less work.
     pub(crate) fn has_device(&self) -> bool {
         matches!(&self.store, Store::File(file) if !file.reads_by_copy())
+    }
+
+    /// Whether its device doesn't answer, as it seems.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.under_way.has_stopped_for(STALLED_AFTER)
     }
 
     /// Gives a slot back, which was the caller's.
@@ -299,7 +371,9 @@ impl Area {
 
     /// Memory that its tables take.
     pub(crate) fn table_bytes(&self) -> u64 {
-        Slots::bytes(self.slots.table_len()) + self.compressed().map_or(0, Compressed::table_bytes)
+        let slots = self.slots.table_len();
+        let encryption = if self.is_encrypted() { Encryption::bytes(slots, self.page_size) } else { 0 };
+        Slots::bytes(slots) + self.compressed().map_or(0, Compressed::table_bytes) + encryption
     }
 
     fn offset(&self, slot: SlotId) -> u64 {
@@ -309,30 +383,6 @@ impl Area {
 
 fn too_large(area: String, pages: u64) -> AddError {
     AddError::TooLarge { area, pages, max: 1 << NUMBER_BITS }
-}
-
-/// A file for its owner alone, which loses its name at once.
-fn unlinked(at: &Path, bytes: u64, backend: &dyn Backend) -> Result<Box<dyn BackingFile>, IoError> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let error = |error: std::io::Error| error.raw_os_error().map_or(IoError::IO, IoError::Os);
-    let is_directory = at.is_dir();
-    for attempt in 0..if is_directory { 64 } else { 1 } {
-        let name = format!(".pagefold-swap-{}-{attempt}", std::process::id());
-        let path = if is_directory { at.join(name) } else { at.to_owned() };
-        match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Err(there) if there.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => {
-                made.map_err(error)?;
-                let opened = backend.open(&path, Access::Write);
-                let removed = std::fs::remove_file(&path).map_err(error);
-                let file = opened?;
-                removed?;
-                file.set_len(bytes)?;
-                return Ok(file);
-            }
-        }
-    }
-    Err(IoError::EXISTS)
 }
 
 /// The slots that the header of an area promises.

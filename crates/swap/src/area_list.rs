@@ -1,38 +1,54 @@
 //! One CPU's copy of the list of areas.
+//!
+//! A copy refers to an area by a [`Handle`] of its own. A thread that reads or writes takes a handle out of the copy of its CPU and lets
+//! go of the copy's lock: the references are counted on a line that other CPUs don't write to.
+
+use std::ops::Deref;
 
 use io::Identity;
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 
+use crate::SlotId;
 use crate::area::Area;
-use crate::error::AddError;
 use crate::slot_word::AREA_BITS;
 use crate::slots::SlotBatch;
 
 /// Areas that there can be at a time.
-const AREAS_MAX: usize = 1 << AREA_BITS;
+pub(crate) const AREAS_MAX: usize = 1 << AREA_BITS;
+
+/// A reference to an area, of one CPU's.
+pub(crate) struct Handle(Arc<Area>);
+
+impl Deref for Handle {
+    type Target = Arc<Area>;
+
+    fn deref(&self) -> &Arc<Area> {
+        &self.0
+    }
+}
 
 /// Areas by their numbers, and in the order in which they are filled.
 #[derive(Default)]
 pub(crate) struct AreaList {
-    table: [Option<Arc<Area>>; AREAS_MAX],
+    table: [Option<Arc<Handle>>; AREAS_MAX],
     /// Highest priority first.
     order: Vec<Level>,
 }
 
 /// Areas of equal priority.
 struct Level {
-    areas: Vec<Arc<Area>>,
+    areas: Vec<Arc<Handle>>,
     /// Whose turn it is.
     turn: AtomicUsize,
 }
 
 impl AreaList {
-    pub(crate) fn get(&self, number: u32) -> Option<&Arc<Area>> {
+    pub(crate) fn get(&self, number: u32) -> Option<&Arc<Handle>> {
         self.table.get(number as usize)?.as_ref()
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Area>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Handle>> {
         self.table.iter().flatten()
     }
 
@@ -41,17 +57,17 @@ impl AreaList {
         self.order.iter().flat_map(|level| &level.areas).any(|other| other.number == area.number)
     }
 
+    /// The area of a slot that a page may keep once it is back.
+    pub(crate) fn that_may_keep(&self, slot: SlotId) -> Option<&Arc<Handle>> {
+        self.get(slot.area()).filter(|area| self.is_filled(area) && area.may_keep(slot))
+    }
+
     pub(crate) fn has(&self, identity: Identity) -> bool {
         self.all().any(|area| area.identity == identity)
     }
 
-    pub(crate) fn free_number(&self) -> Result<u32, AddError> {
-        let free = self.table.iter().position(Option::is_none);
-        free.map(|number| number as u32).ok_or(AddError::TooMany { max: AREAS_MAX })
-    }
-
     pub(crate) fn add(&mut self, area: &Arc<Area>) {
-        self.table[area.number as usize] = Some(Arc::clone(area));
+        self.table[area.number as usize] = Some(Arc::new(Handle(Arc::clone(area))));
     }
 
     pub(crate) fn remove(&mut self, area: &Area) {
@@ -59,11 +75,12 @@ impl AreaList {
     }
 
     /// From now on it gets new pages.
-    pub(crate) fn fill(&mut self, area: &Arc<Area>) {
+    pub(crate) fn fill(&mut self, area: &Area) {
+        let Some(handle) = self.get(area.number).cloned() else { return };
         let at = self.order.partition_point(|level| level.areas[0].priority > area.priority);
         match self.order.get_mut(at).filter(|level| level.areas[0].priority == area.priority) {
-            Some(level) => level.areas.push(Arc::clone(area)),
-            None => self.order.insert(at, Level { areas: vec![Arc::clone(area)], turn: AtomicUsize::new(0) }),
+            Some(level) => level.areas.push(handle),
+            None => self.order.insert(at, Level { areas: vec![handle], turn: AtomicUsize::new(0) }),
         }
     }
 
@@ -72,20 +89,22 @@ impl AreaList {
         self.order.retain(|level| !level.areas.is_empty());
     }
 
-    /// Allocates up to `want` slots in one area: the first that has any, those aside whose bit is in `avoid`; if there is
-    /// none, among those. Not in areas whose bit is in `never`.
-    pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Area>> {
+    /// Allocates up to `want` slots in one area: the first that has any, those aside whose bit is
+    /// in `avoid`; if there is none, among those. Not in areas whose bit is in `never`. Those whose
+    /// devices don't answer come last.
+    pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
-        [false, true].into_iter().filter(|&avoided| !avoided || avoid != 0).find_map(|avoided| {
+        let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };
+        (0..3).filter(|&round| round != 1 || avoid != 0).find_map(|round| {
             let mut all = self.order.iter().flat_map(Level::in_turn).filter(|area| !is_in(never, area));
-            all.find(|area| is_in(avoid, area) == avoided && area.allocate(want, into) > 0)
+            all.find(|area| preference(area) == round && area.allocate(want, into) > 0)
         })
     }
 }
 
 impl Level {
     /// All areas, the next one first.
-    fn in_turn(&self) -> impl Iterator<Item = &Arc<Area>> {
+    fn in_turn(&self) -> impl Iterator<Item = &Arc<Handle>> {
         // Relaxed, and not one operation: a CPU's own, and any area will do.
         let turn = if self.areas.len() > 1 { self.turn.load(Ordering::Relaxed) } else { 0 };
         if self.areas.len() > 1 {

@@ -287,7 +287,11 @@ impl BlockPool {
             self.allowance.give_back();
             return None;
         };
-        chunk.become_empty();
+        if !chunk.become_empty() {
+            drop(chunk);
+            self.allowance.give_back();
+            return None;
+        }
         self.relist(number, &mut chunk, List::Held);
         Some((number, chunk))
     }
@@ -310,7 +314,9 @@ impl BlockPool {
             return;
         }
         let words = BLOCKS * self.block_bytes / size_of::<u64>();
-        self.words.discard(number as usize * words..(number as usize + 1) * words);
+        if !self.words.discard(number as usize * words..(number as usize + 1) * words) {
+            return self.relist(number, chunk, List::Open); // Its memory stays, so its charge does.
+        }
         chunk.become_absent();
         self.relist(number, chunk, List::Absent);
         self.allowance.give_back();

@@ -107,6 +107,8 @@ const TRIED_SHARE: u64 = 64;
 
 /// Slots that are looked at for pages that may be tightened, where none can go on.
 const LOOKS: usize = 4096;
+/// And for any pages: about 200 µs, for which a fault waits.
+const LOOKS_MAX: usize = 1 << 16;
 
 /// Slots for each page of the limit.
 const SLOTS_PER_PAGE: u64 = 4;
@@ -267,8 +269,8 @@ impl Compressed {
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
-        // Two rounds: in the first one all may be new.
-        for look in 0..2 * self.places.len() {
+        // Two rounds: in the first one all may be new. In a large area this call may only mark them, for the next ones.
+        for look in 0..LOOKS_MAX.min(2 * self.places.len()) {
             if tried == wanted || !can_go && look >= LOOKS {
                 break;
             }

@@ -5,12 +5,20 @@ use io::IoError;
 use crate::Owner;
 use crate::header::HeaderError;
 
+/// Bytes as a reader counts them: `16 MiB`.
+fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let fitting =
+        (0..units.len()).rev().find(|unit| bytes > 0 && bytes.trailing_zeros() >= 10 * *unit as u32).unwrap_or(0);
+    format!("{} {}", bytes >> (10 * fitting), units[fitting])
+}
+
 /// Why an area couldn't be added. There is none then, and what was found is as it was.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
     /// The file or device couldn't be made or opened.
-    #[error("can't open {area}: {error}")]
+    #[error("can't open the swap area {area}: {error}")]
     OpenFailed {
         /// The area's name.
         area: String,
@@ -18,7 +26,7 @@ pub enum AddError {
         error: IoError,
     },
     /// Its beginning couldn't be read or written.
-    #[error("can't read or write the header of {area}: {error}")]
+    #[error("can't read or write the header of the swap area {area}: {error}")]
     HeaderFailed {
         /// The area's name.
         area: String,
@@ -26,7 +34,9 @@ pub enum AddError {
         error: IoError,
     },
     /// What is there isn't a swap area, so it isn't touched.
-    #[error("{area} can't be used: {error}; with `overwrite` it is made one, and what it holds is lost")]
+    #[error(
+        "{area} can't be used for swap: {error}; with `overwrite` it is made a swap area, and what it holds is lost"
+    )]
     BadHeader {
         /// The area's name.
         area: String,
@@ -34,7 +44,9 @@ pub enum AddError {
         error: HeaderError,
     },
     /// The area was made for pages of another size.
-    #[error("{area} was made for pages of {found} bytes, not of {page_size}; with `overwrite` it is made anew")]
+    #[error(
+        "the swap area {area} was made for pages of {found} bytes, not of {page_size}; with `overwrite` it is made anew"
+    )]
     OtherPageSize {
         /// The area's name.
         area: String,
@@ -44,7 +56,7 @@ pub enum AddError {
         page_size: u32,
     },
     /// Its header promises more than there is.
-    #[error("{area} has {bytes} bytes, and its header says {wanted}")]
+    #[error("the swap area {area} has {}, and its header says {}", size(*bytes), size(*wanted))]
     Truncated {
         /// The area's name.
         area: String,
@@ -54,7 +66,7 @@ pub enum AddError {
         wanted: u64,
     },
     /// There is no place for a header and a page.
-    #[error("{area} is too small: it has {bytes} bytes, and at least {min} are needed")]
+    #[error("the swap area {area} is too small: it has {}, and at least {} are needed", size(*bytes), size(*min))]
     TooSmall {
         /// The area's name.
         area: String,
@@ -64,7 +76,7 @@ pub enum AddError {
         min: u64,
     },
     /// It may not take more memory than there is for everything.
-    #[error("{area} can't have {bytes} bytes: the budget has {max}")]
+    #[error("the swap area {area} can't have {}: the budget has {}", size(*bytes), size(*max))]
     BeyondMemory {
         /// The area's name.
         area: String,
@@ -74,7 +86,7 @@ pub enum AddError {
         max: u64,
     },
     /// There is no number for each of its pages.
-    #[error("{area} is too large: it has {pages} pages, and an area has at most {max}")]
+    #[error("the swap area {area} is too large: it has {pages} pages, and an area has at most {max}")]
     TooLarge {
         /// The area's name.
         area: String,
@@ -89,14 +101,20 @@ pub enum AddError {
         /// How many there can be.
         max: usize,
     },
-    /// The file or device is an area already.
-    #[error("{area} is in use as a swap area")]
+    /// The file or device is an area already, of this process or another one, or a device that the system uses.
+    #[error("{area} is in use as a swap area, of this process or another one, or by the system")]
     InUse {
         /// The area's name.
         area: String,
     },
+    /// It was to be encrypted, and this build can't.
+    #[error("the swap area {area} can't be encrypted: this build is without the feature `encrypted-swap`")]
+    NoEncryption {
+        /// The area's name.
+        area: String,
+    },
     /// The tables for its slots don't fit into the budget.
-    #[error("no room in the budget for the tables of {area}: {bytes} bytes")]
+    #[error("no room in the budget for the tables of the swap area {area}: {}", size(*bytes))]
     NoRoom {
         /// The area's name.
         area: String,
@@ -104,7 +122,7 @@ pub enum AddError {
         bytes: u64,
     },
     /// The tables for its slots don't fit into memory.
-    #[error("no memory for the tables of {area}: {bytes} bytes")]
+    #[error("no memory for the tables of the swap area {area}: {}", size(*bytes))]
     NoMemory {
         /// The area's name.
         area: String,
@@ -154,15 +172,26 @@ pub enum RemoveError {
         area: u32,
     },
     /// There is no room in memory for what is in it.
-    #[error("swap area {area} can't be removed: {missing_bytes} bytes more of memory are needed")]
+    #[error("swap area {area} can't be removed: {} more of memory are needed", size(*missing_bytes))]
     NoMemory {
         /// The area.
         area: u32,
         /// Bytes of the pages left in it.
         missing_bytes: u64,
     },
-    /// Some pages didn't come back: they can't be read, or are in use.
-    #[error("swap area {area} can't be removed: {pages} pages in it can't be brought back")]
+    /// Some pages have a place in it that can't be taken away now: users have guards of them, or they are being read or written, or
+    /// another thread removes the area. It can be removed when that is over.
+    #[error(
+        "swap area {area} is in use: {pages} pages in it are held by guards, or being read or written; try again later"
+    )]
+    InUse {
+        /// The area.
+        area: u32,
+        /// How many.
+        pages: u64,
+    },
+    /// Some pages can't be read.
+    #[error("swap area {area} can't be removed: {pages} pages in it can't be read")]
     Stuck {
         /// The area.
         area: u32,

@@ -1,26 +1,24 @@
 //! An area in memory: for tests, and for measuring what a device that takes no time leaves over.
 
 use io::{BackingFile, Identity, IoError};
-use sync::SharedBytes;
-use sync::atomic::AtomicU64;
-use sync::zeroed::zeroed;
+use sync::{SharedBytes, SparseWords};
 
 /// Bytes in memory, which takes the system's where it is written.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
-    words: Box<[AtomicU64]>,
+    words: SparseWords,
 }
 
 impl MemoryFile {
     /// So many zeros, rounded down to whole words; `None` if there is no memory for them.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
-        Some(Self { words: zeroed(usize::try_from(bytes / 8).ok()?)? })
+        Some(Self { words: SparseWords::dense(usize::try_from(bytes / 8).ok()?)? })
     }
 
     /// The bytes from `offset` on: `len` of them, or as many as there are.
     fn at(&self, offset: u64, len: usize) -> SharedBytes<'_> {
         let word = usize::try_from(offset / 8).unwrap_or(usize::MAX).min(self.words.len());
-        let bytes = SharedBytes::new(&self.words[word..]);
+        let bytes = SharedBytes::new(self.words.part(word..self.words.len()));
         bytes.prefix(len.min(bytes.len()))
     }
 }
@@ -28,7 +26,7 @@ impl MemoryFile {
 impl BackingFile for MemoryFile {
     fn identity(&self) -> Identity {
         // Its address, as a simulated disk has.
-        Identity { device: self.words.as_ptr().addr() as u64, inode: 0 }
+        Identity { device: self.words.part(0..0).as_ptr().addr() as u64, inode: 0 }
     }
 
     fn len(&self) -> Result<u64, IoError> {

@@ -4,10 +4,10 @@ use arrayvec::ArrayVec;
 use sync::SharedBytes;
 
 use crate::allowance::Need;
-use crate::area_list::AreaList;
 use crate::error::SwapOutError;
 use crate::slot_word::{Owner, SlotId};
 use crate::slots::{BATCH_MAX, SlotBatch};
+use crate::swap::Swap;
 
 /// How often a page is tried elsewhere that couldn't be written, the first time included.
 const WRITES_MAX: u32 = 3;
@@ -46,12 +46,13 @@ impl Tried {
 
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
 
-pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
+/// Writes pages to slots of areas. No lock is held while a device writes.
+pub(crate) fn write_out(swap: &Swap, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
     let mut at = 0;
     while at < pages.len() {
         let mut batch = SlotBatch::new();
         let mut refused = ArrayVec::<usize, BATCH_MAX>::new();
-        let Some(area) = areas.allocate(pages.len() - at, tried.areas, tried.refused_by, &mut batch) else {
+        let Some(area) = swap.allocate(pages.len() - at, tried.areas, tried.refused_by, &mut batch) else {
             let error = tried.error.unwrap_or(SwapOutError::Full);
             return (at..pages.len()).for_each(|at| done(at, Err(error)));
         };
@@ -64,6 +65,7 @@ pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, d
                     // Their numbers are good: they were allocated just now.
                     run.iter().for_each(|&slot| _ = area.free(slot));
                     if error == SwapOutError::Full {
+                        // Sometimes: an area has no room for pages that it has slots for.
                         refused.extend(start..at);
                         continue;
                     }
@@ -71,7 +73,8 @@ pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, d
                     let areas_tried = tried.areas | 1 << area.number;
                     let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error), ..tried };
                     if tried.times < WRITES_MAX {
-                        write_out(areas, of_run, tried, &mut |at, result| done(start + at, result));
+                        // Sometimes: pages are tried in another area after a failed write.
+                        write_out(swap, of_run, tried, &mut |at, result| done(start + at, result));
                     } else {
                         (start..at).for_each(|at| done(at, Err(error)));
                     }
@@ -82,7 +85,7 @@ pub(crate) fn write_out(areas: &AreaList, pages: &[PageOut<'_>], tried: Tried, d
             // Together again, for one large write.
             let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
             let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
-            write_out(areas, &elsewhere, tried, &mut |at, result| done(refused[at], result));
+            write_out(swap, &elsewhere, tried, &mut |at, result| done(refused[at], result));
         }
     }
 }

@@ -80,6 +80,7 @@ impl SlotTable {
 
     pub(crate) fn set_swapped(&self, slot: SlotId, owner: Owner, note: Note) -> Result<(), StaleSlot> {
         self.lookup(slot)?;
+        // Transition: slot, cached → swapped.
         // Relaxed: published by the word.
         self.entries[slot.number() as usize][NOTE].store(note.bits(), Ordering::Relaxed);
         self.change(slot, SlotState::Swapped { owner })
@@ -116,6 +117,7 @@ impl SlotTable {
         // Relaxed: under the lock, which ordered it after the slot became free.
         let free = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(free.state(), SlotState::Free, "slot {number}");
+        // Transition: slot, free → taken.
         word.store(SlotWord::new(SlotState::Taken, free.generation()).bits(), Ordering::Relaxed);
         SlotId::new(self.area, number as u32, free.generation())
     }
@@ -126,6 +128,7 @@ impl SlotTable {
         // Relaxed: a freed word is its batch's, whose lock ordered it.
         let freed = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(freed.state(), SlotState::Freed, "slot {number}");
+        // Transition: slot, freed → free.
         word.store(freed.next_use().bits(), Ordering::Relaxed);
     }
 

@@ -1,18 +1,18 @@
 //! The slot word: what is in a slot of a swap area, in one atomic 64-bit value, and the number by which the slot is
 //! known elsewhere.
 //!
-//! | tag (bits 0–2) | state | bits 27–61 |
+//! | tag (bits 0–2) | state | bits 27–63 |
 //! |---|---|---|
 //! | 0 | *free* | |
 //! | 1 | *taken*: allocated, and nothing in it yet | |
 //! | 2 | *cached*: its page is in memory | 27–56: the frame |
-//! | 3 | *swapped*: its page is nowhere else | 27–61: the owner |
+//! | 3 | *swapped*: its page is nowhere else | 27–63: the owner |
 //! | 4 | *freed*: waits in a CPU's batch to be free | |
 //!
-//! Bits 3–26 are the slot's generation in every state. Bits 62 and 63 are zero.
+//! Bits 3–26 are the slot's generation in every state.
 //!
 //! Why these sizes:
-//! - The *owner* is the number of the page's word among all page words of a Pagefold, of which `frames` reserves 2^35:
+//! - The *owner* is the number of the page's word among all page words of a Pagefold, of which `frames` reserves 2^37:
 //!   so the page of a slot is found in one step when its area is to be removed, whichever object it belongs to.
 //! - A *frame* has 30 bits, as in `frames`' page word.
 //! - A [`SlotId`] has to fit into a page word, of which the tag and the bit that is set in resident words alone take
@@ -47,7 +47,7 @@ pub struct Owner(u64);
 
 impl Owner {
     /// Bits that it may have.
-    pub const BITS: u32 = 35;
+    pub const BITS: u32 = 37;
 
     /// The owner with that number; `None` if it has too many bits.
     #[must_use]

@@ -209,7 +209,9 @@ impl Slots {
     /// The number is stale.
     pub fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
         self.table.change(slot, SlotState::Freed)?;
+        // Transition: slot, held → freed.
         if self.reserve.fill(slot.number()) {
+            // Sometimes: a freed slot goes to the reserve.
             return Ok(());
         }
         let batch = &self.batches[self.mine()];
@@ -237,6 +239,11 @@ impl Slots {
     /// All slots, the header included.
     pub(crate) fn table_len(&self) -> u64 {
         self.table.len() as u64
+    }
+
+    /// How they are chosen.
+    pub(crate) fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// Slots that can be used: all but the header, and those that are kept.
@@ -332,6 +339,7 @@ impl Slots {
             changes = now;
         }
         if taken == 0 {
+            // Sometimes: an area is searched in vain.
             // Release pairs with the Acquire in `is_full`. If the number is an old one by now, nobody is misled.
             search.full_at.store(changes, Ordering::Release);
         }
@@ -339,7 +347,8 @@ impl Slots {
         taken
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether the area was searched in vain, and no slot became free since.
+    pub(crate) fn is_full(&self) -> bool {
         // Acquire: `changes` is read after it, and is no older.
         let full_at = self.search.full_at.load(Ordering::Acquire);
         full_at != 0 && full_at == self.changes.load(Ordering::Acquire)

@@ -13,14 +13,17 @@
 //!
 //! Where there is less memory than there was, an area may have less of it, too, and those pages go that are beyond.
 //!
-//! Whoever is about to write pages spills a batch if there was no room the last time: one at a time does, and others go on. It is a
-//! fault that waits for it, so a batch is so many pages that were *tried*. Where the other areas are full, or there are none, those
+//! A thread that is about to write pages spills a batch if there was no room the last time: one at a time
+//! does, and others go on. It is a fault that waits for it, so a batch is so many pages that were
+//! *tried*. Where the other areas are full, or there are none, or their devices don't answer, those
 //! are only tightened, each once.
 
+use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
 use crate::area::Area;
+use crate::area_list::{AREAS_MAX, Handle};
 use crate::compressed::{Compressed, Fate, Turn};
 use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
@@ -71,27 +74,31 @@ impl Swap {
     }
 
     /// The areas of compressed pages of which `is_due` is so, and whether there are others. No lock is held while owners are asked.
-    fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (Vec<Arc<Area>>, bool) {
+    fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
-        let due: Vec<_> = areas.all().filter(|area| area.compressed().is_some_and(is_due)).cloned().collect();
-        let others = || areas.all().any(|area| area.compressed().is_none() && areas.is_filled(area));
+        let due: ArrayVec<_, AREAS_MAX> =
+            areas.all().filter(|area| area.compressed().is_some_and(is_due)).cloned().collect();
+        let others = || areas.all().any(|area| !is_no_place(area) && areas.is_filled(area));
         let can_go = !due.is_empty() && others();
         (due, can_go)
     }
 
     /// Writes a page that is held to an area where it isn't compressed.
     fn write_on(&self, owner: Owner, note: Note, page: SharedBytes<'_>) -> Result<SlotId, SwapOutError> {
-        let areas = self.here();
-        let compressed = areas.all().filter(|area| area.compressed().is_some());
-        let tried = Tried::refused_by(compressed.fold(0, |bits, area| bits | 1 << area.number));
+        let no_places = self.here().all().filter(|area| is_no_place(area)).map(|area| 1 << area.number).sum();
+        let tried = Tried::refused_by(no_places);
         // It is in no frame; no frame has this slot, so nobody is misled by the number.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
-        write_out(&areas, &[out], tried, &mut |_, result| written = result);
+        write_out(self, &[out], tried, &mut |_, result| written = result);
         let new = written?;
-        if let Some(area) = areas.get(new.area()) {
-            let _ = area.slots.set_swapped(new, owner, note); // It was allocated just now.
-        }
+        let _ = self.set_swapped(new, owner, note); // It was allocated just now.
         Ok(new)
     }
+}
+
+/// Whether pages don't go on to an area: they would be compressed there as well, or its device
+/// doesn't answer.
+fn is_no_place(area: &Area) -> bool {
+    area.compressed().is_some() || area.is_stalled()
 }

@@ -1,39 +1,42 @@
 //! All swap areas: which one a page goes to, and coming and going of areas.
 //!
-//! Every CPU has a copy of the list of areas under a reader/writer lock of its own. Who swaps takes its CPU's lock as a
-//! reader, and so writes nothing that CPUs share; who adds or removes an area changes one copy after the other. It holds
-//! that
+//! Every CPU has a copy of the list of areas under a reader/writer lock of its own. A thread that swaps takes its CPU's lock as a
+//! reader, and so writes nothing that CPUs share. It holds the lock while it finds the area and allocates slots, and never while a
+//! device reads or writes: so an area can be added beside one whose device doesn't answer, and one that leaves waits for its own
+//! pages alone. It holds that
 //!
-//! - A1. An area that is in no copy's *order* any more gets no new pages: who was allocating there held the lock of the
-//!   copy that it had it from, and has written its pages and let go.
-//! - A2. An area is in every copy's *table* before it is in any order, and stays there until all its slots are free: so who
+//! - A1. An area that is in no copy's *order* any more gets no new pages: slots are allocated under the lock of the copy that has the
+//!   area in its order. A page that is just being written has its slot, and is waited for as any page in the area.
+//! - A2. An area is in every copy's *table* before it is in any order, and stays there until all its slots are free: so a thread that
 //!   has the number of a slot finds the area.
+//! - A3. An area that is out of the orders comes back into them, or leaves the tables, by the one thread that took it out of them
+//!   (`leaving`).
 //!
 //! Removing an area is thus: out of all orders; each page in it back into memory, by its owner ([`Owners`]); out of all
-//! tables. If memory is short, it goes back into the orders.
+//! tables. If memory is short, or a page stays in use, it goes back into the orders.
 //!
-//! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has.
+//! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has. Neither is held while a device works, or an owner.
 
-use std::time::Duration;
+use std::ops::ControlFlow;
 
 use io::{Backend, IoError};
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
-use sync::thread::sleep;
+use sync::wait::Backoff;
 use sync::{Arc, PerCpu, SharedBytes};
 
 use crate::StaleSlot;
 use crate::allowance::Need;
 use crate::area::{Area, AreaOptions, Source};
-use crate::area_list::AreaList;
+use crate::area_list::{AREAS_MAX, AreaList, Handle};
 use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
 use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
-use crate::slots::{Placement, Slots};
+use crate::slots::{Placement, SlotBatch, Slots};
 
-/// How often removal goes through an area: pages may be on their way into slots or out of them.
-const ROUNDS_MAX: u32 = 8;
+/// How often removal tries pages that can't be read, when there are no others.
+const READS_MAX: u32 = 8;
 
 /// What removal and spilling ask of whoever the pages belong to. Called without any lock of a copy or a cluster.
 pub trait Owners {
@@ -61,6 +64,13 @@ pub enum NotBack {
     Failed,
 }
 
+/// Where a walk through the slots of all areas goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    area: u32,
+    slot: u32,
+}
+
 /// An area as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AreaInfo {
@@ -76,6 +86,11 @@ pub struct AreaInfo {
     pub slots: u64,
     /// How many of them are in use, or about to be free.
     pub used: u64,
+    /// Its device has had something to write for a while, and hasn't answered: pages go to other
+    /// areas, as long as one has room.
+    pub is_stalled: bool,
+    /// Pages are encrypted that go there.
+    pub is_encrypted: bool,
     /// If it has pages compressed in memory: how much of that.
     pub compressed: Option<CompressedInfo>,
 }
@@ -83,7 +98,10 @@ pub struct AreaInfo {
 /// The swap areas of a Pagefold.
 pub struct Swap {
     copies: PerCpu<RwLock<AreaList>>,
+    /// Of all copies.
     changing: Mutex<()>,
+    /// A bit for each area, also for one that is being made.
+    numbers: AtomicU32,
     /// Some area has pages come along with others. A hint that spares its readers a lock, and changes with the list.
     has_device: AtomicBool,
     page_size: usize,
@@ -96,6 +114,7 @@ impl Swap {
         Self {
             copies: PerCpu::new(|| RwLock::new(AreaList::default())),
             changing: Mutex::new(()),
+            numbers: AtomicU32::new(0),
             has_device: AtomicBool::new(false),
             page_size,
         }
@@ -121,13 +140,23 @@ impl Swap {
         options: AreaOptions,
         admit: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u32, AddError> {
+        let number = self.take_number()?;
+        let added =
+            Area::open(number, source, backend, options, self.page_size, admit).and_then(|area| self.list(area));
+        if added.is_err() {
+            self.give_number(number);
+        }
+        added.map(|()| number)
+    }
+
+    /// Has a new area be one of all.
+    fn list(&self, area: Area) -> Result<(), AddError> {
+        let area = Arc::new(area);
         let _turn = self.changing.lock();
-        let number = self.here().free_number()?;
-        let area = Arc::new(Area::open(number, source, backend, options, self.page_size, admit)?);
         if self.here().has(area.identity) {
             return Err(AddError::InUse { area: area.name.clone() });
         }
-        tracing::info!(area = area.name, slots = area.slots.slots(), placement = ?area.placement, "swap area added");
+        tracing::info!(area = area.name, slots = area.slots.slots(), placement = ?area.slots.placement(), "swap area added");
         for copy in self.copies.iter() {
             copy.write().add(&area);
         }
@@ -135,28 +164,50 @@ impl Swap {
             copy.write().fill(&area);
         }
         self.look_for_devices();
-        Ok(number)
+        Ok(())
     }
 
-    /// Removes an area when everything in it is back in memory.
+    /// A number that no area has. Relaxed, as in `give_number`: whatever is known by a number is published by the copies' locks.
+    fn take_number(&self) -> Result<u32, AddError> {
+        let taken = |bits: u32| (bits != u32::MAX).then(|| bits | (bits + 1));
+        let before = self.numbers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        before.map(u32::trailing_ones).map_err(|_| AddError::TooMany { max: AREAS_MAX })
+    }
+
+    fn give_number(&self, number: u32) {
+        self.numbers.fetch_and(!(1 << number), Ordering::Relaxed);
+    }
+
+    /// Removes an area when everything in it is back in memory. Returns the bytes that its tables took. Waits for pages in use, but not
+    /// for ever; other areas come and go meanwhile.
     ///
     /// # Errors
-    /// Memory is short, or a page can't be read. The area is in use as before then, but for the pages that are back.
-    pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<(), RemoveError> {
-        let _turn = self.changing.lock();
-        let area = self.here().get(number).cloned().ok_or(RemoveError::Unknown { area: number })?;
-        for copy in self.copies.iter() {
-            copy.write().stop_filling(&area);
-        }
+    /// Memory is short, a page can't be read, or stays in use. The area is in use as before then, but for the pages that are back.
+    pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<u64, RemoveError> {
+        let area = {
+            let _turn = self.changing.lock();
+            let area =
+                self.here().get(number).map(|area| (**area).clone()).ok_or(RemoveError::Unknown { area: number })?;
+            // Relaxed: under the lock.
+            if area.leaving.swap(true, Ordering::Relaxed) {
+                return Err(RemoveError::InUse { area: number, pages: area.slots.used() });
+            }
+            self.copies.iter().for_each(|copy| copy.write().stop_filling(&area));
+            area
+        };
         let emptied = self.empty(&area, owners);
+        let _turn = self.changing.lock();
         for copy in self.copies.iter() {
             match emptied {
                 Ok(()) => copy.write().remove(&area),
                 Err(_) => copy.write().fill(&area),
             }
         }
+        area.leaving.store(false, Ordering::Relaxed);
         self.look_for_devices();
-        emptied
+        emptied?;
+        self.give_number(number);
+        Ok(area.table_bytes())
     }
 
     fn look_for_devices(&self) {
@@ -166,10 +217,9 @@ impl Swap {
 
     /// Brings back all pages of an area that gets no new ones.
     fn empty(&self, area: &Area, owners: &dyn Owners) -> Result<(), RemoveError> {
-        for round in 0..ROUNDS_MAX {
-            if round > 0 {
-                sleep(Duration::from_millis(1)); // For whoever has such a page just now.
-            }
+        let (mut backoff, mut before) = (Backoff::new(), u64::MAX);
+        loop {
+            let mut unreadable = 0;
             for (slot, state) in area.slots.held() {
                 let back = match state {
                     SlotState::Swapped { owner } => owners.bring_back(owner, slot),
@@ -179,25 +229,47 @@ impl Swap {
                     }
                     SlotState::Taken | SlotState::Free | SlotState::Freed => Ok(()),
                 };
-                if back == Err(NotBack::NoMemory) {
-                    let missing_bytes = area.slots.held().count() as u64 * self.page_size as u64;
-                    return Err(RemoveError::NoMemory { area: area.number, missing_bytes });
+                match back {
+                    Ok(()) => {}
+                    Err(NotBack::Failed) => unreadable += 1,
+                    Err(NotBack::NoMemory) => {
+                        let missing_bytes = area.slots.held().count() as u64 * self.page_size as u64;
+                        return Err(RemoveError::NoMemory { area: area.number, missing_bytes });
+                    }
                 }
             }
             area.drain();
-            if area.slots.used() == 0 {
+            let left = area.slots.used();
+            if left == 0 {
                 return Ok(());
             }
+            if left < before {
+                (backoff, before) = (Backoff::new(), left); // Others let go.
+            }
+            if left == unreadable && backoff.turns() >= READS_MAX {
+                // Sometimes: an area cannot be removed as its pages cannot be read.
+                return Err(RemoveError::Stuck { area: area.number, pages: left });
+            }
+            // Pages on their way into slots or out of them, and those that a user has a guard of.
+            backoff.wait_or(|| RemoveError::InUse { area: area.number, pages: left })?;
         }
-        Err(RemoveError::Stuck { area: area.number, pages: area.slots.used() })
     }
 
     /// Writes pages to slots, those that follow each other in one request, and calls `done` for each page, by its place in
     /// `pages`: with its slot, in which it is *cached* and which is the caller's, or with why it has none. A page that
     /// couldn't be written in one place was tried in others.
     pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
-        let areas = self.here();
-        write_out(&areas, pages, Tried::default(), &mut |at, result| done(at, result));
+        write_out(self, pages, Tried::default(), &mut |at, result| done(at, result));
+    }
+
+    /// [`AreaList::allocate`], in this CPU's copy.
+    pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<Arc<Handle>> {
+        self.here().allocate(want, avoid, never, into).cloned()
+    }
+
+    /// The area of a slot, for longer than its copy's lock is held.
+    fn area_of(&self, slot: SlotId) -> Option<Arc<Handle>> {
+        self.here().get(slot.area()).cloned()
     }
 
     /// Writes a page to a slot that is kept for this, in the area of `slot` or another one: for a page that goes so that the one in
@@ -207,12 +279,9 @@ impl Swap {
     /// All of those are in use, or can't be written to; or there are some, but no room for what is in this page: then another page
     /// may do, and there is no error to tell.
     pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
-        let areas = self.here();
-        let own = areas.get(slot.area()).into_iter();
-        let all = own.chain(areas.all().filter(|area| area.number != slot.area()));
-        let mut outcome = Err(Some(SwapOutError::Full));
-        for area in all.filter(|area| areas.is_filled(area)) {
-            let Some(reserved) = area.slots.allocate_reserved() else { continue };
+        let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), 0);
+        while let Some((area, reserved)) = self.allocate_reserved(slot, tried) {
+            tried |= 1 << area.number;
             match area.write(&[reserved], &[*page], Need::Last) {
                 Ok(()) => return Ok(reserved),
                 Err(SwapOutError::Full) => outcome = Err(None),
@@ -223,11 +292,25 @@ impl Swap {
         outcome
     }
 
+    /// A slot that is kept, in the area of `slot`, whose device the caller has to wait for anyway,
+    /// or else in another one: not in those whose bits are in `tried`.
+    fn allocate_reserved(&self, slot: SlotId, tried: u32) -> Option<(Arc<Handle>, SlotId)> {
+        let areas = self.here();
+        let own = areas.get(slot.area()).into_iter();
+        let others = |stalled| {
+            let is_one = move |area: &&Arc<Handle>| area.number != slot.area() && area.is_stalled() == stalled;
+            areas.all().filter(is_one)
+        };
+        let all = own.chain(others(false)).chain(others(true));
+        let mut untried = all.filter(|area| tried >> area.number & 1 == 0 && areas.is_filled(area));
+        untried.find_map(|area| Some((Arc::clone(area), area.slots.allocate_reserved()?)))
+    }
+
     /// Asks the CPU to fetch what is known of pages that are about to come or go.
     pub fn prefetch(&self, slots: impl IntoIterator<Item = SlotId>) {
         let areas = self.here();
         slots.into_iter().filter_map(|slot| Some((slot, areas.get(slot.area())?))).for_each(|(slot, area)| {
-            area.slots.prefetch(slot);
+            area.prefetch(slot);
         });
     }
 
@@ -237,8 +320,7 @@ impl Swap {
     /// # Errors
     /// The device's, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
     pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<Note, SwapInError> {
-        let areas = self.here();
-        areas.get(slot.area()).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
+        self.area_of(slot).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
     }
 
     /// Reads swapped pages in slots that follow each other, in one request of the device's, and tells of each, by its place,
@@ -253,8 +335,7 @@ impl Swap {
         into: &[SharedBytes<'_>],
         tell: impl FnMut(usize, bool),
     ) -> Result<(), IoError> {
-        let areas = self.here();
-        let area = run.first().and_then(|(slot, _)| areas.get(slot.area()));
+        let area = run.first().and_then(|(slot, _)| self.area_of(*slot));
         area.map_or(Ok(()), |area| area.read_run(run, into, tell))
     }
 
@@ -317,12 +398,35 @@ impl Swap {
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
-    /// Calls `visit` with each slot whose page was in memory as well when this came by, and that page's frame.
-    pub fn each_cached(&self, mut visit: impl FnMut(SlotId, u32)) {
-        let areas: Vec<_> = self.here().all().cloned().collect();
-        for (slot, state) in areas.iter().flat_map(|area| area.slots.held()) {
-            if let SlotState::Cached { frame } = state {
-                visit(slot, frame);
+    /// Goes on `from` where the last call ended, round and round through all areas, by `looks` slots at most. Calls `visit` with each
+    /// slot whose page was in memory as well when this came by, and with that page's frame, until `visit` breaks.
+    pub fn look_for_cached(
+        &self,
+        from: &mut Position,
+        looks: u32,
+        mut visit: impl FnMut(SlotId, u32) -> ControlFlow<()>,
+    ) {
+        let (mut left, mut areas_left) = (looks, AREAS_MAX);
+        while left > 0 && areas_left > 0 {
+            // One at a time, and no lock while the owner of a page is asked.
+            let Some(area) = self.here().get(from.area).cloned() else {
+                *from = Position { area: (from.area + 1) % AREAS_MAX as u32, slot: 0 };
+                areas_left -= 1;
+                continue;
+            };
+            while left > 0 {
+                let Some((state, slot)) = area.slots.state(from.slot) else {
+                    *from = Position { area: (from.area + 1) % AREAS_MAX as u32, slot: 0 };
+                    areas_left -= 1;
+                    break;
+                };
+                from.slot += 1;
+                left -= 1;
+                if let SlotState::Cached { frame } = state
+                    && visit(slot, frame).is_break()
+                {
+                    return;
+                }
             }
         }
     }
@@ -332,7 +436,7 @@ impl Swap {
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
-        areas.get(slot.area()).is_some_and(|area| areas.is_filled(area) && area.may_keep(slot))
+        areas.that_may_keep(slot).is_some()
     }
 
     /// The page is in `frame` again, and keeps its slot for as long as it doesn't change, if it [may](Self::may_keep). Says whether
@@ -340,8 +444,7 @@ impl Swap {
     #[must_use]
     pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
         let areas = self.here();
-        let area = areas.get(slot.area()).filter(|area| areas.is_filled(area) && area.may_keep(slot));
-        area.is_some_and(|area| area.slots.set_cached(slot, frame).is_ok())
+        areas.that_may_keep(slot).is_some_and(|area| area.slots.set_cached(slot, frame).is_ok())
     }
 
     /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.
@@ -363,22 +466,29 @@ impl Swap {
     #[must_use]
     pub fn areas(&self) -> Vec<AreaInfo> {
         let areas = self.here();
-        let info = |area: &Arc<Area>| AreaInfo {
+        let info = |area: &Arc<Handle>| AreaInfo {
             number: area.number,
             name: area.name.clone(),
             priority: area.priority,
-            placement: area.placement,
+            placement: area.slots.placement(),
             slots: area.slots.slots(),
             used: area.slots.used(),
+            is_stalled: area.is_stalled(),
+            is_encrypted: area.is_encrypted(),
             compressed: area.compressed().map(Compressed::info),
         };
         areas.all().map(info).collect()
     }
 
-    /// Memory that the areas' tables take.
+    /// Whether some area may have free slots: false if all were searched in vain, and none of their slots became free since.
+    pub fn may_have_free_slots(&self) -> bool {
+        self.here().all().any(|area| !area.slots.is_full())
+    }
+
+    /// Whether there is no area.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.here().all().map(|area| area.table_bytes()).sum()
+    pub fn is_empty(&self) -> bool {
+        self.here().all().next().is_none()
     }
 
     /// This CPU's copy of the list of areas.

@@ -4,14 +4,19 @@
 mod support;
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use io::{Backend as _, Posix, SimulatedDisk};
+use io::{Access, Backend, BackingFile, Identity, IoError, Posix, SimulatedDisk};
 use support::*;
-use swap::{AddError, AreaOptions, HeaderError, Placement, RemoveError, Source, Swap, SwapOutError};
-use sync::lock::Mutex;
+use swap::{AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError};
+use sync::lock::{Condvar, Mutex};
+use sync::{Arc, SharedBytes};
 
-const OVERWRITE: AreaOptions = AreaOptions { priority: 0, placement: None, overwrite: true };
+const OVERWRITE: AreaOptions = AreaOptions { priority: 0, placement: None, overwrite: true, encrypted: false };
 
 fn add(swap: &Swap, disk: &SimulatedDisk, path: &str, options: AreaOptions) -> Result<u32, AddError> {
     swap.add(&Source::Path(path.into()), disk, options)
@@ -141,6 +146,40 @@ fn removal_brings_pages_back_or_says_what_is_missing() {
     assert_eq!(out(&swap, &[1], 0), [Err(SwapOutError::Full)]);
 }
 
+/// While swap was full, every fault that found no slot went through all slots of all areas, 25 million in 100 GiB, for some that were
+/// kept in vain. Now it goes on where the last one ended, and looks at so many.
+#[test]
+fn a_search_for_kept_slots_is_bounded_and_goes_on() {
+    let swap = Swap::new(PAGE);
+    for pages in [1000, 300] {
+        memory(&swap, pages, 0);
+    }
+    let numbers: Vec<u64> = (0..1200).collect();
+    let slots: Vec<SlotId> = out(&swap, &numbers, 0).into_iter().map(Result::unwrap).collect();
+    slots.iter().zip(&numbers).for_each(|(&slot, &number)| swap.set_cached(slot, number as u32).unwrap());
+    let (mut position, mut visited) = (Position::default(), Vec::new());
+    for search in 0..13 {
+        let before = visited.len();
+        swap.look_for_cached(&mut position, 100, |slot, frame| {
+            assert_eq!(slots[frame as usize], slot);
+            visited.push(frame);
+            ControlFlow::Continue(())
+        });
+        assert!(visited.len() - before <= 100, "search {search}");
+    }
+    visited.sort_unstable();
+    assert_eq!(visited, (0..1200).collect::<Vec<u32>>(), "each of them once in a round of 1,300 slots");
+    let mut times = 0;
+    swap.look_for_cached(&mut position, u32::MAX, |_, _| {
+        times += 1;
+        ControlFlow::Break(())
+    });
+    assert_eq!(times, 1);
+    // It ends, also where nothing is.
+    let without = Swap::new(PAGE);
+    without.look_for_cached(&mut position, u32::MAX, |_, _| panic!("no area"));
+}
+
 #[test]
 fn there_are_as_many_areas_as_numbers() {
     let swap = Swap::new(PAGE);
@@ -160,4 +199,103 @@ fn placement_is_said_or_found_out() {
     memory(&swap, 4, 0);
     let placements: Vec<_> = swap.areas().into_iter().map(|area| area.placement).collect();
     assert_eq!(placements, [Placement::Sequential, Placement::PerCpu]);
+}
+
+/// A disk whose writes can be held back.
+#[derive(Clone, Default)]
+struct Stalling {
+    disk: SimulatedDisk,
+    stalled: Arc<(Mutex<bool>, Condvar)>,
+}
+
+struct StallingFile {
+    file: Box<dyn BackingFile>,
+    stalled: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Stalling {
+    fn stall(&self, stalled: bool) {
+        *self.stalled.0.lock() = stalled;
+        self.stalled.1.notify_all();
+    }
+}
+
+impl Backend for Stalling {
+    fn name(&self) -> &'static str {
+        "stalling"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(StallingFile { file: self.disk.open(path, access)?, stalled: Arc::clone(&self.stalled) }))
+    }
+}
+
+impl BackingFile for StallingFile {
+    fn identity(&self) -> Identity {
+        self.file.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.file.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let mut stalled = self.stalled.0.lock();
+        while *stalled {
+            self.stalled.1.wait(&mut stalled);
+        }
+        drop(stalled);
+        self.file.write(offset, from, len)
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the thread returns; fails if that takes too long.
+fn join_in_time<T>(thread: JoinHandle<T>) -> T {
+    let start = Instant::now();
+    while !thread.is_finished() {
+        assert!(start.elapsed() < PATIENCE, "it waits for a device that doesn't answer");
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap()
+}
+
+/// A disk with an area on it stopped. Every thread that swapped was sent there, one after the
+/// other, and waited for it, though another area had room.
+#[test]
+fn pages_go_elsewhere_while_a_device_does_not_answer() {
+    let stalling = Stalling::default();
+    let swap = Arc::new(with_areas(&stalling.disk, &stalling, &[100 * PAGE as u64]));
+    let slower = memory(&swap, 3, -1);
+    let out_of = |number: u64| {
+        let swap = Arc::clone(&swap);
+        thread::spawn(move || out(&swap, &[number], 0)[0])
+    };
+    stalling.stall(true);
+    let stuck = out_of(1);
+    let start = Instant::now();
+    while !swap.areas()[0].is_stalled && start.elapsed() < PATIENCE {
+        thread::yield_now();
+    }
+    assert!(swap.areas()[0].is_stalled && !swap.areas()[1].is_stalled);
+    for number in 2..4 {
+        let slot = join_in_time(out_of(number)).unwrap();
+        assert_eq!(slot.area(), slower);
+        check_in(&swap, slot, number, 0);
+    }
+    // With the other area full there is nothing for it but to wait.
+    let waits = out_of(4);
+    stalling.stall(false);
+    for (number, thread) in [(1, stuck), (4, waits)] {
+        let slot = join_in_time(thread).unwrap();
+        assert_eq!(slot.area(), 0);
+        check_in(&swap, slot, number, 0);
+    }
+    assert!(!swap.areas()[0].is_stalled);
+    assert_eq!(out(&swap, &[5], 0)[0].unwrap().area(), 0, "it answers again");
 }

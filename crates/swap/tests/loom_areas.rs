@@ -3,12 +3,13 @@
 //! ```text
 //!   swapping out                          removing
 //!   CPU's copy: reader
-//!   allocate, write, note the slot
-//!                                         each copy's order: waits for the reader
-//!   reader lets go
-//!                                         each slot in use: its owner gives it up, or brings its page back
+//!   allocate: the slot is *taken*
+//!   reader lets go                        each copy's order: waits for the reader
+//!   write, note the slot
+//!                                         each slot in use: its owner gives it up, or brings its page back;
+//!                                         one that is still on its way is looked at again
 //! ```
-//! Whoever finds the area in the order has noted its slot before removal looks for owners; so nothing is left over.
+//! A thread that finds the area in the order has allocated its slot before removal looks at the slots; so nothing is left over.
 //! ```text
 //!   adding                                swapping out (CPU 0)               freeing (CPU 1)
 //!   each copy's table
@@ -93,7 +94,7 @@ fn removal_and_allocation() {
         let other = sync::thread::spawn("model", move || _ = theirs.swap_out()).unwrap();
         let removed = page.swap.remove(number, &Holder(Arc::clone(&page)));
         other.join().unwrap();
-        assert_eq!(removed, Ok(()));
+        assert!(removed.is_ok(), "{removed:?}");
         assert_eq!(*page.place.lock(), Place::Memory);
         assert_eq!(page.swap_out(), Err(SwapOutError::Full));
     });

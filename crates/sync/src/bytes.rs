@@ -20,11 +20,12 @@
 use core::ops::Range;
 
 use crate::atomic::{AtomicU64, Ordering};
+use crate::prefetch::LINE;
+#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+use crate::prefetch::prefetch_to_write;
 
 /// Bytes in a word.
 const WORD: usize = 8;
-/// And in a cache line.
-const LINE: usize = 64;
 
 /// The word itself: on a virtual machine, access to it is charged by who copies.
 #[inline]
@@ -339,7 +340,7 @@ impl<'a> SharedBytes<'a> {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), self.len()) {
             let to = self.as_ptr();
-            wide::prefetch_to_write(to.wrapping_add(lines.start), lines.len());
+            prefetch_to_write(to.wrapping_add(lines.start), lines.len());
             // SAFETY: whole lines in front of and behind others of the run; the caller is the only writer, and B1 allows it.
             unsafe {
                 wide::stream_zeros(to, lines.start);

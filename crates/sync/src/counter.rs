@@ -1,14 +1,28 @@
 //! Counters that many threads add to without sharing a line.
 //!
-//! Every thread has a block of numbers, one for each counter of the process, and adds to its own: a load, an add and a
+//! Every thread has a block of numbers, one for each counter that has a *place*, and adds to its own: a load, an add and a
 //! store. A counter's sum is taken over all blocks. It is exact: a block has one writer at a time, and when its thread
 //! ends, the next thread goes on with it.
+//!
+//! Places are a common good of the process, and one costs 8 bytes for each thread that adds there. So a counter gets its place
+//! only once it was added to `ADDS_SHARED` times: until then all threads add to one number, which few of them can be waiting
+//! for. No more than `BUSY_MAX` counters have such a place at a time, and fewer if there are more than 32 CPUs (`BUSY_BYTES_MAX`); the
+//! others go on sharing. If as many are busy at once, the
+//! threads are spread over so many numbers that they seldom meet. A counter of something that happens on the way of a hit has
+//! its place from the beginning ([`ThreadCounter::with_place`]); its owner accounts for the memory ([`CounterPlace::bytes`]).
 
-use crate::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Counters that there can be at a time. Blocks are this long, but only the parts of them that are used take memory.
+/// Places. Blocks are this long, but only the parts of them that are used take memory.
 #[cfg(not(pagefold_loom))]
-const PLACES: usize = 1 << 18;
+const PLACES: usize = 1 << 21;
+/// Places for counters that were made without one: so many, and no more than take so many bytes.
+#[cfg(not(pagefold_loom))]
+const BUSY_MAX: usize = 1 << 15;
+#[cfg(not(pagefold_loom))]
+const BUSY_BYTES_MAX: u64 = 8 << 20;
+/// Times that a counter is added to before it gets a place.
+const ADDS_SHARED: u32 = 64;
 
 /// A block's numbers, one for each place.
 type Block = [AtomicU64];
@@ -20,8 +34,14 @@ type Block = [AtomicU64];
 pub struct CounterPlace(usize);
 
 impl CounterPlace {
-    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if the thread is ending:
-    /// then [`ThreadCounter::add`] does it.
+    /// Bytes that a place takes, if a thread on each CPU counts there.
+    #[must_use]
+    pub fn bytes() -> u64 {
+        size_of::<u64>() as u64 * crate::cpu::count() as u64
+    }
+
+    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if the thread is ending,
+    /// or there is no memory for its block: then [`ThreadCounter::add`] does it.
     #[inline]
     #[must_use]
     pub fn try_add(self, n: u64) -> bool {
@@ -32,43 +52,77 @@ impl CounterPlace {
 /// One counter.
 #[derive(Debug)]
 pub struct ThreadCounter {
-    place: CounterPlace,
-    /// What was added by threads that were ending.
+    /// The place plus one; 0 as long as there is none. Never changes again.
+    place: AtomicU32,
+    /// Times that it was added to without a place; [`FROM_THE_START`].
+    adds: AtomicU32,
+    /// What was added without a place, or by threads that were ending, or had no block.
     shared: AtomicU64,
 }
 
+/// The counter was made with its place, which is none of [`BUSY_MAX`].
+const FROM_THE_START: u32 = u32::MAX;
+
+impl Default for ThreadCounter {
+    fn default() -> Self {
+        Self { place: AtomicU32::new(0), adds: AtomicU32::new(0), shared: AtomicU64::new(0) }
+    }
+}
+
 impl ThreadCounter {
-    /// A counter at zero; `None` if there are a quarter of a million already.
+    /// A counter at zero that has its place at once; `None` if there are two million already.
     #[must_use]
-    pub fn new() -> Option<Self> {
-        registry::take_place().map(|place| Self { place, shared: AtomicU64::new(0) })
+    pub fn with_place() -> Option<Self> {
+        let place = registry::take_place()?;
+        let (place, adds) = (AtomicU32::new(place.0 as u32 + 1), AtomicU32::new(FROM_THE_START));
+        Some(Self { place, adds, shared: AtomicU64::new(0) })
+    }
+
+    fn is_from_the_start(&self) -> bool {
+        self.adds.load(Ordering::Relaxed) == FROM_THE_START
     }
 
     /// Adds `n`.
     #[inline]
     pub fn add(&self, n: u64) {
-        if !self.place.try_add(n) {
-            // Relaxed: a statistic.
-            self.shared.fetch_add(n, Ordering::Relaxed);
+        if !self.place().is_some_and(|place| place.try_add(n)) {
+            self.add_shared(n);
         }
     }
 
-    /// Where the counter is.
+    #[cold]
+    fn add_shared(&self, n: u64) {
+        // Relaxed: statistics. One thread alone comes to the number that is waited for.
+        self.shared.fetch_add(n, Ordering::Relaxed);
+        if self.place().is_none() && self.adds.fetch_add(1, Ordering::Relaxed) == ADDS_SHARED {
+            let Some(place) = registry::take_busy_place() else { return };
+            // Release pairs with the Acquire of `place`: a thread that adds there finds its number at zero.
+            self.place.store(place.0 as u32 + 1, Ordering::Release);
+        }
+    }
+
+    /// Where the counter is, if it has a place.
+    #[inline]
     #[must_use]
-    pub fn place(&self) -> CounterPlace {
-        self.place
+    pub fn place(&self) -> Option<CounterPlace> {
+        (self.place.load(Ordering::Acquire) as usize).checked_sub(1).map(CounterPlace)
     }
 
     /// What all threads added so far.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        registry::sum(self.place) + self.shared.load(Ordering::Relaxed)
+        self.place().map_or(0, registry::sum) + self.shared.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for ThreadCounter {
     fn drop(&mut self) {
-        registry::give_place(self.place);
+        if let Some(place) = self.place() {
+            registry::give_place(place);
+            if !self.is_from_the_start() {
+                registry::give_busy();
+            }
+        }
     }
 }
 
@@ -85,115 +139,180 @@ fn bump(number: &AtomicU64, n: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
+/// All blocks, and the places given out: without a lock, so that a forked child has none to inherit from a thread that isn't there.
 #[cfg(not(pagefold_loom))]
 mod registry {
-    use super::{AtomicU64, Block, CounterPlace, Ordering, PLACES, at};
-    use crate::lock::Mutex;
-    use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+    use super::{AtomicU64, BUSY_BYTES_MAX, BUSY_MAX, Block, CounterPlace, Ordering, PLACES, at};
+    use crate::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
+    use std::alloc::{Layout, alloc_zeroed};
     use std::cell::Cell;
 
-    /// How often a lock that is held for microseconds is tried.
-    const PATIENCE: usize = 10_000;
-
-    struct Registry {
-        /// All blocks that were ever made.
-        blocks: Vec<&'static Block>,
-        /// Those of threads that have ended.
-        idle: Vec<&'static Block>,
-        /// Places given back, and the lowest one never given out.
-        places: (Vec<CounterPlace>, usize),
+    /// A block among all others. None is ever freed: there are as many as threads were alive at once.
+    struct Node {
+        block: &'static Block,
+        /// A thread has it.
+        is_taken: AtomicBool,
+        next: Option<&'static Node>,
     }
 
-    static REGISTRY: Mutex<Registry> =
-        Mutex::new(Registry { blocks: Vec::new(), idle: Vec::new(), places: (Vec::new(), 0) });
+    /// The node made last.
+    static NODES: AtomicPtr<Node> = AtomicPtr::new(std::ptr::null_mut());
 
     #[cfg(not(pagefold_manycore))]
     thread_local! {
         static MINE: Cell<Option<&'static Block>> = const { Cell::new(None) };
-        static RETURN: Return = const { Return };
+        static RETURN: Return = const { Return(Cell::new(None)) };
     }
     #[cfg(pagefold_manycore)]
     manycore::thread_local! {
         static MINE: Cell<Option<&'static Block>> = Cell::new(None);
-        static RETURN: Return = Return;
+        static RETURN: Return = Return(Cell::new(None));
     }
 
     /// Gives the thread's block to the next thread.
-    struct Return;
+    struct Return(Cell<Option<&'static Node>>);
 
     impl Drop for Return {
         fn drop(&mut self) {
-            if let Some(block) = MINE.take() {
-                REGISTRY.lock().idle.push(block);
+            MINE.set(None);
+            if let Some(node) = self.0.take() {
+                // Release pairs with the Acquire in `take`: the next thread adds to what this one has left.
+                node.is_taken.store(false, Ordering::Release);
             }
         }
     }
 
-    /// Calls `f` with the thread's block. False if the thread is ending.
+    impl Node {
+        fn take(&self) -> bool {
+            !self.is_taken.load(Ordering::Relaxed) && !self.is_taken.swap(true, Ordering::Acquire)
+        }
+    }
+
+    fn nodes() -> impl Iterator<Item = &'static Node> {
+        // Acquire pairs with the Release in `new_node`.
+        let last = NODES.load(Ordering::Acquire);
+        // SAFETY: a pointer in `NODES` is null or of a node that was leaked.
+        std::iter::successors(unsafe { last.as_ref::<'static>() }, |node| node.next)
+    }
+
+    /// Calls `f` with the thread's block. False if the thread is ending, or no memory can be had for a block.
     #[inline]
     pub(super) fn with_block(f: impl FnOnce(&Block)) -> bool {
-        let block = MINE.get().or_else(join);
-        block.map(f).is_some()
+        // Not by `get`, which is a call.
+        match MINE.try_with(Cell::get) {
+            Ok(Some(block)) => {
+                f(block);
+                true
+            }
+            _ => join().map(f).is_some(),
+        }
     }
 
     #[cold]
     fn join() -> Option<&'static Block> {
-        RETURN.try_with(|_| ()).ok()?;
-        let mut registry = REGISTRY.lock();
-        let block = registry.idle.pop().unwrap_or_else(|| {
-            let block = new_block();
-            registry.blocks.push(block);
-            block
-        });
-        MINE.set(Some(block));
-        Some(block)
+        RETURN
+            .try_with(|mine| {
+                let node = nodes().find(|node| node.take()).or_else(new_node)?;
+                mine.0.set(Some(node));
+                MINE.set(Some(node.block));
+                Some(node.block)
+            })
+            .ok()?
     }
 
-    /// A block of zeros, large enough that the system gives memory for a part of it only when that is written. Never
-    /// freed: there are as many as threads were alive at once.
-    fn new_block() -> &'static Block {
-        let layout = Layout::new::<[AtomicU64; PLACES]>();
-        // SAFETY: the layout isn't empty.
-        let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() {
-            handle_alloc_error(layout);
+    /// A node that the caller has, if there is memory for it.
+    fn new_node() -> Option<&'static Node> {
+        let block = new_block()?;
+        let node = Box::leak(Box::new(Node { block, is_taken: AtomicBool::new(true), next: None }));
+        // Relaxed: what the last node says is read by threads that load the new one's pointer, with Acquire.
+        let mut last = NODES.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: as in `nodes`.
+            node.next = unsafe { last.as_ref::<'static>() };
+            // Release pairs with the Acquire in `nodes`. Acquire on failure, and so from the second turn on, for `next`.
+            match NODES.compare_exchange(last, node, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => return Some(node),
+                Err(other) => last = other,
+            }
         }
-        // SAFETY: the allocation is of this layout, zero is a value of an atomic, and nobody frees it.
-        unsafe { core::slice::from_raw_parts(start.cast(), PLACES) }
+    }
+
+    /// A block of zeros, large enough that the system gives memory for a part of it only when that is written.
+    fn new_block() -> Option<&'static Block> {
+        // SAFETY: the layout isn't empty.
+        let start = unsafe { alloc_zeroed(Layout::new::<[AtomicU64; PLACES]>()) };
+        // SAFETY: the allocation, if there is one, is of this layout, zero is a value of an atomic, and it is never freed.
+        (!start.is_null()).then(|| unsafe { core::slice::from_raw_parts(start.cast(), PLACES) })
+    }
+
+    /// Places given back, a stack: the upper half counts changes, so that a value doesn't come back while a thread goes by it; the
+    /// lower half is the topmost place plus one, or 0.
+    static FREE: AtomicU64 = AtomicU64::new(0);
+    /// For each place given back, the one below it, plus one, or 0.
+    static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
+    /// The lowest place never given out.
+    static FRESH: AtomicUsize = AtomicUsize::new(0);
+
+    fn change(top: u64, place: u32) -> u64 {
+        (top >> 32).wrapping_add(1) << 32 | u64::from(place)
     }
 
     pub(super) fn take_place() -> Option<CounterPlace> {
-        let mut registry = REGISTRY.lock();
-        let fresh = registry.places.1;
-        registry.places.0.pop().or_else(|| {
-            registry.places.1 += usize::from(fresh < PLACES);
-            (fresh < PLACES).then_some(CounterPlace(fresh))
+        // Acquire, both times, pairs with the Release in `give_place`: its zeros come first.
+        let mut top = FREE.load(Ordering::Acquire);
+        while let Some(place) = (top as u32).checked_sub(1) {
+            // Relaxed: if another thread has taken the place meanwhile, `FREE` has changed.
+            let below = BELOW[place as usize].load(Ordering::Relaxed);
+            match FREE.compare_exchange_weak(top, change(top, below), Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(CounterPlace(place as usize)),
+                Err(other) => top = other,
+            }
+        }
+        // Relaxed: only that numbers differ counts.
+        let fresh = |fresh: usize| (fresh < PLACES).then_some(fresh + 1);
+        FRESH.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fresh).ok().map(CounterPlace)
+    }
+
+    /// Places of counters that were made without one. Relaxed: a number.
+    static BUSY: AtomicUsize = AtomicUsize::new(0);
+
+    /// A place for a counter that was made without one.
+    pub(super) fn take_busy_place() -> Option<CounterPlace> {
+        let max = BUSY_MAX.min((BUSY_BYTES_MAX / CounterPlace::bytes()) as usize);
+        let more = |busy: usize| (busy < max).then_some(busy + 1);
+        BUSY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        take_place().or_else(|| {
+            give_busy();
+            None
         })
     }
 
-    /// The counter is being dropped, so nobody adds to it.
+    /// Such a place was given back.
+    pub(super) fn give_busy() {
+        BUSY.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The counter is being dropped, so no thread adds to it.
     pub(super) fn give_place(place: CounterPlace) {
-        // A forked child may have inherited the lock taken, for good: rather lose a place.
-        let locked = (0..PATIENCE).find_map(|_| {
-            REGISTRY.try_lock().or_else(|| {
-                crate::thread::yield_now();
-                None
-            })
-        });
-        let Some(mut registry) = locked else { return };
-        for number in registry.blocks.iter().map(|block| at(block, place)) {
+        for number in nodes().map(|node| at(node.block, place)) {
             // Relaxed, and only where there is something: a place that was never used takes no memory.
             if number.load(Ordering::Relaxed) != 0 {
                 number.store(0, Ordering::Relaxed);
             }
         }
-        registry.places.0.push(place);
+        let mut top = FREE.load(Ordering::Relaxed);
+        loop {
+            BELOW[place.0].store(top as u32, Ordering::Relaxed);
+            let new = change(top, place.0 as u32 + 1);
+            match FREE.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => top = other,
+            }
+        }
     }
 
     pub(super) fn sum(place: CounterPlace) -> u64 {
-        let registry = REGISTRY.lock();
-        let numbers = registry.blocks.iter().map(|block| at(block, place));
-        numbers.map(|number| number.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        nodes().map(|node| at(node.block, place).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 }
 
@@ -205,6 +324,12 @@ mod registry {
     pub(super) fn with_block(_: impl FnOnce(&Block)) -> bool {
         false
     }
+
+    pub(super) fn take_busy_place() -> Option<CounterPlace> {
+        None
+    }
+
+    pub(super) fn give_busy() {}
 
     pub(super) fn take_place() -> Option<CounterPlace> {
         Some(CounterPlace(0))
@@ -221,11 +346,16 @@ mod registry {
 mod tests {
     use super::*;
     use crate::Arc;
+    use crate::lock::Mutex;
+
+    /// One test at a time uses up all places.
+    static TURNS: Mutex<()> = Mutex::new(());
 
     #[test]
     fn no_count_is_lost_and_none_is_inherited() {
-        for _ in 0..3 {
-            let counter = Arc::new(ThreadCounter::new().unwrap());
+        let _turn = TURNS.lock();
+        for make in [ThreadCounter::default, || ThreadCounter::with_place().unwrap()].into_iter().cycle().take(6) {
+            let counter = Arc::new(make());
             for _ in 0..3 {
                 let threads: Vec<_> = (0..4)
                     .map(|_| {
@@ -239,14 +369,31 @@ mod tests {
         }
     }
 
+    /// A tenant that opened 52,000 files, or one file 262,000 times, left no counters for others: they could open none.
     #[test]
-    fn counters_are_many_but_not_without_end() {
-        let counters: Vec<_> = std::iter::from_fn(ThreadCounter::new).collect();
+    fn counters_that_are_seldom_added_to_take_no_place() {
+        let _turn = TURNS.lock();
+        let idle: Vec<_> = (0..1 << 19).map(|_| ThreadCounter::default()).collect();
+        idle.iter().for_each(|counter| counter.add(2));
+        assert!(idle.iter().all(|counter| counter.place().is_none() && counter.sum() == 2));
+        let busy = &idle[7];
+        (0..200).for_each(|_| busy.add(1));
+        assert!(busy.place().is_some());
+        assert_eq!((busy.sum(), idle[8].sum()), (202, 2));
+    }
+
+    #[test]
+    fn counters_with_places_are_many_but_not_without_end() {
+        let _turn = TURNS.lock();
+        let counters: Vec<_> = std::iter::from_fn(ThreadCounter::with_place).collect();
         assert!(counters.len() > PLACES / 2);
         counters[counters.len() - 1].add(3);
         assert_eq!(counters[counters.len() - 1].sum(), 3);
         assert_eq!(counters[counters.len() - 2].sum(), 0);
+        let late = ThreadCounter::default();
+        (0..200).for_each(|_| late.add(1));
+        assert_eq!((late.sum(), late.place().is_none()), (200, true), "it does without one");
         drop(counters);
-        assert!(ThreadCounter::new().is_some());
+        assert!(ThreadCounter::with_place().is_some());
     }
 }

@@ -28,6 +28,16 @@ pub fn current() -> usize {
     real::current()
 }
 
+/// Has the process be as on a machine with `count` CPUs, over which its threads are dealt out in turn: for measuring what per-CPU
+/// values take. To be called before any such value is made. Does nothing in models, and on virtual CPUs.
+#[doc(hidden)]
+pub fn pretend(count: usize) {
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    real::pretend(count);
+    #[cfg(any(pagefold_loom, pagefold_manycore))]
+    let _ = count;
+}
+
 /// A model's threads are dealt out to its two CPUs in turn.
 #[cfg(pagefold_loom)]
 mod model {
@@ -53,14 +63,34 @@ mod model {
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod real {
     use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+    use std::cell::Cell;
 
-    /// [`RSEQ`] before anybody looked, and where the C library registered no restartable sequence.
-    const UNKNOWN: isize = isize::MIN;
-    const ABSENT: isize = isize::MIN + 1;
+    /// [`RSEQ`] while CPUs are only pretended, before the first look, and where the C library registered no restartable sequence.
+    const PRETENDED: isize = isize::MIN;
+    const UNKNOWN: isize = isize::MIN + 1;
+    const ABSENT: isize = isize::MIN + 2;
 
     /// Offset of this thread's `struct rseq` from the thread pointer; the same for all threads of the process.
     static RSEQ: AtomicIsize = AtomicIsize::new(UNKNOWN);
     static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn pretend(count: usize) {
+        // Relaxed: the caller's threads begin afterwards.
+        COUNT.store(count.max(1), Ordering::Relaxed);
+        RSEQ.store(PRETENDED, Ordering::Relaxed);
+    }
+
+    /// The CPU that this thread was dealt.
+    fn pretended() -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static MINE: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        // Relaxed: that numbers differ is all that counts.
+        let cpu = MINE.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        MINE.set(Some(cpu));
+        cpu % count()
+    }
 
     #[inline]
     pub(super) fn count() -> usize {
@@ -102,6 +132,9 @@ mod real {
 
     #[cold]
     fn slow(offset: isize) -> usize {
+        if offset == PRETENDED {
+            return pretended();
+        }
         if offset == UNKNOWN {
             RSEQ.store(registered(), Ordering::Relaxed);
         }

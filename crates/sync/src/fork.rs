@@ -22,6 +22,9 @@ impl ForkMark {
     /// # Errors
     /// The system's, if it has no page to give, or doesn't know how to wipe one (before Linux 4.14).
     pub fn new() -> std::io::Result<Self> {
+        if crate::memory::is_refused() {
+            return Err(std::io::Error::from_raw_os_error(libc::ENOMEM));
+        }
         // SAFETY: no pointer is involved.
         let len = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

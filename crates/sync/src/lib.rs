@@ -26,13 +26,17 @@ pub mod cpu;
 pub mod device;
 mod fork;
 pub mod lock;
+pub mod memory;
+pub mod nearby;
 pub mod per_cpu;
 pub mod prefetch;
 pub mod random;
 mod sparse;
 mod stable;
+pub mod tasks;
 pub mod thread;
 pub mod time;
+pub mod wait;
 pub mod zeroed;
 
 pub use bytes::SharedBytes;
@@ -47,7 +51,7 @@ pub use std::sync::{Arc, Weak};
 /// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions: of all threads
 /// together, from its beginning to its end.
 ///
-/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound.
+/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound, and `PAGEFOLD_MORE_PREEMPTIONS` is added to it.
 #[cfg(pagefold_loom)]
 pub fn model(model: impl Fn() + Send + Sync + 'static) {
     model_deeper(3, model);
@@ -57,6 +61,8 @@ pub fn model(model: impl Fn() + Send + Sync + 'static) {
 #[cfg(pagefold_loom)]
 pub fn model_deeper(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    let more = std::env::var("PAGEFOLD_MORE_PREEMPTIONS").map_or(Ok(0), |more| more.parse::<usize>());
+    let more = more.expect("PAGEFOLD_MORE_PREEMPTIONS is a number");
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(preemptions) + more);
     builder.check(model);
 }

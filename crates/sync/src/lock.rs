@@ -46,6 +46,11 @@ mod model {
             self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
 
+        /// As [`lock`](Self::lock): the model never times out.
+        pub fn try_lock_for(&self, _timeout: Duration) -> Option<MutexGuard<'_, T>> {
+            Some(self.lock())
+        }
+
         /// The value, which nobody else can be using.
         pub fn into_inner(self) -> T {
             self.0.into_inner().expect("a model thread panicked")

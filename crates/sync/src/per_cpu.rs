@@ -17,7 +17,12 @@ impl<T> PerCpu<T> {
     /// The value of the CPU that this thread runs on, or ran on a moment ago.
     #[inline]
     pub fn here(&self) -> &T {
-        let cpu = crate::cpu::current();
+        self.of(crate::cpu::current())
+    }
+
+    /// The value of a CPU.
+    #[inline]
+    pub fn of(&self, cpu: usize) -> &T {
         // Most often without a division.
         self.slots.get(cpu).unwrap_or_else(|| &self.slots[cpu % self.slots.len()])
     }

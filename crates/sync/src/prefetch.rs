@@ -15,8 +15,23 @@ pub fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
+/// Asks for the lines of `len` bytes, to be written to.
+#[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
+#[inline]
+pub(crate) fn prefetch_to_write(to: *const u8, len: usize) {
+    for at in (0..len).step_by(LINE) {
+        // SAFETY: it has no effect on memory, whatever the address. CPUs that don't know it take it for `nop`.
+        unsafe {
+            core::arch::asm!(
+                "prefetchw [{}]", in(reg) to.wrapping_add(at),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+    }
+}
+
 /// Bytes in a cache line.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// Lines that are asked for before the CPU sees by itself that they are read in order.
 const LINES_MAX: usize = 4;
 

@@ -1,5 +1,7 @@
 //! Randomness that can be repeated: every user seeds its own.
 
+use core::ops::Range;
+
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014). Small, fast, and
 /// the same on every machine; not for secrets.
 #[derive(Clone, Debug)]
@@ -38,6 +40,23 @@ impl Random {
     pub fn one_in(&mut self, n: u64) -> bool {
         n != 0 && self.below(n) == 0
     }
+}
+
+/// Seeds for a randomised test to try: the one in the environment variable `PAGEFOLD_SEED`; else those in
+/// `PAGEFOLD_SEEDS`, which is a number of seeds from 0 on, or a range such as `3000..6000`; else 0 to `usual`.
+///
+/// # Panics
+/// If a variable is set and isn't a number or range: a test that silently tries other seeds proves nothing.
+#[must_use]
+pub fn seeds(usual: u64) -> Range<u64> {
+    if let Ok(seed) = std::env::var("PAGEFOLD_SEED") {
+        let seed = seed.parse().expect("PAGEFOLD_SEED is a number");
+        return seed..seed + 1;
+    }
+    let Ok(seeds) = std::env::var("PAGEFOLD_SEEDS") else { return 0..usual };
+    let (first, end) = seeds.split_once("..").unwrap_or(("0", &seeds));
+    let number = |text: &str| text.parse().expect("PAGEFOLD_SEEDS is a number, or a range such as 3000..6000");
+    number(first)..number(end)
 }
 
 /// Spreads the bits of `x` so that close numbers become unrelated ones (SplitMix64's finaliser). A bijection.

@@ -1,8 +1,13 @@
 //! A long array of words that takes the system's memory where it is written, a page at a time, and gives it back in parts.
+//!
+//! The words hold users' bytes: they are in no core dump, and a forked child finds zeros, so that it neither has the bytes nor makes the
+//! system copy them. The allocator may use the memory again later, so both end when the array is dropped.
 
+use core::ptr::NonNull;
 use std::ops::Range;
 
 use crate::atomic::AtomicU64;
+use crate::memory;
 use crate::zeroed::zeroed;
 
 /// Bytes that parts begin and end at so that all of their memory can be given back: any system's page is a part of that.
@@ -22,12 +27,28 @@ impl SparseWords {
     /// So many zeros; `None` if there is no room for them.
     #[must_use]
     pub fn new(len: usize) -> Option<Self> {
-        let words = zeroed::<AtomicU64>(len.checked_add(ALIGNMENT / WORD)?)?;
-        let first = words.as_ptr().addr().next_multiple_of(ALIGNMENT) - words.as_ptr().addr();
-        let sparse = Self { words, first: first / WORD, len };
+        let sparse = Self::dense(len)?;
         // A huge page would take more than was written to.
         sparse.advise(0..len, libc::MADV_NOHUGEPAGE);
         Some(sparse)
+    }
+
+    /// The same for words most of which will be written: the system may use huge pages.
+    #[must_use]
+    pub fn dense(len: usize) -> Option<Self> {
+        let words = zeroed::<AtomicU64>(len.checked_add(ALIGNMENT / WORD)?)?;
+        let first = words.as_ptr().addr().next_multiple_of(ALIGNMENT) - words.as_ptr().addr();
+        let sparse = Self { words, first: first / WORD, len };
+        sparse.advise(0..len, libc::MADV_WIPEONFORK);
+        sparse.advise(0..len, libc::MADV_DONTDUMP);
+        Some(sparse)
+    }
+
+    /// How many.
+    #[expect(clippy::len_without_is_empty, reason = "none is as good as any")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Some of the words.
@@ -41,21 +62,33 @@ impl SparseWords {
     }
 
     /// Gives the memory of those words back to the system, as far as they are whole pages of it. Their values are
-    /// unspecified afterwards.
-    pub fn discard(&self, range: Range<usize>) {
-        self.advise(range, libc::MADV_DONTNEED);
+    /// unspecified afterwards. False if the system refuses: the memory stays.
+    #[must_use]
+    pub fn discard(&self, range: Range<usize>) -> bool {
+        let Some(pages) = self.whole_pages(range) else { return true };
+        // SAFETY: atomics of ours, which may change at any time and of which every value is valid.
+        unsafe { memory::discard(NonNull::from(pages).cast(), size_of_val(pages)) }
     }
 
     fn advise(&self, range: Range<usize>, advice: i32) {
+        if let Some(pages) = self.whole_pages(range) {
+            // SAFETY: whole pages within an allocation of ours; their contents don't change. Where it is refused, they stay as they are.
+            unsafe { libc::madvise(pages.as_ptr().cast_mut().cast(), size_of_val(pages), advice) };
+        }
+    }
+
+    /// The words of the system's pages that lie in `range` as a whole.
+    fn whole_pages(&self, range: Range<usize>) -> Option<&[AtomicU64]> {
         let start = (range.start * WORD).next_multiple_of(system_page());
         let end = range.end * WORD / system_page() * system_page();
-        if cfg!(pagefold_loom) || start >= end {
-            return;
-        }
-        let words = self.part(start / WORD..end / WORD);
-        // SAFETY: whole pages within an allocation of ours, of atomics, which may change at any time and of which every value is
-        // valid. Where it is refused, the memory stays.
-        unsafe { libc::madvise(words.as_ptr().cast_mut().cast(), end - start, advice) };
+        (!cfg!(pagefold_loom) && start < end).then(|| self.part(start / WORD..end / WORD))
+    }
+}
+
+impl Drop for SparseWords {
+    fn drop(&mut self) {
+        self.advise(0..self.len, libc::MADV_KEEPONFORK);
+        self.advise(0..self.len, libc::MADV_DODUMP);
     }
 }
 
@@ -87,9 +120,42 @@ mod tests {
         let part = 16 << 10..32 << 10;
         words.part(part.clone()).iter().for_each(|word| word.store(7, Ordering::Relaxed));
         assert_eq!(resident(all), (128 << 10) / system_page());
-        words.discard(part.clone());
+        assert!(words.discard(part.clone()));
         assert_eq!(resident(all), 0);
-        assert!(words.part(part).iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        assert!(words.part(part.clone()).iter().all(|word| word.load(Ordering::Relaxed) == 0));
         assert!(SparseWords::new(usize::MAX / 8).is_none());
+        // As all memory is after `mlockall`. It was uncharged, and stayed.
+        words.part(part.clone()).iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        let locked = words.part(part.clone());
+        // SAFETY: changes how the kernel backs memory of ours.
+        assert_eq!(unsafe { libc::mlock(locked.as_ptr().cast(), size_of_val(locked)) }, 0);
+        assert!(words.discard(part));
+        assert_eq!(resident(all), 0);
+    }
+
+    /// The flags of the mapping that an address is in, as the system tells them.
+    fn flags_at(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let range = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+        };
+        let mut lines = maps.lines().skip_while(|line| !range(line).is_some_and(|range| range.contains(&address)));
+        lines.find(|line| line.starts_with("VmFlags")).unwrap_or_default().to_owned()
+    }
+
+    /// A crash reporter stored a core dump of a server, and all of its tenants' compressed pages were in it. A forked worker had them,
+    /// too, and each page that was swapped out afterwards took memory twice.
+    #[test]
+    fn words_are_in_no_dump_and_in_no_child_while_they_are_used() {
+        for words in [SparseWords::new(1 << 20).unwrap(), SparseWords::dense(1 << 20).unwrap()] {
+            let address = words.part(0..1).as_ptr().addr();
+            let flags = flags_at(address);
+            assert!(flags.contains(" wf") && flags.contains(" dd"), "{flags}");
+            drop(words);
+            // It may be unmapped by now.
+            let flags = flags_at(address);
+            assert!(!flags.contains(" wf") && !flags.contains(" dd"), "{flags}");
+        }
     }
 }

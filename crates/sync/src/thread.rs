@@ -70,3 +70,15 @@ pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
     #[cfg(pagefold_loom)]
     return handle.thread().id() == loom::thread::current().id();
 }
+
+/// Whether the thread has ended, as far as is known: a model's and a virtual machine's haven't until they are joined.
+#[must_use]
+pub fn has_ended<T>(handle: &JoinHandle<T>) -> bool {
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    return handle.is_finished();
+    #[cfg(any(pagefold_loom, pagefold_manycore))]
+    {
+        let _ = handle;
+        false
+    }
+}

@@ -27,6 +27,9 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
     if layout.size() == 0 {
         return Some(Box::default());
     }
+    if crate::memory::is_refused() {
+        return None;
+    }
     // SAFETY: the layout isn't empty.
     let start = unsafe { alloc_zeroed(layout) }.cast::<T>();
     if !start.is_null() {

@@ -1,7 +1,7 @@
 //! What an experiment among the peers found.
 
 use crate::machine::Machine;
-use crate::record::Record;
+use crate::record::{Record, Source};
 use crate::summary::Summary;
 
 /// Everything that one experiment found.
@@ -33,18 +33,9 @@ impl Report {
 
     /// Adds one figure.
     pub(crate) fn add(&mut self, subject: &str, workload: &str, metric: &str, unit: &str, summary: Summary) {
-        self.records.push(Record {
-            experiment: self.experiment.to_owned(),
-            subject: subject.to_owned(),
-            workload: workload.to_owned(),
-            machine: self.machine.description.clone(),
-            cpus: self.machine.cpus,
-            metric: metric.to_owned(),
-            unit: unit.to_owned(),
-            value: summary.median,
-            min: summary.min,
-            max: summary.max,
-        });
+        let (experiment, machine) = (self.experiment, &*self.machine.description);
+        let source = Source { experiment, subject, workload, machine, cpus: self.machine.cpus };
+        self.records.push(source.record((metric, unit, summary)));
     }
 }
 

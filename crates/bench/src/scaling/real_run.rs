@@ -12,11 +12,17 @@ use super::plan::Plan;
 use super::results::{Host, Results};
 use super::stage::{Stage, allowed_cpus};
 use super::{curves, records, sweep, table};
+use crate::buffered::{self, BufferedArgs};
 use crate::calibrate::{self, CalibrateArgs};
+use crate::crowds::{self, CrowdsArgs};
 use crate::distance::{Distance, Placement};
+use crate::encrypted_swap::{self, EncryptedSwapArgs};
 use crate::experiments;
 use crate::machine::Machine;
+use crate::neighbours::{self, NeighboursArgs};
 use crate::output::{self, QUICK, say};
+use crate::resize::{self, ResizeArgs};
+use crate::writer_wait::{self, WriterWaitArgs};
 
 /// `bench real EXPERIMENT`.
 #[derive(Clone, Debug, Args)]
@@ -64,13 +70,27 @@ pub(crate) fn command() -> Command {
     let about = "Run the same experiments on the CPUs of this machine";
     let all = RealAllArgs::augment_args(Command::new("all")).about("Run all experiments on the CPUs that there are");
     let calibrate = CalibrateArgs::augment_args(Command::new(calibrate::NAME)).about(calibrate::ABOUT);
-    with_experiments::<RealArgs>(Command::new("real").about(about)).subcommand(all).subcommand(calibrate)
+    with_experiments::<RealArgs>(Command::new("real").about(about))
+        .subcommand(all)
+        .subcommand(calibrate)
+        .subcommand(buffered::command())
+        .subcommand(crowds::command())
+        .subcommand(encrypted_swap::command())
+        .subcommand(neighbours::command())
+        .subcommand(resize::command())
+        .subcommand(writer_wait::command())
 }
 
 /// Does what the command line says.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("all", matches)) => all(&RealAllArgs::from_arg_matches(matches)?),
+        Some((buffered::NAME, matches)) => buffered::run(&BufferedArgs::from_arg_matches(matches)?),
+        Some((crowds::NAME, matches)) => crowds::run(&CrowdsArgs::from_arg_matches(matches)?),
+        Some((encrypted_swap::NAME, matches)) => encrypted_swap::run(&EncryptedSwapArgs::from_arg_matches(matches)?),
+        Some((neighbours::NAME, matches)) => neighbours::run(&NeighboursArgs::from_arg_matches(matches)?),
+        Some((resize::NAME, matches)) => resize::run(&ResizeArgs::from_arg_matches(matches)?),
+        Some((writer_wait::NAME, matches)) => writer_wait::run(&WriterWaitArgs::from_arg_matches(matches)?),
         Some((calibrate::NAME, matches)) => calibrate::run(&CalibrateArgs::from_arg_matches(matches)?),
         Some((name, matches)) => one(experiments::find(name)?, &RealArgs::from_arg_matches(matches)?),
         None => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::lists::ListShare;
 use super::results::{Results, Row};
-use crate::record::Record;
+use crate::record::{Record, Source};
 use crate::summary::Summary;
 
 /// Operations in a second.
@@ -39,20 +39,13 @@ fn of_row(results: &Results, row: &Row) -> Vec<Record> {
         ("lists_accesses", "count", lists(&|lists| lists.accesses)),
         ("lists_shared_writes", "count", lists(&|lists| lists.shared_writes)),
     ];
-    let record = |(metric, unit, summary): (&str, &str, Option<Summary>)| {
-        let summary = summary?;
-        Some(Record {
-            experiment: results.experiment.name.to_owned(),
-            subject: row.scheme.to_owned(),
-            workload: row.workload.to_owned(),
-            machine: results.host.name.clone(),
-            cpus: u32::try_from(row.cpus).unwrap_or(u32::MAX),
-            metric: metric.to_owned(),
-            unit: unit.to_owned(),
-            value: summary.median,
-            min: summary.min,
-            max: summary.max,
-        })
+    let source = Source {
+        experiment: results.experiment.name,
+        subject: row.scheme,
+        workload: row.workload,
+        machine: &results.host.name,
+        cpus: u32::try_from(row.cpus).unwrap_or(u32::MAX),
     };
+    let record = |(metric, unit, summary): (&str, &str, Option<Summary>)| Some(source.record((metric, unit, summary?)));
     figures.into_iter().filter_map(record).collect()
 }

@@ -16,6 +16,7 @@ use super::results::Results;
 use super::stage::Stage;
 use super::{beside, curves, gate, page, profile, records, sweep, table};
 use crate::experiments;
+use crate::neighbours::{self, NeighboursArgs};
 use crate::output::{self, QUICK, say};
 use crate::record::Record;
 use crate::usage::Usage;
@@ -77,13 +78,17 @@ pub(crate) fn command() -> Command {
         ReportArgs::augment_args(Command::new("all")).about("Run all experiments, and write a page about them");
     let gate =
         GateArgs::augment_args(Command::new("gate")).about("Check what must not get worse; ends with 1 if it did");
-    with_experiments::<VirtualArgs>(Command::new("virtual").about(about)).subcommand(report).subcommand(gate)
+    with_experiments::<VirtualArgs>(Command::new("virtual").about(about))
+        .subcommand(report)
+        .subcommand(gate)
+        .subcommand(neighbours::command())
 }
 
 /// Does what the command line says.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("all", matches)) => report(&ReportArgs::from_arg_matches(matches)?),
+        Some((neighbours::NAME, matches)) => neighbours::run(&NeighboursArgs::from_arg_matches(matches)?),
         Some(("gate", matches)) => gate::run(&GateArgs::from_arg_matches(matches)?.scheme),
         Some((name, matches)) => one(experiments::find(name)?, &VirtualArgs::from_arg_matches(matches)?),
         None => Ok(()),

@@ -1,17 +1,7 @@
 use super::*;
 
 fn options() -> Options {
-    Options {
-        format: None,
-        block_bytes: 4096,
-        skip_writes: false,
-        requests_max: None,
-        threads_given: false,
-        threads: 1,
-        groups_allowed: None,
-        map: vec![],
-        page_bytes: 4096,
-    }
+    Options { block_bytes: 4096, ..Options::default() }
 }
 
 fn load(text: &str, options: &Options) -> Result<Trace, String> {

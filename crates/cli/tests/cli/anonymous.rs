@@ -23,6 +23,17 @@ fn memory_eight_times_the_budget_goes_to_swap_and_is_checked() {
 }
 
 #[test]
+fn swap_may_be_encrypted() {
+    let place = Place::new();
+    let small = "replay --anonymous --size 4MiB --memory 1MiB --ops 1k --quiet --swap-encrypted";
+    let done = place.run(small, &["--swap", "memory:8MiB"]);
+    assert!(done.code == Some(0) && done.out.contains(" in use, encrypted\n"), "{done:?}");
+    let done = place.run(small, &["--swap", "memory:8MiB", "--json"]).json();
+    assert_eq!(done["runs"][0]["swap"]["encrypted"], true, "{done}");
+    assert_eq!(place.run(small, &[]).code, Some(2), "--swap-encrypted without --swap");
+}
+
+#[test]
 fn a_table_says_what_was_swapped_and_mistakes_are_told() {
     let place = Place::new();
     let small = "replay --anonymous --size 4MiB --memory 1MiB --ops 1k --quiet";

@@ -70,6 +70,7 @@ fn arguments_that_make_no_sense() {
         ("--reads 50.5", "isn't a whole number"),
         ("--trace t --reads 50", "cannot be used with"),
         ("--reads 50 --sync-every 0", "more than 0"),
+        ("--io-timeout soon", "--io-timeout"),
         ("--reads 50 --sync-every often", "--sync-every"),
         ("--sync-every 1s", "--sync-every has nothing to sync"),
         ("--backend simulated:none", "capacity"),
@@ -104,6 +105,37 @@ fn output_that_can_not_be_written_is_noticed_before_the_run() {
     let done = place.run("replay gone.bin --prometheus metrics", &[]);
     assert_fails(&done, FAILURE, "gone.bin");
     assert!(!place.path("metrics").exists(), "no empty file is left behind");
+}
+
+/// `--prometheus`, `--plot` and `--plot-latency` could name the file that was read, or the trace: it was lost, without a question.
+#[test]
+fn output_that_would_replace_the_input_is_refused() {
+    let place = Place::new();
+    let trace = place.file("trace.svg", "0 4096\n");
+    let data = place.file("data.svg", vec![7; 1 << 20]);
+    std::fs::hard_link(&data, place.path("other.svg")).unwrap();
+    let (before, same) = (std::fs::read(&trace).unwrap(), place.path("other.svg").to_str().unwrap().to_owned());
+    for output in ["--prometheus", "--plot-latency", "--memory 512KiB,1MiB --plot"] {
+        for path in [&trace, &data, &same] {
+            let done = place.run("replay --quiet --ops 100 --groups 1 --trace", &[&trace, &data]);
+            assert_eq!(done.code, Some(0), "{done:?}");
+            let line = format!("replay --quiet --ops 100 --groups 1 {output} {path} --trace");
+            assert_fails(&place.run(&line, &[&trace, &data]), USAGE, "which would be lost");
+        }
+    }
+    assert_eq!(std::fs::read(&trace).unwrap(), before);
+    assert_eq!(std::fs::read(&data).unwrap(), vec![7; 1 << 20]);
+}
+
+#[test]
+fn a_file_that_another_program_writes_to_is_not_written() {
+    let place = Place::new();
+    let data = place.file("data.bin", vec![7; 1 << 20]);
+    let other = std::fs::File::open(&data).unwrap();
+    other.lock().unwrap();
+    let line = "replay --quiet --memory 512KiB --ops 100 --groups 1 --reads 50 --allow-writes";
+    assert_fails(&place.run(line, &[&data]), FAILURE, "wait until that program has closed it");
+    assert_eq!(place.run("replay --quiet --memory 512KiB --ops 100 --groups 1", &[&data]).code, Some(0));
 }
 
 #[test]

@@ -14,7 +14,7 @@ const FAILURE: i32 = 1;
 #[test]
 fn writes_are_counted_and_compared() {
     let place = Place::new();
-    let line = "replay --reads 50 --size 16MiB --memory 2MiB --ops 20k --sync-every 20ms --json";
+    let line = "replay --reads 50 --size 16MiB --memory 2MiB --ops 20k --sync-every 20ms --io-timeout 1m --json";
     let report = place.run(line, &[]).json();
     let (run, workload) = (&report["runs"][0], &report["workload"]);
     assert_eq!((&workload["reads_percent"], &workload["writes"]), (&50.into(), &true.into()));

@@ -99,6 +99,7 @@ impl Frames {
             return Err(Refused { frame, unclean: true });
         }
         let vacated = vacate(word, stay, shadow);
+        // Transition: page word, resident → vacant, by an eviction.
         debug_assert!(vacated, "a frozen frame's word changed");
         self.words.chunks.leave(index, stay.is_written());
         Ok(OwnedFrame::used(self, frame.0))
@@ -183,6 +184,7 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
         // `free_frames` it puts the eviction before the next stay's bytes. Relaxed on failure: the loop looks again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
+            // Sometimes: a page is referenced while its frame is frozen.
             Err(other) => now = PageWord::from_bits(other),
         }
         if !now.same_stay(seen) {

@@ -35,8 +35,8 @@ impl<'a> OwnedFrame<'a> {
     /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has to write all of
     /// them, or publish nothing.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
-        // Pairs with the fences in `Lookup::read_hot` and `PageMap::read`: whoever copies one of the bytes written now sees that the frame's
-        // last stay is over.
+        // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: a reader that copies one of the bytes written now sees that
+        // the frame's last stay is over.
         fence(Ordering::Release);
         fill(self.frames.bytes(self.id))
     }

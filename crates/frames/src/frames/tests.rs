@@ -7,13 +7,16 @@ use super::*;
 use crate::page_map::{BeginLoad, Detach, Labels, PageMap};
 use crate::page_word::PageState;
 use crate::wait_table::LoadFailure;
+use crate::writing::BeginWrite;
 
 const PAGE: usize = 4096;
 /// Words in a chunk and in a segment, and what is charged for them.
 const CHUNK: u64 = 512;
 const SEGMENT: u64 = CHUNK * 512;
 const CHUNK_COST: u64 = 4096;
-const SEGMENT_COST: u64 = 512 * 4;
+const BLOCK: u64 = CHUNK * 16;
+/// A system page of states, for the same block of neighbouring segments.
+const BLOCK_COST: u64 = 4096;
 
 fn frames_with(change: impl FnOnce(&mut Config)) -> Arc<Frames> {
     let mut config = Config { page_words_shift: Some(24), nodes: Some(1), ..Config::new(2 << 20, PAGE) };
@@ -104,12 +107,12 @@ fn a_drained_extents_memory_goes_back_to_the_system() {
     let map = map(&frames, 1000);
     let loaded: Vec<_> = (0..100).map(|page| load(&map, page, 1)).collect();
     let (before, extents) = (frames.budget().used(), frames.extents());
-    let drain = frames.begin_drain().unwrap();
-    let drained: Vec<_> = drain.frames().collect();
+    let drain = frames.begin_drain(1, 1, |_| true).unwrap();
+    let drained: Vec<_> = drain.frames(0).collect();
     for &frame in drained.iter().filter(|frame| loaded.contains(frame)) {
         assert!(has_memory(&frames, frame) && evict(&frames, frame, 0));
     }
-    assert!(drain.finish());
+    assert!(drain.finish(0));
     assert_eq!(frames.extents(), extents - 1);
     let part = (frames.extents.frames_each() * PAGE) as u64; // Its records keep their memory.
     assert_eq!(frames.budget().used(), before - part);
@@ -135,8 +138,8 @@ fn an_extent_with_a_pinned_page_stays_as_it_was() {
     let (used, free) = (frames.budget().used(), frames.stats().free_frames);
     let pins: Vec<_> = (0..100).map(|page| map.pin(page).unwrap().unwrap()).collect();
     for _ in 0..2 * frames.extents() {
-        let drain = frames.begin_drain().unwrap();
-        let all_free = drain.frames().all(|frame| {
+        let drain = frames.begin_drain(1, 1, |_| true).unwrap();
+        let all_free = drain.frames(0).all(|frame| {
             frames.isolate(frame).is_none_or(|isolated| {
                 let refused = frames.evict(isolated, 0).expect_err("it is pinned");
                 frames.put_back(refused.frame).unwrap();
@@ -146,13 +149,36 @@ fn an_extent_with_a_pinned_page_stays_as_it_was() {
         if all_free {
             drop(drain); // Nothing but free frames: it would succeed.
         } else {
-            assert!(!drain.finish());
+            assert!(!drain.finish(0));
+            drop(drain);
         }
         assert_eq!((frames.budget().used(), frames.stats().free_frames), (used, free));
     }
     for (page, pin) in pins.iter().enumerate() {
         assert_eq!(pin.bytes()[0], page as u8);
     }
+}
+
+#[test]
+fn a_page_moves_with_its_labels_and_stays_in_memory() {
+    let frames = frames();
+    let map = map(&frames, 10);
+    let from = load(&map, 3, 7);
+    let mut byte = [0];
+    assert!(map.read(3 * PAGE as u64, &mut byte)); // Referenced, from now on.
+    let pin = map.pin(3).unwrap().unwrap();
+    let (page, to) = (frames.isolate(from).unwrap(), frames.allocate().unwrap());
+    frames.set_rank(from, 5);
+    let (page, to) = frames.move_page(page, to).expect_err("it is pinned");
+    drop(pin);
+    let id = to.id();
+    let (page, old) = frames.move_page(page, to).expect("it is free to move");
+    assert_eq!((page.id(), old.id(), frames.rank(id)), (id, from, 5));
+    assert_eq!(map.state(3), PageState::Resident { frame: id });
+    assert!(frames.is_referenced(id) && map.read(3 * PAGE as u64, &mut byte) && byte == [7]);
+    frames.put_back(page).unwrap();
+    drop(old);
+    assert!(evict(&frames, id, 1) && frames.stats().free_frames == frames.stats().frames);
 }
 
 /// The story: see `tests/loom_free_frames.rs`.
@@ -165,16 +191,43 @@ fn a_drain_dropped_unfinished_changes_nothing() {
     }
     let (used, free) = (frames.budget().used(), frames.stats().free_frames);
     for _ in 0..frames.extents() {
-        drop(frames.begin_drain());
+        drop(frames.begin_drain(1, 1, |_| true));
     }
     assert_eq!((frames.budget().used(), frames.stats().free_frames), (used, free));
     for _ in 0..frames.extents() {
-        let _ = frames.begin_drain().unwrap().finish();
+        let _ = frames.begin_drain(1, 1, |_| true).unwrap().finish(0);
     }
     for page in 0..100 {
         let mut byte = [0];
         assert!(map.read(page * PAGE as u64, &mut byte) && byte[0] == page as u8, "page {page} was given back in use");
     }
+}
+
+/// The story: each extent that was given back had all free frames looked at, twice, so giving many back took time quadratic
+/// in their number. Many are given back with one look now.
+#[test]
+fn many_extents_are_drained_together_the_emptiest_first() {
+    let frames = frames();
+    let all: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+    let extents = frames.extents();
+    let each = all.len() / extents;
+    drop(all);
+    let map = map(&frames, 1000);
+    let pages = each as u64 + 1; // In two extents.
+    for page in 0..pages {
+        load(&map, page, page as u8);
+    }
+    let drain = frames.begin_drain(extents - 2, usize::MAX, |_| true).unwrap();
+    assert_eq!(drain.len(), extents - 2);
+    assert!((0..drain.len()).all(|at| drain.finish(at) && drain.is_finished(at)), "no page is in them");
+    assert!(!drain.finish(0), "once is enough");
+    drop(drain);
+    assert_eq!((frames.extents(), frames.stats().free_frames), (2, each - 1));
+    assert!(frames.begin_drain(1, usize::MAX, |frame| !frames.has_unclean(frame)).is_some());
+    let _pin = map.pin(0).unwrap().unwrap();
+    let drain = frames.begin_drain(2, usize::MAX, |frame| !frames.has_pinned(frame)).unwrap();
+    assert_eq!(drain.len(), 1, "in the other one a page is pinned");
+    assert!(!drain.finish(0), "a page is in it");
 }
 
 #[test]
@@ -187,7 +240,7 @@ fn a_lower_limit_is_reached_by_draining_and_a_higher_one_filled_again() {
     assert!(at_four > at_two * 3 / 2, "{at_two}, then {at_four}");
     frames.set_budget(1 << 20);
     while frames.budget().used() > frames.budget().max() {
-        assert!(frames.begin_drain().unwrap().finish(), "all frames are free");
+        assert!(frames.begin_drain(1, 1, |_| true).unwrap().finish(0), "all frames are free");
     }
     assert!(fill(&frames) <= at_two / 2 + 64);
 }
@@ -228,7 +281,7 @@ fn a_map_of_a_terabyte_costs_what_is_used_of_it() {
     let free = |frames: &Frames| frames.budget().used() - frames.extents() as u64 * frames.layout.extent_cost(true);
     for (loaded, page) in [pages - 1, pages / 2, 0].into_iter().enumerate() {
         load(&map, page, 1);
-        assert_eq!(free(&frames) - before, (loaded as u64 + 1) * (CHUNK_COST + SEGMENT_COST));
+        assert_eq!(free(&frames) - before, (loaded as u64 + 1) * (CHUNK_COST + BLOCK_COST));
     }
     assert_eq!(map.pages_in_memory(0..map.pages()).collect::<Vec<_>>(), [0, pages / 2, pages - 1]);
     for page in [0, pages / 2, pages - 1] {
@@ -244,10 +297,12 @@ fn maps_that_dont_fit_are_refused() {
     let frames = frames();
     assert!(PageMap::new(Arc::clone(&frames), 1 << 25).is_err());
     assert!(PageMap::new(Arc::clone(&frames), u64::MAX).is_err());
-    let all = map(&frames, 1 << 24);
+    let large = map(&frames, 3 << 22);
+    assert!(PageMap::new(Arc::clone(&frames), 2 * SEGMENT).is_err(), "the rest is for maps of one segment");
+    let small: Vec<_> = (0..16).map(|_| map(&frames, 1)).collect();
     assert!(PageMap::new(Arc::clone(&frames), 1).is_err(), "the array is used up");
-    drop(all);
-    drop(map(&frames, 1 << 24));
+    drop((large, small));
+    drop(map(&frames, 3 << 22));
 }
 
 /// What a map has in memory, and what has to be charged for it, kept in the plainest way.
@@ -256,13 +311,13 @@ struct Plain {
     resident: BTreeMap<u64, (FrameId, u8)>,
     shadows: BTreeMap<u64, u64>,
     chunks: BTreeMap<u64, u64>,
-    segments: BTreeMap<u64, ()>,
+    blocks: BTreeMap<u64, ()>,
 }
 
 impl Plain {
     fn enter(&mut self, page: u64) {
         *self.chunks.entry(page / CHUNK).or_default() += 1;
-        self.segments.insert(page / SEGMENT, ());
+        self.blocks.insert(page / BLOCK % 32, ());
     }
 
     fn leave(&mut self, page: u64, shadow: u64) {
@@ -279,7 +334,7 @@ impl Plain {
     }
 
     fn cost(&self) -> u64 {
-        self.chunks.len() as u64 * CHUNK_COST + self.segments.len() as u64 * SEGMENT_COST
+        self.chunks.len() as u64 * CHUNK_COST + self.blocks.len() as u64 * BLOCK_COST
     }
 }
 
@@ -293,7 +348,7 @@ fn maps_are_charged_exactly_whatever_happens() {
         let mut plain = Plain::default();
         let before = frames.budget().used();
         for step in 0..3000 {
-            let page = random.below(3) * SEGMENT + random.below(3) * CHUNK + random.below(4);
+            let page = random.below(3) * SEGMENT + random.below(2) * BLOCK + random.below(3) * CHUNK + random.below(4);
             let resident = plain.resident.get(&page).copied();
             match (random.below(100), resident) {
                 (0..60, None) => {
@@ -349,6 +404,52 @@ fn maps_are_charged_exactly_whatever_happens() {
         assert_eq!(frames.budget().used() - before, frames.extents() as u64 * frames.layout.extent_cost(true));
         assert_eq!(frames.stats().free_frames, frames.stats().frames);
     }
+}
+
+/// A chunk with many pages isn't made idle by a visitor that evicts some of them; one with a page that its file doesn't have, by none.
+#[test]
+fn a_visit_of_sparse_pages_leaves_out_full_chunks_and_written_pages() {
+    let frames = frames();
+    let map = map(&frames, SEGMENT);
+    let pages = [0, CHUNK, CHUNK + 7, 2 * CHUNK, 2 * CHUNK + 1, 2 * CHUNK + 2, 3 * CHUNK];
+    let loaded = pages.map(|page| load(&map, page, 1));
+    let BeginWrite::Begun(mut writing) = map.begin_write(3 * CHUNK) else { panic!("no other thread has it") };
+    assert!(writing.write(0, &[2]), "it was clean");
+    drop(writing);
+    let visited = |most: usize| {
+        let mut seen = Vec::new();
+        frames.visit_sparse_pages(|frame, _| {
+            seen.push(frame);
+            seen.len() < most
+        });
+        seen.sort_unstable_by_key(|frame| frame.index());
+        seen
+    };
+    let mut expected = loaded[..3].to_vec();
+    expected.sort_unstable_by_key(|frame| frame.index());
+    assert_eq!(visited(usize::MAX), expected);
+    assert_eq!(visited(1).len(), 1);
+}
+
+/// A part that a visitor has made idle goes at once; one with a page in memory stays.
+#[test]
+fn a_part_is_given_back_when_its_last_page_has_gone() {
+    let frames = frames();
+    let map = map(&frames, SEGMENT);
+    load(&map, 0, 1);
+    let mut seen = Vec::new();
+    frames.visit_sparse_pages(|frame, part| {
+        seen.push((frame, part));
+        true
+    });
+    let [(frame, part)] = seen[..] else { panic!("{seen:?}") };
+    assert!(!frames.give_back(part), "a page is in memory");
+    assert!(evict(&frames, frame, 5));
+    let before = frames.budget().used();
+    assert!(frames.give_back(part) && !frames.give_back(part));
+    assert!(frames.budget().used() < before);
+    assert_eq!(map.state(0), PageState::Vacant { shadow: 0 }, "with it goes the shadow");
+    load(&map, 0, 1);
 }
 
 #[test]
@@ -411,22 +512,45 @@ fn a_map_can_be_dropped_in_a_forked_child() {
     assert_eq!(code, 0);
 }
 
+/// The parent's bytes aren't inherited, nor is their absence fatal.
 #[test]
-fn a_frame_cant_be_read_in_a_forked_child() {
+fn a_frame_is_zeros_in_a_forked_child() {
     let frames = frames();
     let frame = frames.allocate().unwrap();
     frame.fill(|bytes| bytes.copy_from(0, &[1; PAGE]));
-    assert_eq!(in_child(|| frame.fill(|bytes| bytes.is_empty())), 1, "the frame can be named");
     let code = in_child(|| {
-        frame.copy_to(0, &mut [0; 8]);
-        true
+        let mut bytes = [1; PAGE];
+        frame.copy_to(0, &mut bytes);
+        bytes == [0; PAGE]
     });
-    assert_eq!(code, -libc::SIGSEGV, "the parent's bytes aren't inherited");
+    assert_eq!(code, 0);
+}
+
+/// What a core dump has, the administrator who gets it has: not the users' pages.
+#[test]
+fn pages_are_not_in_core_dumps() {
+    let frames = frames();
+    let frame = frames.allocate().unwrap();
+    frame.fill(|bytes| bytes.copy_from(0, &[1; PAGE]));
+    let at = frame.fill(|bytes| bytes.as_ptr().addr());
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut is_it, mut flags) = (false, "");
+    for line in maps.lines() {
+        let mut ends = line.split(' ').next().unwrap_or("").split('-').map(|end| usize::from_str_radix(end, 16));
+        if let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) {
+            is_it = (start..end).contains(&at);
+        } else if is_it && let Some(found) = line.strip_prefix("VmFlags:") {
+            flags = found;
+        }
+    }
+    assert!(flags.split(' ').any(|flag| flag == "dd"), "the arena's flags are {flags:?}");
 }
 
 #[test]
 fn segments_are_closed_until_a_page_is_loaded() {
-    let frames = frames();
+    // Two strides of 512 segments.
+    const STRIDE: u64 = SEGMENT * 512;
+    let frames = frames_with(|config| config.page_words_shift = Some(28));
     let map = map(&frames, 2 * SEGMENT);
     load(&map, 0, 1);
     let word = |page: u64| &frames.words.words[page as usize];
@@ -436,9 +560,9 @@ fn segments_are_closed_until_a_page_is_loaded() {
             true
         })
     };
-    assert_eq!(write(1), 0, "the page's segment is open");
-    assert_eq!(write(SEGMENT), -libc::SIGSEGV, "the next one isn't, and costs no commit charge");
-    assert_eq!(word(SEGMENT).load(Ordering::Relaxed), 0);
+    assert_eq!(write(1), 0, "the page's stride is open");
+    assert_eq!(write(STRIDE), -libc::SIGSEGV, "the next one isn't, and costs no commit charge");
+    assert_eq!(word(STRIDE).load(Ordering::Relaxed), 0);
 }
 
 /// Run by the next test in a process of its own, where address space is short.

@@ -26,7 +26,7 @@ impl Model {
 
     fn take(&self) -> Option<FrameId> {
         let own = self.free.take(&self.table, 1).pop(&self.table);
-        let frame = own.or_else(|| self.free.take_anywhere(&self.table))?;
+        let frame = own.or_else(|| self.free.take_anywhere(&self.table, |batch| batch))?;
         assert!(!self.held[frame.index()].swap(true, Ordering::Relaxed), "{frame:?} given twice");
         Some(frame)
     }
@@ -70,9 +70,11 @@ fn a_batch_is_counted_before_it_can_be_taken() {
     sync::model(|| {
         let model = Model::new(1);
         let mut batch = Batch::default();
-        model.free.sift(&model.table, |frame| {
-            batch.push(&model.table, frame);
-            true
+        model.free.sift(&model.table, |mut shown| {
+            while let Some(frame) = shown.pop(&model.table) {
+                batch.push(&model.table, frame);
+            }
+            shown
         });
         let theirs = Arc::clone(&model);
         let putter = sync::thread::spawn("putter", move || theirs.free.put_all(&theirs.table, batch)).unwrap();
@@ -100,10 +102,16 @@ fn a_sift_takes_what_it_is_shown_and_keeps_the_rest() {
         let model = Model::new(1);
         let other = take_and_put(&model);
         let mut sifted = Vec::new();
-        model.free.sift(&model.table, |frame| {
-            let take = frame.index() < 2;
-            sifted.extend(take.then_some(frame));
-            take
+        model.free.sift(&model.table, |mut shown| {
+            let mut kept = Batch::default();
+            while let Some(frame) = shown.pop(&model.table) {
+                if frame.index() < 2 {
+                    sifted.push(frame);
+                } else {
+                    kept.push(&model.table, frame);
+                }
+            }
+            kept
         });
         other.join().unwrap();
         for frame in sifted {

@@ -145,6 +145,7 @@ impl<'a> Loading<'a> {
         frames.table.unfreeze(id, u32::from(pin));
         let pin = pin.then(|| PinnedFrame::new(frames.table.record(id), frames.bytes(id)));
         let resident = PageWord::resident(id, frames.table.generation(id));
+        // Transition: page word, loading → resident.
         let resident = if dirty { resident.with_written() } else { resident };
         frames.waits.end_load(self.index, &frames.words.words[self.index], resident, Ok(()));
         (IsolatedFrame::new(id), pin)
@@ -152,6 +153,7 @@ impl<'a> Loading<'a> {
 
     /// Ends the load of a page that was swapped out, and is in `entry` from now on. Who waits looks again.
     pub fn end_swapped(mut self, entry: u64) {
+        // Transition: page word, loading → swapped.
         debug_assert!(self.swapped().is_some(), "its part of the map counts the page");
         self.ended = true;
         let frames = &self.map.shared.frames;
@@ -171,6 +173,7 @@ impl<'a> Loading<'a> {
     fn end(&mut self, failure: LoadFailure) {
         self.ended = true;
         let frames = &self.map.shared.frames;
+        // Transition: page word, loading → what it was, as the load failed.
         frames.waits.end_load(self.index, &frames.words.words[self.index], self.before, Err(failure));
         if self.swapped().is_none() {
             frames.words.chunks.leave(self.index, false);
@@ -181,6 +184,7 @@ impl<'a> Loading<'a> {
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
         if !self.ended {
+            // Sometimes: a load is dropped without an end.
             self.end(Self::ABANDONED);
         }
     }
@@ -202,6 +206,7 @@ impl PageMap {
             };
             if !entered && !swapped {
                 if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
+                    // Sometimes: a load finds no room for its part of a page map.
                     return BeginLoad::NoRoom;
                 }
                 entered = true;
@@ -213,6 +218,7 @@ impl PageMap {
                 if entered && swapped {
                     self.shared.frames.words.chunks.leave(index, false);
                 }
+                // Transition: page word, vacant or swapped → loading.
                 return BeginLoad::Begun(Loading { map: self, index, before: now, ended: false });
             }
         };

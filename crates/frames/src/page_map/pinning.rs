@@ -2,7 +2,7 @@
 //! same stay, take the pin back (mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`).
 
 use sync::SharedBytes;
-use sync::atomic::{Backoff, Ordering};
+use sync::atomic::{AtomicU64, Backoff, Ordering};
 
 use super::{PageMap, reference};
 use crate::frame_table::{FrameRecord, PinRefused};
@@ -26,6 +26,23 @@ impl<'a> PinnedFrame<'a> {
 
     pub(crate) fn record(&self) -> &'a FrameRecord {
         self.record
+    }
+
+    /// The pin, if it is one of that stay: the page's use is noted then, in `ahead` too if it is the first of a page that was
+    /// read ahead. Otherwise the pin is taken back.
+    fn of_stay(self, word: &AtomicU64, stay: PageWord, ahead: &mut Ahead) -> Option<Self> {
+        // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table` says why.
+        let after = PageWord::from_bits(word.load(Ordering::Relaxed));
+        if !stay.same_stay(after) {
+            return None;
+        }
+        if after.is_written() {
+            self.record.write_state.reference();
+        } else if !after.is_referenced() {
+            reference(word, after);
+            *ahead = self.record.write_state.take_ahead();
+        }
+        Some(self)
     }
 
     /// The page's bytes.
@@ -63,12 +80,9 @@ impl Drop for PinnedFrame<'_> {
 pub enum PinError {
     /// It has as many pins as can be counted: a billion.
     TooMany,
-    /// Somebody writes to it.
+    /// A thread writes to it, or waits to.
     Busy,
 }
-
-/// How often a frozen frame is looked at before it counts as busy: what has a frame frozen for moments is over by then.
-const PIN_TURNS_MAX: u32 = 32;
 
 impl PageMap {
     /// As [`pin`](Self::pin), for the pages that are pinned most: in memory, used since reclaim last looked, and whole.
@@ -126,28 +140,97 @@ impl PageMap {
                 return Ok(None);
             }
             let (record, bytes) = self.lookup.frame(self.frames(), before);
-            match record.pin() {
+            let is_closed = backoff.turns() > 0 && record.is_closed();
+            match if is_closed { Err(PinRefused::Closed) } else { record.pin() } {
                 Ok(()) => {}
-                // An evictor has the frame for a moment: the word will say what became of it. Or a writer, for longer.
-                Err(PinRefused::Frozen) if backoff.turns() < PIN_TURNS_MAX => {
-                    backoff.wait();
-                    continue;
-                }
-                Err(PinRefused::Frozen) => return Err(PinError::Busy),
+                // An evictor has the frame for a moment: the word will tell what became of it. Or a writer, for longer.
+                Err(PinRefused::Closed) if backoff.wait_awake() => continue,
+                Err(PinRefused::Closed) => return Err(PinError::Busy),
                 Err(PinRefused::Saturated) => return Err(PinError::TooMany),
             }
-            let pin = PinnedFrame::new(record, bytes);
-            // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table` says why.
-            let after = PageWord::from_bits(word.load(Ordering::Relaxed));
-            if before.same_stay(after) {
-                if after.is_written() {
-                    record.write_state.reference();
-                } else if !after.is_referenced() {
-                    reference(word, after);
-                    *ahead = record.write_state.take_ahead();
-                }
+            let pin = PinnedFrame::new(record, bytes).of_stay(word, before, ahead);
+            if pin.is_some() {
+                return Ok(pin);
+            }
+        }
+    }
+
+    /// A pinner of a page, which waits for its turn among the page's writers.
+    #[must_use]
+    pub fn pinner(&self, page: u64) -> Pinner<'_> {
+        Pinner { map: self, page, place: None }
+    }
+}
+
+/// Pins a page that threads write to without a pause: it has a place in the frame while it waits, which is a pin once the writer
+/// is done (`frame_table`). Without it, each attempt may meet the next writer.
+///
+/// It keeps the place between attempts. So it shouldn't live longer than the wait.
+#[derive(Debug)]
+pub struct Pinner<'a> {
+    map: &'a PageMap,
+    page: u64,
+    place: Option<Place<'a>>,
+}
+
+impl<'a> Pinner<'a> {
+    /// As [`PageMap::pin_first`].
+    ///
+    /// # Errors
+    /// As [`PageMap::pin`]; with `Busy`, wait a turn and try again with the same pinner.
+    pub fn pin(&mut self, ahead: &mut Ahead) -> Result<Option<PinnedFrame<'a>>, PinError> {
+        let map = self.map;
+        if let Some(place) = self.place.take()
+            && let Some(word) = map.lookup.word(map.frames(), self.page)
+            // Relaxed: if the place is a pin, `of_stay` looks again.
+            && place.stay.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed)))
+        {
+            if !place.record.place_is_pin() {
+                self.place = Some(place);
+                return Err(PinError::Busy);
+            }
+            let stay = place.stay;
+            if let Some(pin) = place.into_pin().of_stay(word, stay, ahead) {
                 return Ok(Some(pin));
             }
         }
+        let pinned = map.pin_first(self.page, ahead);
+        if let Err(PinError::Busy) = pinned {
+            self.place = self.take_place();
+        }
+        pinned
+    }
+
+    fn take_place(&self) -> Option<Place<'a>> {
+        let map = self.map;
+        let word = map.lookup.word(map.frames(), self.page)?;
+        let stay = PageWord::from_bits(word.load(Ordering::Acquire));
+        stay.frame()?;
+        let (record, bytes) = map.lookup.frame(map.frames(), stay);
+        // Made only then: it is given back when it is dropped.
+        record.take_place().then(|| Place { record, bytes, stay })
+    }
+}
+
+/// A place in a frame: given back when it is dropped.
+#[derive(Debug)]
+struct Place<'a> {
+    record: &'a FrameRecord,
+    bytes: SharedBytes<'a>,
+    /// What the page's word said when the place was taken.
+    stay: PageWord,
+}
+
+impl<'a> Place<'a> {
+    fn into_pin(self) -> PinnedFrame<'a> {
+        let (record, bytes) = (self.record, self.bytes);
+        std::mem::forget(self);
+        PinnedFrame::new(record, bytes)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.record.give_place_back();
     }
 }

@@ -1,5 +1,7 @@
 use super::*;
-use crate::{BeginLoad, Config, Detach, Hold, Labels, PageMaps, PageState, Unclean};
+use crate::{
+    Ahead, BeginLoad, Config, Detach, Hold, Labels, MapInWord, NUMBER_SHIFT, PageMaps, PageState, PinError, Unclean,
+};
 use sync::Arc;
 
 const PAGE: usize = 4096;
@@ -18,7 +20,7 @@ fn load(map: &PageMap, page: u64, byte: u8) {
 }
 
 fn write(map: &PageMap, page: u64, offset: usize, from: &[u8]) -> bool {
-    let BeginWrite::Begun(mut writing) = map.begin_write(page) else { panic!("nobody has it") };
+    let BeginWrite::Begun(mut writing) = map.begin_write(page) else { panic!("no one else has the page") };
     writing.write(offset, from)
 }
 
@@ -89,7 +91,7 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert_eq!(hit(true), None, "its use isn't noted");
     read(&map, 0);
     assert_eq!((hit(true), hit(false)), (Some([1, 1, 2, 2, 2, 1, 1, 1]), None));
-    let BeginWrite::Begun(mut writing) = map.begin_write(0) else { panic!("nobody has it") };
+    let BeginWrite::Begun(mut writing) = map.begin_write(0) else { panic!("no one else has the page") };
     writing.write_unfiled(8, &[3; 4]);
     assert_eq!(hit(true), Some([3, 3, 3, 3, 2, 1, 1, 1]), "between two writes");
     let mut bytes = [0; 8];
@@ -97,19 +99,38 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// The story: a page that was pinned, or begun to be written to and left as it was, stayed written for good, so that
-/// writing an object back until it has no written page never ended.
+/// A page of a map that is as long as the shortest is found by a word that has the map's number among other things; and is written to.
+#[test]
+fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
+    let map = map(8, 8);
+    let maps = PageMaps::new(Arc::clone(map.frames()));
+    let others_bits = 0xfff_u64 | 0x3ff << 54;
+    let word = MapInWord(map.number().bits() << NUMBER_SHIFT | others_bits);
+    assert_eq!(word.number(), map.number());
+    let hit = |page: u64| {
+        let mut bytes = [0; 8];
+        maps.read_hot_shortest(word, page * 4096 + 8, &mut bytes, || true).then_some(bytes)
+    };
+    load(&map, 3, 1);
+    read(&map, 3);
+    assert_eq!((hit(3), hit(3 + (1 << 18)), hit(4)), (Some([1; 8]), Some([1; 8]), None));
+    assert!(!maps.read_hot_shortest(word, 4 * 4096 - 4, &mut [0; 8], || true), "two pages");
+    assert!(matches!(maps.begin_write(word, 4), BeginWrite::Absent));
+    let BeginWrite::Begun(mut writing) = maps.begin_write(word, 3 + (1 << 18)) else {
+        panic!("no one else has the page")
+    };
+    assert!(matches!(maps.writer(word, 3).begin(), BeginWrite::Busy));
+    writing.write_unfiled(8, &[2; 4]);
+    drop(writing);
+    assert_eq!(hit(3), Some([2, 2, 2, 2, 1, 1, 1, 1]));
+}
+
+/// A page that was pinned when it was to be settled stayed written for good, so that writing an object back until it has no
+/// written page never ended.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);
     load(&map, 0, 1);
-    let BeginWrite::Begun(unused) = map.begin_write(0) else { panic!("nobody has it") };
-    assert!(matches!(map.hold(0, Unclean::Dirty), Hold::Other));
-    drop(unused);
-    assert_eq!(map.next_written(0..8), Some(0));
-    assert!(matches!(map.hold(0, Unclean::Dirty), Hold::Other));
-    assert_eq!(map.next_written(0..8), None);
-
     assert!(write(&map, 0, 0, &[2]));
     hold(&map, 0, Unclean::Dirty).end(Unclean::Unstable);
     let pin = map.pin(0).unwrap();
@@ -177,12 +198,12 @@ fn a_failed_write_back_leaves_the_page_dirty() {
 fn a_page_that_is_written_to_keeps_others_off() {
     let map = map(8, 8);
     load(&map, 0, 1);
-    let BeginWrite::Begun(mut writing) = map.begin_write(0) else { panic!("nobody has it") };
+    let BeginWrite::Begun(mut writing) = map.begin_write(0) else { panic!("no one else has the page") };
     assert!(matches!(map.begin_write(0), BeginWrite::Busy));
     assert!(matches!(map.pin(0), Err(crate::PinError::Busy)));
     assert_eq!(read(&map, 0)[0], 1, "readers don't wait");
     assert!(matches!(map.detach(0, 0, true), Detach::Busy));
-    assert!(writing.zero_from(1));
+    writing.zero_from(1);
     assert_eq!(read(&map, 0)[..2], [1, 0]);
     drop(writing);
     assert!(map.pin(0).unwrap().is_some());
@@ -233,4 +254,99 @@ fn a_run_has_no_gap() {
     (2..5).for_each(|page| assert!(write(&map, page, 0, &[9])));
     let mut run = crate::HeldRun::new(&map, hold(&map, 2, Unclean::Dirty));
     run.push(hold(&map, 4, Unclean::Dirty));
+}
+
+/// Threads that pinned a page for a moment each, one before the other let go, kept a writer out for as long as they went on.
+#[test]
+fn a_writer_that_waits_keeps_new_pins_out() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    let first = map.pin(0).unwrap().unwrap();
+    let mut writer = map.writer(0);
+    assert!(matches!(writer.begin(), BeginWrite::Pinned) && map.pin(0).is_ok(), "the pin may be gone the next moment");
+    assert!(matches!(writer.begin(), BeginWrite::Pinned));
+    assert_eq!(map.pin(0).err(), Some(PinError::Busy), "a pin that begins before the first one ends");
+    assert!(map.pin_hot(0).is_none());
+    drop(first);
+    assert_eq!(map.pin(0).err(), Some(PinError::Busy), "the writer is first");
+    let BeginWrite::Begun(mut writing) = writer.begin() else { panic!("no pin is left") };
+    let _ = writing.write(0, &[2]);
+    drop(writing);
+    assert_eq!(map.pin(0).unwrap().unwrap().bytes()[0], 2, "while the writer lives");
+}
+
+/// A thread that waits for another pin of a page that it has pinned must not wait for a writer that waits for that first pin,
+/// nor for one that has given up.
+#[test]
+fn pins_are_kept_out_for_a_time_only() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    let _first = map.pin(0).unwrap().unwrap();
+    let mut writer = map.writer(0);
+    let mut refused = [0, 0];
+    for attempt in 1..=1023 {
+        assert!(matches!(writer.begin(), BeginWrite::Pinned));
+        refused[usize::from(attempt >= 64)] += u32::from(map.pin(0).is_err());
+    }
+    assert_eq!(refused, [62, 56 + 112 + 224 + 448], "it waits longer each time, and lets pinners in before that");
+    assert_eq!(map.pin(0).err(), Some(PinError::Busy));
+    drop(writer);
+    assert!(map.pin(0).unwrap().is_some());
+}
+
+/// A pinner that met a writer has a place in the frame: it becomes a pin when the writer is done, and goes with a pinner that gives up.
+#[test]
+fn a_pinner_that_gives_up_leaves_no_place() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    for gives_up in [true, false] {
+        let BeginWrite::Begun(writing) = map.begin_write(0) else { panic!("no pin is left") };
+        let mut pinner = map.pinner(0);
+        assert_eq!(pinner.pin(&mut Ahead::No).err(), Some(PinError::Busy));
+        assert_eq!(pinner.pin(&mut Ahead::No).err(), Some(PinError::Busy), "with its place");
+        if gives_up {
+            drop(pinner);
+            drop(writing);
+        } else {
+            drop(writing);
+            let BeginWrite::Pinned = map.begin_write(0) else { panic!("the place is a pin") };
+            assert_eq!(pinner.pin(&mut Ahead::No).unwrap().unwrap().bytes()[0], 1);
+        }
+    }
+    assert!(matches!(map.begin_write(0), BeginWrite::Begun(_)));
+}
+
+/// An evictor takes a page whose last pin is gone, also if a writer waits for it; the frame's next page is pinned as any other.
+#[test]
+fn the_next_page_of_a_frame_has_no_waiting_writer() {
+    let map = map(1, 8);
+    load(&map, 0, 1);
+    let first = map.pin(0).unwrap();
+    let mut writer = map.writer(0);
+    assert!(matches!((writer.begin(), writer.begin()), (BeginWrite::Pinned, BeginWrite::Pinned)));
+    drop(first);
+    let Detach::Listed { frame, .. } = map.detach(0, 0, true) else { panic!("it isn't pinned") };
+    drop(frame);
+    load(&map, 1, 2);
+    assert!(map.pin(1).unwrap().is_some());
+    assert!(matches!(writer.begin(), BeginWrite::Absent));
+}
+
+/// A page that was held to be changed and wasn't, or that a refused `set_len` had looked at, became a written page all the same. No
+/// write-back comes by for a page that is clean, so its readers went the slower way for good.
+#[test]
+fn a_page_that_was_not_changed_is_no_written_page() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    assert!(map.read(0, &mut [0]) && map.read_hot(0, &mut [0]));
+    let BeginWrite::Begun(unchanged) = map.begin_write(0) else { panic!("no one else has the page") };
+    drop(unchanged);
+    assert_eq!(map.next_written(0..8), None);
+    assert!(map.read_hot(0, &mut [0]), "the short way");
+    let BeginWrite::Begun(writing) = map.begin_write(0) else { panic!("no one else has the page") };
+    let mut adopted = map.frames().adopt_writing(writing);
+    assert!(adopted.write(0, &[2]) && !adopted.write(1, &[2]));
+    drop(adopted);
+    assert_eq!(map.next_written(0..8), Some(0));
+    assert_eq!(read(&map, 0)[..2], [2, 2]);
 }

@@ -9,18 +9,18 @@ pub const PAGE: usize = 16;
 /// What is charged for an extent, which is one frame with its record, and for a chunk, which has two words.
 pub const EXTENT: u64 = PAGE as u64 + 64;
 pub const CHUNK: u64 = 16;
-/// What is charged for a segment: the state of its one chunk.
-pub const SEGMENT: u64 = 4;
+/// What is charged for the states of chunks, of which all segments have theirs in one system page of two words.
+pub const STATES: u64 = CHUNK;
 /// The pages that all maps together can have.
 pub const PAGES: u64 = 8;
 /// What frames leave for page maps.
-const MAP_RESERVE: u64 = 8192;
+const MAP_RESERVE: u64 = 4096;
 
 /// An arena of `count` frames, none of them used yet, and a budget for all of it and for every page word.
 pub fn frames(count: usize) -> Arc<Frames> {
     let config = Config { nodes: Some(1), ..Config::new((count * PAGE) as u64, PAGE) };
     let frames = Frames::new(&config).unwrap();
-    frames.set_budget(count as u64 * EXTENT + MAP_RESERVE + PAGES / 2 * (CHUNK + SEGMENT));
+    frames.set_budget(count as u64 * EXTENT + MAP_RESERVE + PAGES / 2 * CHUNK + STATES);
     Arc::new(frames)
 }
 
@@ -82,4 +82,15 @@ pub fn frame_of(map: &PageMap, page: u64) -> frames::FrameId {
 /// Starts a thread of the model.
 pub fn thread(body: impl FnOnce() + Send + 'static) -> sync::thread::JoinHandle<()> {
     sync::thread::spawn("model", body).unwrap()
+}
+
+/// Asks again and again until there is an answer, and lets other threads run in between.
+pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let mut backoff = sync::atomic::Backoff::new();
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None => backoff.wait(),
+        }
+    }
 }

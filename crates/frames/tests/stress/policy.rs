@@ -113,8 +113,8 @@ impl Policy {
     }
 
     pub(crate) fn drain(&self) {
-        let Some(drain) = self.frames.begin_drain() else { return };
-        for frame in drain.frames() {
+        let Some(drain) = self.frames.begin_drain(1, 1, |_| true) else { return };
+        for frame in drain.frames(0) {
             let Some(isolated) = self.frames.isolate(frame) else { continue };
             self.unlist(frame);
             match self.frames.evict(isolated, 2) {
@@ -122,7 +122,7 @@ impl Policy {
                 Err(refused) => self.list(refused.frame),
             }
         }
-        let _ = drain.finish();
+        let _ = drain.finish(0);
     }
 
     /// What reclaim, removals, drains and sweeps do, in one thread.
@@ -152,7 +152,7 @@ impl Policy {
         let frames = Arc::clone(&self.frames);
         drop(self);
         assert_eq!(frames.stats().map_bytes, 0);
-        while frames.begin_drain().is_some_and(|drain| drain.finish()) {}
+        while frames.begin_drain(1, 1, |_| true).is_some_and(|drain| drain.finish(0)) {}
         assert_eq!(frames.extents(), 0, "with all frames free, every extent can be drained");
     }
 }

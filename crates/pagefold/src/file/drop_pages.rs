@@ -9,7 +9,6 @@ use sync::atomic::Backoff;
 use crate::error::Error;
 use crate::file::state::FileState;
 use crate::lru::stripe::BATCH_MAX;
-use crate::read::patience::{Patience, SPINS};
 
 /// What came of an attempt to take a page out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +28,9 @@ impl FileState {
     /// Has pages leave memory, whatever they hold.
     fn drop_pages(&self, pages: Range<u64>) -> Result<(), Error> {
         for page in self.map.pages_in_memory(pages) {
-            let mut patience = Patience::default();
+            let mut backoff = Backoff::new();
             while self.drop_page_if(page, true) != Dropped::Gone {
-                patience.wait(|| self.page_busy(page))?;
+                backoff.wait_or(|| self.page_busy(page))?;
             }
         }
         Ok(())
@@ -82,7 +81,8 @@ impl FileState {
                 }
                 // Whoever has it frozen most often doesn't wait for anything; or it may be somebody who looks at the page
                 // and finds that it isn't the one he wanted.
-                Detach::Busy | Detach::Pinned if backoff.turns() < SPINS => backoff.wait(),
+                Detach::Pinned if self.take_kept_pin(page) => {}
+                Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,
                 Detach::Busy | Detach::Loading | Detach::Unclean => return Dropped::InUse,
             }
@@ -91,7 +91,7 @@ impl FileState {
 
     fn discarded(&self, group: u32, discarded: bool) {
         if discarded {
-            self.manager.became_clean(self, self.manager.groups.get(group).as_deref(), 1);
+            self.part_of_number(group).into_iter().for_each(|part| part.became_clean(&self.manager, 1));
         }
     }
 }

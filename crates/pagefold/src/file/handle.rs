@@ -1,33 +1,127 @@
 //! One opening of a file: whose it is, what its user was told, and where its readers are going.
 
-use sync::Arc;
+use std::ops::Range;
+use std::path::Path;
+
 use sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use sync::lock::OnceCell;
+use sync::{Arc, CounterPlace};
 
 use crate::error::Error;
+use crate::file::PinnedPage;
 use crate::file::state::FileState;
 use crate::group::Group;
-use crate::io::IoError;
+use crate::io::{Access, IoError};
 use crate::read_ahead::advice::Advice;
 use crate::read_ahead::prefetch::ReadAhead;
-use crate::stats::census::Hits;
+use crate::stats::census::{ALLOCATION, HitCount, Hits};
+use crate::write::dirty_part::DirtyPart;
 use crate::write::error_latch::Heard;
 
 /// One opening of a file by one group.
 pub(crate) struct Handle {
     pub(crate) file: Arc<FileState>,
     pub(crate) group: Group,
-    pub(crate) hits: Arc<Hits>,
+    pub(crate) hits: HitCount,
     pub(crate) advice: AtomicU8,
     pub(crate) writable: bool,
     /// Which of the file's write errors the handle was told of.
     pub(crate) heard: Heard,
     /// Where its readers are going.
     pub(crate) read_ahead: ReadAhead,
+    /// Where dirty pages of the file that are charged to the group are counted, once there was one.
+    pub(crate) dirty_part: OnceCell<Arc<DirtyPart>>,
     /// Time that the handle's writers owe (`dirty`).
     pub(crate) debt_ns: AtomicU64,
+    /// Bytes that the budget counts for it, but for read-ahead's.
+    charged: u64,
 }
 
 impl Handle {
+    /// Opens a file for `group`, with nothing charged or counted elsewhere as yet.
+    fn of(group: &Group, file: Arc<FileState>, hits: Hits, writable: bool, charged: u64) -> Arc<Self> {
+        let hits = HitCount::enter(hits, group.state());
+        hits.begin(&file);
+        file.handle_opened();
+        Arc::new(Self {
+            heard: file.latch.listen(),
+            file,
+            group: group.clone(),
+            hits,
+            advice: AtomicU8::new(Advice::Normal as u8),
+            writable,
+            read_ahead: ReadAhead::default(),
+            dirty_part: OnceCell::new(),
+            debt_ns: AtomicU64::new(0),
+            charged,
+        })
+    }
+
+    /// Opens the file at `path`. Also returns the place of the counter of hits.
+    ///
+    /// # Errors
+    /// [`Error::TooManyCounters`]; no room in the budget; those of opening.
+    pub(super) fn open(group: &Group, path: &Path, access: Access) -> Result<(Arc<Self>, CounterPlace), Error> {
+        let manager = group.pagefold().manager();
+        let (hits, place) = Hits::with_place()?;
+        let bytes = Self::bytes() + CounterPlace::bytes();
+        manager.charge_metadata(bytes)?;
+        let file = manager.open(path, access).inspect_err(|_| manager.frames.budget().uncharge(bytes))?;
+        Ok((Self::of(group, file, hits, access.writes(), bytes), place))
+    }
+
+    /// Another handle of the file, for a group that has it mapped. Most of its hits are counted where it is mapped; so the handle's own
+    /// counter has no place from the start, which would be 8 bytes for each CPU.
+    ///
+    /// # Errors
+    /// No room in the budget.
+    pub(crate) fn open_again(&self, group: &Group) -> Result<Arc<Self>, Error> {
+        group.pagefold().manager().charge_metadata(Self::bytes())?;
+        Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
+    }
+
+    /// Bytes that a handle takes, with the part that its writes may make, without what is charged as it is made, and without the place
+    /// of its counter.
+    fn bytes() -> u64 {
+        size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
+    }
+
+    /// Reads all of `buf`.
+    ///
+    /// # Errors
+    /// As [`File::read_exact_at`](crate::File::read_exact_at).
+    pub(crate) fn read_exact(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let wanted = buf.len();
+        if self.read_pages(buf, offset)? < wanted {
+            return Err(self.past_end(offset, wanted as u64));
+        }
+        Ok(())
+    }
+
+    /// As [`File::page`](crate::File::page).
+    pub(crate) fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
+        if let Some(frame) = self.file.map.pin_hot(n) {
+            self.hits.counter.add(1);
+            return Ok(PinnedPage { len: frame.bytes().len(), frame });
+        }
+        self.pin_page(n)
+    }
+
+    /// As [`File::sync_range`](crate::File::sync_range).
+    pub(crate) fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
+        let shift = self.file.page_shift();
+        self.sync(Some(range.start >> shift..range.end.div_ceil(1 << shift)))
+    }
+
+    /// As [`File::prefetch`](crate::File::prefetch).
+    pub(crate) fn prefetch_range(&self, range: Range<u64>) {
+        let shift = self.file.page_shift();
+        let end = range.end.min(self.file.len());
+        if range.start < end {
+            self.prefetch(range.start >> shift..end.div_ceil(1 << shift));
+        }
+    }
+
     /// # Errors
     /// [`Error::ReadOnly`].
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
@@ -35,9 +129,24 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
+    /// Writes pages back, or all of them, and makes them last. If another process has cut the file
+    /// off, its new length is taken over first, so that what was cut off isn't written again; if
+    /// that fails, the write-back does, too.
+    pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
+        self.file.manager.refuse_child()?;
+        let writable = self.writable;
+        let result = self.file.in_time(move |file| {
+            if writable && file.is_cut_off() == Ok(true) {
+                let _ = file.refresh_len_here(u64::MAX);
+            }
+            Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
+        })?;
+        self.tell(result)
+    }
+
     /// What couldn't be written, now or before, if the handle wasn't told yet. Another thread with the same handle may have
     /// been told of what failed now: this one has to know as well.
-    pub(crate) fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
+    fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
@@ -65,6 +174,8 @@ impl Drop for Handle {
             return;
         }
         self.hits.settle(&self.file, self.group.state());
+        self.hits.leave(self.group.state());
+        self.file.manager.frames.budget().uncharge(self.charged + self.read_ahead.charged());
         if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.file.last_handle_closed();
         }

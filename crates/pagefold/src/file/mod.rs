@@ -2,6 +2,7 @@
 
 pub(crate) mod drop_pages;
 pub(crate) mod handle;
+pub(crate) mod length;
 pub(crate) mod open_options;
 pub(crate) mod set_len;
 pub(crate) mod state;
@@ -12,22 +13,21 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 
 use frames::{PageMap, PinnedFrame};
-use sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use sync::{Arc, CounterPlace};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::file::state::FileState;
 use crate::group::Group;
 use crate::io::Access;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
-use crate::read_ahead::prefetch::ReadAhead;
 use crate::stats::FileStats;
-use crate::stats::census::Hits;
-use crate::write::page_mut::{Owner, PageMut};
+use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 
 /// An open file. Clones are the same handle; all methods may be called from many threads at once.
+///
+/// If the Pagefold has an [`io_timeout`](crate::Builder::io_timeout), each call that needs the
+/// file's device may also fail with [`Error::DeviceTimeout`].
 ///
 /// What a hit needs is kept here, not behind the handle, so that a loop over reads has it in registers.
 #[derive(Clone)]
@@ -44,37 +44,8 @@ impl File {
         if manager.frames.forked() {
             return Err(Error::Forked);
         }
-        let hits = Hits::new(group.state())?;
-        let file = manager.open(path, access)?;
-        Ok(Self::of(group, file, hits, access.writes()))
-    }
-
-    /// Another handle of a file that is open, for `group`.
-    ///
-    /// # Errors
-    /// [`Error::TooManyCounters`].
-    pub(crate) fn open_again(&self, group: &Group) -> Result<Self, Error> {
-        let hits = Hits::new(group.state())?;
-        Ok(Self::of(group, Arc::clone(&self.handle.file), hits, self.handle.writable))
-    }
-
-    fn of(group: &Group, file: Arc<FileState>, hits: Hits, writable: bool) -> Self {
-        let hits = Arc::new(hits);
-        hits.begin(&file);
-        group.pagefold().manager().handles.add(&hits);
-        let (map, place) = (file.map.clone(), hits.counter.place());
-        file.handles.fetch_add(1, Ordering::AcqRel);
-        let handle = Handle {
-            heard: file.latch.listen(),
-            file,
-            group: group.clone(),
-            hits,
-            advice: AtomicU8::new(Advice::Normal as u8),
-            writable,
-            read_ahead: ReadAhead::default(),
-            debt_ns: AtomicU64::new(0),
-        };
-        Self { map, hits: place, handle: Arc::new(handle) }
+        let (handle, hits) = Handle::open(group, path, access)?;
+        Ok(Self { map: handle.file.map.clone(), hits, handle })
     }
 
     /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the end of the file.
@@ -84,7 +55,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadFailed`] if a page can't be loaded; earlier pages of `buf` hold their bytes then.
-    /// [`Error::LimitReached`] if there is no memory to load it into.
+    /// [`Error::LimitReached`] if there is no memory to load it into. [`Error::PageBusy`] if a page was written to again and
+    /// again for seconds.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         if self.map.read_hot(offset, buf) {
@@ -109,10 +81,13 @@ impl File {
     /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard lives. The last page
     /// of a file is as short as it is in the file.
     ///
-    /// A pinned page can't be evicted, so don't keep more than a small part of the group's limit.
+    /// A pinned page can't be evicted, so don't keep more than a small part of the group's limit. Nor can it be written to: a
+    /// writer waits for the pins that are there, and new pins wait for that writer. Pins that last some 30 ms or less don't keep
+    /// a writer waiting for longer than they last.
     ///
     /// # Errors
-    /// [`Error::PastEnd`] if the file has no such page; otherwise as [`read_at`](Self::read_at).
+    /// [`Error::PastEnd`] if the file has no such page; [`Error::PageBusy`] after seconds, if the page is being changed, as through
+    /// a [`page_mut`](Self::page_mut) that this thread may have itself; otherwise as [`read_at`](Self::read_at).
     #[inline(always)]
     pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
         if let Some(frame) = self.map.pin_hot(n) {
@@ -125,7 +100,9 @@ impl File {
     /// As [`page`](Self::page), without waiting: a future that runs under any executor, and parks no thread. Nothing is loaded
     /// before it is first polled.
     ///
-    /// Dropped before it is done, the page arrives in memory all the same.
+    /// Dropped before it is done, the page arrives in memory all the same. A page that has arrived
+    /// is kept for a future that isn't polled as long as no writer wants it, and memory isn't short;
+    /// then it may have to be loaded once more.
     pub fn page_async(&self, n: u64) -> PageFuture<'_> {
         PageFuture::new(&self.handle, n)
     }
@@ -169,11 +146,7 @@ impl File {
     ///
     /// A backend without threads or a ring of its own reads before this returns.
     pub fn prefetch(&self, range: Range<u64>) {
-        let shift = self.handle.file.page_shift();
-        let end = range.end.min(self.len());
-        if range.start < end {
-            self.handle.prefetch(range.start >> shift..end.div_ceil(1 << shift));
-        }
+        self.handle.prefetch_range(range);
     }
 
     #[inline]
@@ -200,27 +173,37 @@ impl File {
     }
 
     /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds, or with
-    /// [`sync`](Self::sync). A file that is shorter becomes longer; what lies between is zeros.
+    /// [`sync`](Self::sync): a process that is killed before loses it. A file that is shorter becomes longer; what lies between is
+    /// zeros. A write that leaves such a gap makes the file itself longer first; if it then fails, the file may have
+    /// zeros up to where the write would have ended in its first page.
     ///
-    /// Others see each page as it was before the write or after it. A page that is overwritten as a whole isn't read
-    /// first. When much is waiting to get to the file the call takes longer, by milliseconds.
+    /// Others see each page as it was before the write or after it; with a gap, perhaps the zeros first. A page that is overwritten as a whole isn't read
+    /// first. When much is waiting to get to the file the call takes longer, by milliseconds; if the file's device doesn't answer and
+    /// its group has as many dirty pages as it may have, by half a second for each page.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past what the file can grow to while it is open; those of
-    /// [`read_at`](Self::read_at) for a page of which a part is overwritten; [`Error::PageBusy`] if one is pinned;
+    /// [`read_at`](Self::read_at) for a page of which a part is overwritten; [`Error::PageBusy`] after seconds, if
+    /// one is pinned or being changed, as by a guard of this thread's;
     /// [`Error::WriteFailed`] if memory is full of what can't be written to this file. Earlier pages of `buf` are written
     /// then.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         self.handle.write_pages(buf, offset)
     }
 
-    /// Page `n` to be changed in place, by this thread alone. Until the guard is dropped others read the page as it was.
+    /// Page `n` to be changed as a slice, by this thread alone: a copy of the page, which becomes the page when the guard is dropped.
+    /// Until then [`read_at`](Self::read_at) returns the page as it was; [`page`](Self::page) and writers of the page wait.
+    ///
+    /// The page is copied twice, and the copy is charged to the group: it needs room for two pages. For small changes
+    /// [`write_at`](Self::write_at) takes less time.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page; otherwise as [`write_at`](Self::write_at).
     pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
+        self.handle.check_writable()?;
+        let charge = CopyCharge::new(&self.handle.file.manager, self.handle.group.state())?;
         let (writing, len) = self.handle.change_page(n)?;
-        Ok(PageMut::new(Owner::File(&self.handle), writing, len))
+        Ok(PageMut::new(Owner::File(&self.handle), charge, writing, len))
     }
 
     /// Cuts the file off, or makes it longer with zeros, at once.
@@ -230,7 +213,7 @@ impl File {
     /// [`Error::WriteFailed`] with the backend's answer. Nothing is changed then.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
-        self.handle.file.set_len(len)
+        self.handle.file.in_time(move |file| file.set_len(len))
     }
 
     /// Makes everything that was written to the file before the call, through whatever handle, survive a power cut.
@@ -238,10 +221,10 @@ impl File {
     /// # Errors
     /// [`Error::WriteFailed`] if that couldn't be done, or if there was a failure before that this handle wasn't told of.
     /// Calls that were waiting at the same time all fail. What the file doesn't have stays in memory: a later `Ok` says
-    /// that it is there.
+    /// that it is there. But with [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost, because another process has cut the
+    /// file off below them.
     pub fn sync(&self) -> Result<(), Error> {
-        self.handle.file.manager.refuse_child()?;
-        self.handle.tell(self.handle.file.write_back_all())
+        self.handle.sync(None)
     }
 
     /// As [`sync`](Self::sync), for the pages that the range touches.
@@ -249,9 +232,7 @@ impl File {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
-        self.handle.file.manager.refuse_child()?;
-        let shift = self.handle.file.page_shift();
-        self.handle.tell(self.handle.file.write_back(range.start >> shift..range.end.div_ceil(1 << shift)))
+        self.handle.sync_range(range)
     }
 
     /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.
@@ -266,18 +247,22 @@ impl File {
     /// charged to. Says how many bytes. Pages that are pinned or being changed at this moment, and those that the file doesn't
     /// have yet, stay where they are: [sync](Self::sync) first.
     ///
+    /// Room for them is made in `group` beforehand, at the cost of its coldest pages; none for more pages than its limit allows.
+    ///
     /// # Errors
-    /// [`Error::LimitReached`], with the pages up to there recharged; [`Error::OtherPagefold`].
+    /// [`Error::LimitReached`] where there is no room for one more, with the pages up to there recharged; [`Error::OtherPagefold`].
     pub fn charge_to(&self, group: &Group, range: Range<u64>) -> Result<u64, Error> {
         let file = &*self.handle.file;
         file.manager.refuse_child()?;
         group.check_manager(&file.manager)?;
         let pages = range.start >> file.page_shift()..range.end.min(self.len()).div_ceil(file.page_bytes());
-        Ok(file.manager.recharge(file, pages, None, group.state())? * file.page_bytes())
+        let manager = &file.manager;
+        manager.make_place(group.state(), manager.movable(file, pages.clone(), group.state()));
+        Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
     }
 
-    /// The file's length in bytes, as it was when the file was opened or when a read last met its end. Another process
-    /// may have changed it.
+    /// The file's length in bytes, as it was when the file was last opened, or when a read last met its end. Another process
+    /// may have changed it since.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.handle.file.len()

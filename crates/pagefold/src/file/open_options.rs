@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::file::File;
 use crate::group::Group;
-use crate::io::{Access, IoError};
+use crate::io::Access;
 
 /// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be read.
 #[derive(Clone, Debug)]
@@ -16,11 +16,12 @@ pub struct OpenOptions {
     create: bool,
     create_new: bool,
     truncate: bool,
+    lock: bool,
 }
 
 impl OpenOptions {
     pub(crate) fn new(group: &Group) -> Self {
-        Self { group: group.clone(), write: false, create: false, create_new: false, truncate: false }
+        Self { group: group.clone(), write: false, create: false, create_new: false, truncate: false, lock: true }
     }
 
     /// The file can be written to.
@@ -47,15 +48,31 @@ impl OpenOptions {
         self
     }
 
+    /// Whether a file that is opened for writing is locked, as it is by default: two Pagefolds that write to one file overwrite each
+    /// other's pages, also synced ones.
+    ///
+    /// The lock is advisory (`flock`): it keeps out other Pagefolds, and programs that ask for it; readers don't need it.
+    /// Handles of one Pagefold share it, and it is released when the file's last handle is closed, or with the process. A
+    /// child that is forked meanwhile, and doesn't run another program, shares it as well: if the process dies, the child still has
+    /// it. Where the file system has no locks the file is opened without.
+    pub fn lock(mut self, yes: bool) -> Self {
+        self.lock = yes;
+        self
+    }
+
     /// Opens the file. Its pages are charged to the group if it is this handle that loads or makes them.
     ///
     /// # Errors
-    /// As [`Group::open`]; `EINVAL` for options that need [`write`](Self::write), without it; those of
-    /// [`File::set_len`], for [`truncate`](Self::truncate).
+    /// As [`Group::open`]; [`Error::NotForWriting`] for options that need [`write`](Self::write),
+    /// without it; [`Error::FileInUse`] if another Pagefold or process has the file
+    /// [locked](Self::lock); [`Error::PageBusy`] if a page is pinned that another one has changed
+    /// since it was read; those of [`File::set_len`], for [`truncate`](Self::truncate). A file that
+    /// didn't exist may have been made even so: another [`create_new`](Self::create_new) then finds
+    /// it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         if !self.write && (self.create || self.create_new || self.truncate) {
-            return Err(Error::OpenFailed { path: path.to_owned(), error: IoError::INVALID });
+            return Err(Error::NotForWriting { path: path.to_owned() });
         }
         let access = match (self.write, self.create, self.create_new) {
             (false, ..) => Access::Read,
@@ -64,6 +81,9 @@ impl OpenOptions {
             (true, _, true) => Access::CreateNew,
         };
         let file = File::open(&self.group, path, access)?;
+        if self.write && self.lock {
+            file.handle().file.take_lock()?;
+        }
         if self.truncate {
             file.set_len(0)?;
         }

@@ -2,29 +2,32 @@
 
 use std::path::{Path, PathBuf};
 
-use frames::PageMap;
+use frames::{PageMap, PageState};
 use sync::Arc;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sync::lock::{Mutex, MutexGuard, OnceCell};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Backoff, Ordering};
+use sync::lock::{Mutex, OnceCell};
 
 use crate::error::Error;
 use crate::file::drop_pages::Dropped;
+use crate::group::table::SWEPT_GROUPS;
 use crate::io::{Access, BackingFile, IoError};
 use crate::manager::Manager;
 use crate::read::flight::InFlight;
-use crate::read::patience::Patience;
 use crate::stats::Counters;
-use crate::write::dirty::UncleanCount;
+use crate::stats::census::HitsList;
+use crate::watchdog::WatchCell;
+use crate::write::dirty_part::FileDirt;
 use crate::write::error_latch::ErrorLatch;
 use crate::write::writeback::Writeback;
 
-/// What an open file takes besides its page map, rounded up: its state, a handle, its path.
-const OPEN_FILE_BYTES: u64 = 4 << 10;
-/// A file may grow by this factor while it is open before it has to be opened again,
+/// What an open file takes besides its page map, its path and its handles, rounded up: its state, its numbers, the backend's
+/// file, places in tables.
+const OPEN_FILE_BYTES: u64 = 1 << 10;
+/// As long as page words are in plenty, a file may grow by this factor while it is open before it has to be opened again,
 const GROWTH: u64 = 2;
-/// and every file to this many pages;
+/// and every file to this many pages: those that it gets in any case.
 const PAGES_MIN: u64 = 1 << 18;
-/// to this many if it is opened for writing, as long as there is enough of a place for page words: 64 GiB of 4 KiB pages.
+/// to this many if it is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
 /// One file, by device and inode.
@@ -34,26 +37,32 @@ pub(crate) struct FileState {
     pub(crate) backing: Arc<dyn BackingFile>,
     pub(crate) map: PageMap,
     pub(crate) counters: Arc<Counters>,
+    /// Of its open handles, and of mappings.
+    pub(crate) hits: HitsList,
     /// The number that frames carry.
     pub(crate) owner: u32,
     page_shift: u32,
-    /// Held while the length changes.
-    length_change: Mutex<()>,
     /// The file as it was first opened for writing, if it was.
     writer: OnceCell<Arc<dyn BackingFile>>,
-    /// How long the file is known to be where it is kept. Its own length may be more, until that is written back.
-    disk_len: AtomicU64,
-    /// Held by who makes the file longer, or sets its length (`write`).
+    /// `writer` has the file's lock.
+    is_locked: Mutex<bool>,
+    /// How long the file is known to be where it is kept (`length`).
+    pub(crate) disk_len: AtomicU64,
+    /// Held by the thread that changes the length (`length`).
     pub(crate) extension: Mutex<()>,
+    /// `set_len` is cutting the file off: `len` is lower already, and the file isn't shorter yet.
+    pub(crate) is_cutting: AtomicBool,
     pub(crate) writeback: Writeback,
-    pub(crate) unclean: UncleanCount,
-    /// Since when there has been something unclean, if there is.
-    pub(crate) unclean_since_ms: AtomicU64,
+    pub(crate) dirt: FileDirt,
     pub(crate) latch: ErrorLatch,
     /// Loads that go on without their thread.
     pub(crate) in_flight: Arc<InFlight>,
+    /// How long calls wait for the device, if not for good.
+    pub(crate) watch: WatchCell,
     /// Open handles.
     pub(crate) handles: AtomicUsize,
+    /// What was charged for all this.
+    bytes: u64,
 }
 
 impl FileState {
@@ -67,15 +76,12 @@ impl FileState {
         let page_shift = manager.frames.page_size().trailing_zeros();
         let pages = (len >> page_shift) + 1;
         let too_large = |_| Error::FileTooLarge { path: path.to_owned(), pages };
-        let counters = Arc::new(Counters::new()?);
-        manager.charge_metadata(OPEN_FILE_BYTES)?;
+        let counters = Arc::<Counters>::default();
         let least = if access.writes() { WRITER_PAGES_MIN } else { PAGES_MIN };
-        let map_for = |pages| PageMap::new(Arc::clone(&manager.frames), pages);
-        let map = map_for(pages.saturating_mul(GROWTH).max(least))
-            .or_else(|_| map_for(pages.max(PAGES_MIN)))
-            .or_else(|_| map_for(pages))
-            .map_err(too_large)
-            .inspect_err(|_| manager.frames.budget().uncharge(OPEN_FILE_BYTES))?;
+        let roomy = pages.saturating_mul(GROWTH).max(least);
+        let map = PageMap::with_room(Arc::clone(&manager.frames), pages, roomy).map_err(too_large)?;
+        let bytes = OPEN_FILE_BYTES + path.as_os_str().len() as u64 + map.length_bytes();
+        manager.charge_metadata(bytes)?;
         map.set_len(len);
         Ok(Arc::new(Self {
             owner: manager.files.enrol(&counters),
@@ -84,24 +90,21 @@ impl FileState {
             backing,
             map,
             counters,
+            hits: HitsList::default(),
             page_shift,
-            length_change: Mutex::new(()),
             writer: OnceCell::new(),
+            is_locked: Mutex::new(false),
             disk_len: AtomicU64::new(len),
             extension: Mutex::new(()),
+            is_cutting: AtomicBool::new(false),
             writeback: Writeback::default(),
-            unclean: UncleanCount::default(),
-            unclean_since_ms: AtomicU64::new(0),
+            dirt: FileDirt::default(),
             latch: ErrorLatch::default(),
             in_flight: Arc::default(),
+            watch: WatchCell::new(),
             handles: AtomicUsize::new(0),
+            bytes,
         }))
-    }
-
-    /// The length in bytes, as far as is known.
-    #[inline]
-    pub(crate) fn len(&self) -> u64 {
-        self.map.len()
     }
 
     #[inline]
@@ -118,109 +121,109 @@ impl FileState {
         self.writer.get().map(|writer| &**writer)
     }
 
-    /// Has the file written to through `backing`, unless there is a way already. Then a `backing` that may have `made` the
-    /// file is synced: only it knows whether the file's name has to be.
-    pub(crate) fn become_writable(&self, backing: Arc<dyn BackingFile>, made: bool) -> Result<(), IoError> {
-        match self.writer.set(backing) {
-            Err(other) if made => other.sync(),
-            _ => Ok(()),
-        }
+    /// Has the file written to through `backing`, unless there is a way already.
+    pub(crate) fn become_writable(&self, backing: Arc<dyn BackingFile>) {
+        let _ = self.writer.set(backing);
     }
 
-    /// How long the file is where it is kept, as far as is known. Acquire pairs with `written_up_to`: who finds that a page
-    /// was evicted after it had been written back finds that the file has it.
-    pub(crate) fn disk_len(&self) -> u64 {
-        self.disk_len.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn written_up_to(&self, end: u64) {
-        self.disk_len.fetch_max(end, Ordering::AcqRel);
-    }
-
-    /// The file has `len` bytes, if it hasn't more.
-    pub(crate) fn grow_to(&self, len: u64) {
-        let _turn = self.length_change.lock();
-        if len > self.len() {
-            self.map.set_len(len);
-        }
-    }
-
-    /// The file has `len` bytes, here and where it is kept.
-    pub(crate) fn length_is(&self, len: u64) {
-        let _turn = self.length_change.lock();
-        self.disk_len.store(len, Ordering::Release);
-        self.map.set_len(len);
-    }
-
-    /// The file has `len` bytes, and fewer than it had.
-    pub(crate) fn shrink_to(&self, len: u64) {
-        let _turn = self.length_change.lock();
-        self.map.set_len(len);
-    }
-
-    /// Asks the system for the length, which another process may have changed, takes it over and says what it is. What
-    /// we have written past the end, and not written back yet, counts as well.
+    /// Locks the file against other Pagefolds and processes, unless it is. For a caller with a handle: the lock is held while there
+    /// are any.
     ///
     /// # Errors
-    /// The system's; [`Error::FileTooLarge`] if the file has a byte at `at`, but the page map no place for it.
-    pub(crate) fn refresh_len(&self, at: u64) -> Result<u64, Error> {
-        let (mut turn, mut actual) = self.look_at_len()?;
-        // What we write back makes the file longer, but never shorter: if it is, nothing may be under way to it while its
-        // new length is taken over.
-        let suspicious = self.writer().is_some() && actual < self.disk_len();
-        let mut _no_write_back = None;
-        if suspicious {
-            drop(turn); // It is the inner lock.
-            _no_write_back = Some(self.writeback.pause());
-            (turn, actual) = self.look_at_len()?;
+    /// [`Error::FileInUse`]; [`Error::OpenFailed`] with the system's; those of
+    /// [`forget_before_lock`](Self::forget_before_lock).
+    pub(crate) fn take_lock(&self) -> Result<(), Error> {
+        let Some(writer) = self.writer() else { return Ok(()) };
+        let mut is_locked = self.is_locked.lock();
+        if !*is_locked {
+            writer.lock().map_err(|error| match error {
+                IoError::BUSY => Error::FileInUse { path: self.path.clone() },
+                error => Error::OpenFailed { path: self.path.clone(), error },
+            })?;
+            self.forget_before_lock().inspect_err(|_| writer.unlock())?;
+            *is_locked = true;
         }
-        let (before, known) = (self.len(), self.disk_len());
-        let wanted = if before > known { before.max(actual) } else { actual };
-        // The map has no room for more pages than this.
-        let now = wanted.min(self.map.pages() << self.page_shift);
-        if now > before {
-            // The page at the old end, and those that were there when the file was longer once, are out of date.
-            let stale = before >> self.page_shift..=now >> self.page_shift;
-            let all_gone = self.pages_within(stale).all(|page| self.drop_page(page) || self.writer().is_some());
-            if !all_gone {
-                return Ok(before); // Somebody has one pinned: the growth has to wait.
+        Ok(())
+    }
+
+    /// What was read before this Pagefold had the lock may have been overwritten since by the one
+    /// that had it. Pages that are pinned at this moment stay if they are as the file has them;
+    /// others would be written back as they were.
+    ///
+    /// # Errors
+    /// [`Error::PageBusy`] for a page that isn't, and stays pinned; [`Error::ReadFailed`].
+    fn forget_before_lock(&self) -> Result<(), Error> {
+        for page in self.map.pages_in_memory(0..self.map.pages()) {
+            if self.map.state(page) == PageState::Loading {
+                self.wait_for_page(page)?; // It may have been read before as well.
             }
         }
-        if suspicious {
-            self.disk_len.store(actual, Ordering::Release);
-        } else {
-            self.written_up_to(actual);
+        self.drop_clean(0..self.map.pages());
+        let mut backoff = Backoff::new();
+        for page in self.map.pages_in_memory(0..self.map.pages()) {
+            // What is dirty was written by a handle that did without the lock.
+            while !self.may_be_dirty(page)
+                && self.drop_page_if(page, false) != Dropped::Gone
+                && !self.is_as_in_file(page)?
+            {
+                backoff.wait_or(|| self.page_busy(page))?;
+            }
         }
-        self.map.set_len(now);
-        drop(turn);
-        if (now..actual).contains(&at) {
-            return Err(Error::FileTooLarge { path: self.path.clone(), pages: actual >> self.page_shift });
+        let _ = self.try_refresh_len(u64::MAX); // Another look follows where it matters.
+        Ok(())
+    }
+
+    /// Whether a page in memory has the file's bytes, as far as it is known to have any. False if
+    /// it can't be pinned.
+    fn is_as_in_file(&self, page: u64) -> Result<bool, Error> {
+        let start = page << self.page_shift();
+        let in_file = self.in_time(move |file| file.read_apart(start))?;
+        let Ok(Some(pinned)) = self.map.pin(page) else { return Ok(false) };
+        let len = self.len().saturating_sub(start).min(in_file.len() as u64) as usize;
+        Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
+    }
+
+    /// Releases the lock, if there is one, no handle, and nothing that the flusher might still
+    /// write: that keeps the lock until this goes. Not left to the closing of the descriptor, since
+    /// the flusher, or a forked child, may keep that for a while.
+    fn release_lock(&self) {
+        let Some(writer) = self.writer() else { return };
+        let mut is_locked = self.is_locked.lock();
+        // A handle that is opened meanwhile counts before it takes the lock.
+        if *is_locked && self.handles.load(Ordering::Acquire) == 0 && self.unclean() == 0 {
+            writer.unlock();
+            *is_locked = false;
         }
-        Ok(now)
     }
 
-    /// The length where the file is kept, and the lock that keeps others from changing it meanwhile.
-    fn look_at_len(&self) -> Result<(MutexGuard<'_, ()>, u64), Error> {
-        let turn = self.length_change.lock();
-        let len = self.backing.len().map_err(|error| self.read_failed(self.len() >> self.page_shift, error))?;
-        Ok((turn, len))
-    }
-
-    fn pages_within(&self, range: std::ops::RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
-        self.map.pages_in_memory(*range.start()..range.end().saturating_add(1))
-    }
-
-    /// Takes a page out of memory that its file has. False if it is pinned, in use, or unclean.
-    pub(crate) fn drop_page(&self, page: u64) -> bool {
-        self.drop_page_if(page, false) == Dropped::Gone
+    /// There is one more handle.
+    pub(crate) fn handle_opened(&self) {
+        if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.in_flight.reopened();
+        }
     }
 
     /// The last handle is closed: what is on its way into memory arrives, and what is unclean is written while others can still find the file.
     pub(crate) fn last_handle_closed(&self) {
-        self.in_flight.wait_for_none();
-        if self.unclean.get() > 0 {
+        if self.in_flight.is_empty() && self.unclean() == 0 {
+            self.release_lock();
+        } else {
+            self.in_time_or_later(Self::close);
+        }
+    }
+
+    fn close(&self) {
+        self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
+        if self.unclean() > 0 {
             let _ = self.write_back_all(); // Nobody is left to be told.
         }
+        self.release_lock();
+    }
+
+    /// Takes the pin of a page that waits for a future, if it is pinned for that. Returns whether
+    /// it was.
+    pub(crate) fn take_kept_pin(&self, page: u64) -> bool {
+        self.manager.mailboxes.take_pin(self.owner, page)
     }
 
     pub(crate) fn too_large(&self, bytes: u64) -> Error {
@@ -249,21 +252,19 @@ impl Drop for FileState {
         self.manager.drain_entries();
         // Nobody has a handle any more, so no page is being loaded; only leaked guards can still pin one, and those
         // keep their frame, and their part of the map, for good.
-        if self.unclean.get() > 0 {
-            let (pages, error) = (self.unclean.get(), self.latch.failing());
+        if self.unclean() > 0 {
+            let (pages, error) = (self.unclean(), self.latch.failing());
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
         }
-        for page in self.map.pages_in_memory(0..self.map.pages()) {
-            // Who looks whether to evict it may be waiting for a CPU.
-            let mut patience = Patience::default();
-            while self.drop_page_if(page, true) == Dropped::InUse {
-                if patience.wait(|| self.page_busy(page)).is_err() {
-                    break;
-                }
-            }
+        let pages = self.map.pages_in_memory(0..self.map.pages());
+        // A thread that looks whether to evict a page may be waiting for a CPU; a leaked `PageMut` stays. One wait is for all of them.
+        let mut backoff = Backoff::new();
+        let in_use: Vec<_> = pages.filter(|&page| self.drop_page_if(page, true) == Dropped::InUse).collect();
+        for page in in_use {
+            while self.drop_page_if(page, true) == Dropped::InUse && backoff.wait_or(|| ()).is_ok() {}
         }
-        self.manager.files.strike(self.owner);
-        self.manager.sweep_groups();
-        self.manager.frames.budget().uncharge(OPEN_FILE_BYTES);
+        self.manager.files.remove(self);
+        self.manager.sweep_groups(SWEPT_GROUPS);
+        self.manager.frames.budget().uncharge(self.bytes);
     }
 }

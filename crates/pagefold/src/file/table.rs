@@ -11,57 +11,52 @@ use crate::error::Error;
 use crate::file::state::FileState;
 use crate::io::{Access, BackingFile, Identity};
 use crate::manager::Manager;
+use crate::slab::Slab;
 use crate::stats::Counters;
 
 /// The open files, by identity, and their counters by the number that frames carry.
+///
+/// A file takes itself out of both when it goes. So no call looks at other files than its own, but for those that are
+/// to do something with all of them.
 pub(crate) struct FileTable {
     open: Mutex<HashMap<Identity, Weak<FileState>>>,
     /// Shared mode is for looking at it: that happens whenever pages are evicted.
-    counters: TwoModeLock<Vec<Option<Arc<Counters>>>>,
+    counters: TwoModeLock<Slab<Arc<Counters>>>,
 }
 
 impl Default for FileTable {
     fn default() -> Self {
-        Self { open: Mutex::default(), counters: TwoModeLock::new(Vec::new()) }
+        Self { open: Mutex::default(), counters: TwoModeLock::new(Slab::default()) }
     }
 }
 
 impl FileTable {
     /// Counts something for the file with this number, if it is still open.
     pub(crate) fn count(&self, owner: u32, what: impl FnOnce(&Counters)) {
-        if let Some(Some(counters)) = self.counters.shared().get(owner as usize) {
+        if let Some(counters) = self.counters.shared().get(owner) {
             what(counters);
         }
     }
 
     /// Gives a file a number.
     pub(crate) fn enrol(&self, counters: &Arc<Counters>) -> u32 {
-        let mut slots = self.counters.exclusive();
-        let free = slots.iter().position(Option::is_none).unwrap_or_else(|| {
-            slots.push(None);
-            slots.len() - 1
-        });
-        slots[free] = Some(Arc::clone(counters));
-        free as u32
+        self.counters.exclusive().insert(Arc::clone(counters))
     }
 
-    /// Takes a number back.
-    pub(crate) fn strike(&self, owner: u32) {
-        if let Some(slot) = self.counters.exclusive().get_mut(owner as usize) {
-            *slot = None;
+    /// Takes a file that is going out of the table.
+    pub(crate) fn remove(&self, file: &FileState) {
+        drop(self.counters.exclusive().remove(file.owner));
+        let identity = file.backing.identity();
+        let mut open = self.open.lock();
+        // The file may be open again by now, with a state of its own.
+        if open.get(&identity).is_some_and(|state| std::ptr::eq(state.as_ptr(), file)) {
+            open.remove(&identity);
         }
     }
 
     /// All open files.
     pub(crate) fn all(&self) -> Vec<Arc<FileState>> {
-        let mut files = Vec::new();
-        self.collect(&mut files);
-        files
-    }
-
-    /// Adds all open files to a list, which may have room for them already.
-    pub(crate) fn collect(&self, into: &mut Vec<Arc<FileState>>) {
-        into.extend(self.open.lock().values().filter_map(Weak::upgrade));
+        self.open.lock().values().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -73,7 +68,8 @@ impl Manager {
         let file = self.find_or_add(path, access, &backing)?;
         if access.writes() {
             self.start_flusher()?;
-            file.become_writable(backing, access.makes()).map_err(failed)?;
+            file.settle_on(|| self.devices.get(file.backing.identity().device));
+            file.become_writable(backing);
         }
         Ok(file)
     }
@@ -85,19 +81,68 @@ impl Manager {
         backing: &Arc<dyn BackingFile>,
     ) -> Result<Arc<FileState>, Error> {
         let identity = backing.identity();
-        if let Some(file) = self.files.open.lock().get(&identity).and_then(Weak::upgrade) {
+        let known = self.files.open.lock().get(&identity).and_then(Weak::upgrade);
+        if let Some(file) = known {
+            // Another process may have changed its length. One that can't be taken over now is by a later call.
+            let _ = file.try_refresh_len(u64::MAX);
             return Ok(file);
         }
         let len = backing.len().map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
         // Made without the table's lock, since it may have to make room for itself.
         let file = FileState::new(self, path, Arc::clone(backing), len, access)?;
+        file.begin_watch();
         let mut open = self.files.open.lock();
         if let Some(faster) = open.get(&identity).and_then(Weak::upgrade) {
             drop(open); // Before our own state goes, which takes locks.
             return Ok(faster);
         }
-        open.retain(|_, file| file.strong_count() > 0);
         open.insert(identity, Arc::downgrade(&file));
         Ok(file)
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+    use crate::Pagefold;
+    use crate::io::{Backend as _, IoError, SimulatedDisk};
+
+    /// The state of a closed file, a kilobyte that was charged to no budget, stayed until another file was opened.
+    #[test]
+    fn a_closed_file_leaves_nothing_behind() {
+        let disk = SimulatedDisk::default();
+        (0..8).for_each(|file| disk.add_generated(format!("f{file}"), file, 4096));
+        let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
+        let group = mm.group("tenant").build().unwrap();
+        let mut files: Vec<_> = (0..8).map(|file| group.open(format!("f{file}")).unwrap()).collect();
+        let again = group.open("f3").unwrap();
+        let table = &mm.manager().files;
+        let entries = || (table.open.lock().len(), table.counters.shared().len());
+        files.truncate(4);
+        assert_eq!(entries(), (4, 4));
+        drop(files);
+        assert_eq!(entries(), (1, 1), "the file that is open twice");
+        drop(again);
+        assert_eq!(entries(), (0, 0));
+    }
+
+    /// The last handle was closed, its changes couldn't be written, and the lock was released all
+    /// the same. The flusher, which was just coming to the file, wrote them later: over what
+    /// another Pagefold had written under its lock.
+    #[test]
+    fn changes_that_could_still_be_written_keep_the_lock() {
+        let disk = SimulatedDisk::default();
+        disk.add_generated("f", 1, 4096);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
+        let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f").unwrap();
+        file.write_at(&[1; 4096], 1 << 20).unwrap();
+        let flushers = Arc::clone(&file.handle().file);
+        disk.set_capacity(0);
+        drop(file);
+        let other = disk.open(Path::new("f"), Access::Write).unwrap();
+        assert!(flushers.unclean() > 0);
+        assert_eq!(other.lock(), Err(IoError::BUSY));
+        drop(flushers);
+        assert_eq!(other.lock(), Ok(()));
     }
 }

@@ -17,6 +17,7 @@
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{Arc, PerCpu};
 
+use crate::group::GROUP_BYTES;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
@@ -238,13 +239,15 @@ impl Manager {
         group.charged().saturating_sub(self.charges.of(group.id))
     }
 
-    /// Forgets groups that nobody has a handle of, and that have no page.
-    pub(crate) fn sweep_groups(&self) {
-        if self.groups.any(GroupState::is_abandoned) {
-            self.drain_charges(None);
-            self.drain_swapped(None);
+    /// Forgets groups without a handle that have no page, of up to `most` that it looks at.
+    pub(crate) fn sweep_groups(&self, most: usize) {
+        let gone = self.groups.sweep(most, |id| {
+            self.drain_charges(Some(id));
+            self.drain_swapped(Some(id));
+        });
+        if gone > 0 {
+            self.frames.budget().uncharge(gone as u64 * GROUP_BYTES);
         }
-        self.groups.sweep();
     }
 }
 

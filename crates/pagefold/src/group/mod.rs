@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::file::open_options::OpenOptions;
 use crate::group::state::GroupState;
+use crate::group::table::SWEPT_GROUPS;
 use crate::io::Access;
 use crate::manager::Manager;
 use crate::pagefold::Pagefold;
@@ -20,8 +21,8 @@ use crate::size::{IntoSize, Size, SizeError};
 use crate::space::Space;
 use crate::stats::GroupStats;
 
-/// What a group takes, rounded up.
-const GROUP_BYTES: u64 = 2 << 10;
+/// What a group takes, rounded up: charged until its last page is gone.
+pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 /// The least that a group can do anything with.
 const PAGES_MIN: u64 = 4;
 
@@ -40,7 +41,8 @@ impl GroupBuilder {
     }
 
     /// The group's limit: its pages never take more. Several groups' limits may add up to more than the budget.
-    /// Without one the limit is the budget.
+    /// Without one the limit is the budget. When the budget is full, a group gets pages only of groups that use at least
+    /// as large a share of their limits, or of the budget, as it does; so without a limit it can't empty the others.
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
@@ -130,7 +132,8 @@ impl Group {
     }
 
     /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as that isn't pinned and
-    /// can be written to its file; the rest goes when the group next needs a page.
+    /// can be written to its file; the rest goes when the group next needs a page. The call waits for the group's own dirty
+    /// pages, and gives up when none of them was written for two seconds.
     ///
     /// # Errors
     /// A limit that isn't a size, or too small for a few pages.
@@ -140,16 +143,19 @@ impl Group {
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
         manager.drain_entries();
-        let (mut cleaned, mut awaited) = (0, 0);
+        let (mut clean, mut awaited) = (manager.clean_wait(Some(self.state())), 0);
         loop {
             manager.drain_charges(Some(self.state().id));
             // Somebody may have raised it again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
-            let done = beyond == 0
-                || manager.reclaim_group(self.state(), beyond) == 0
-                    && !manager.clean_some(&mut cleaned)
-                    && !manager.await_landings(Some(self.state()), &mut awaited);
-            if done {
+            // What was in vain before may not be now: pages were written back, or unpinned.
+            self.state().walk.forget();
+            if beyond == 0 {
+                return Ok(());
+            }
+            if manager.reclaim_group(self.state(), beyond) > 0 {
+                clean.progressed();
+            } else if !clean.wait() && !manager.await_landings(Some(self.state()), &mut awaited) {
                 return Ok(());
             }
         }
@@ -174,6 +180,11 @@ impl Group {
         let manager = self.pagefold().manager();
         manager.refuse_child()?;
         to.check_manager(manager)?;
+        if self.state().id == to.state().id {
+            return Ok(0);
+        }
+        manager.drain_entries();
+        manager.make_place(to.state(), self.state().lists.len() as u64);
         let mut pages = 0;
         for file in manager.files.all() {
             pages += manager.recharge(&file, 0..u64::MAX, Some(self.state().id), to.state())?;
@@ -189,6 +200,7 @@ impl Group {
 
     /// Opens a file for reading. Its pages are charged to this group if it is this handle that loads them. A file that
     /// is open already, in this group or another, under this name or another, is the same cache.
+    /// That ends at the Pagefold: another one has a cache of its own, and doesn't hear of writes.
     ///
     /// # Errors
     /// The backend's; no room for another open file in the budget, or for its page map in the address space.
@@ -223,14 +235,14 @@ impl Drop for Handle {
         if manager.frames.forked() {
             return;
         }
-        self.state.abandon();
+        manager.groups.abandon(&self.state);
         manager.drain_charges(Some(self.state.id));
         // Pages of files that are still open through other groups.
         if self.state.charged() > 0 {
             manager.drain_entries();
+            self.state.walk.forget();
             manager.reclaim_group(&self.state, self.state.charged() as usize);
         }
-        manager.sweep_groups();
-        manager.frames.budget().uncharge(GROUP_BYTES);
+        manager.sweep_groups(SWEPT_GROUPS);
     }
 }

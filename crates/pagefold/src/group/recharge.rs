@@ -1,10 +1,11 @@
 //! Charging pages to another group: isolate, recharge, put back.
 //!
-//! The new group is charged first, which may take reclaim there, and the old one uncharged last, so both limits hold. In between
-//! the page's frame is
+//! Room is made in the new group before the first page comes, and never for the sake of a page on its way: reclaim would take
+//! those that came just before. For each page the new group is charged first and the old one uncharged last, so both limits hold. In
+//! between the page's frame is
 //! - *isolated*, so nobody else takes it off a list, or puts it on one, by the group that it names;
 //! - *frozen* while the group in its record changes, so nobody pins the page, writes to it or removes it by the old one;
-//! - *clean*, or nothing is done: an unclean page is counted in its group, and whoever writes it back counts it out there.
+//! - *clean*, or nothing is done: a dirty page is counted in its group, and counted out there when it was written back.
 //!
 //! A walk that comes upon the frame by an old link isolates it, finds that it is on another list, and gives it back
 //! (`lru::list`).
@@ -20,14 +21,33 @@ use crate::group::state::GroupState;
 use crate::lru::stripe::{Batch, Leftovers};
 use crate::manager::Manager;
 
-/// Pages reclaimed at a time to make room in the new group.
-const RECLAIM_BATCH: usize = 32;
-/// How often room is made for one page: others may take it.
-const ATTEMPTS_MAX: u32 = 64;
-
 impl Manager {
+    /// Makes room for `pages` pages in `to`, at the cost of those that it has: called before any of them comes, so that none of
+    /// them goes again for the next. Nothing is evicted for pages that don't fit into the whole limit.
+    pub(crate) fn make_place(&self, to: &GroupState, pages: u64) {
+        self.drain_entries();
+        let left = || to.max().saturating_sub(to.charged());
+        if left() < pages {
+            self.drain_charges(Some(to.id)); // What CPUs have in stock comes first.
+        }
+        let missing = pages.saturating_sub(left());
+        if missing > 0 && pages <= to.max() {
+            to.walk.forget();
+            self.reclaim_group(to, missing as usize);
+        }
+    }
+
+    /// How many of a file's `pages` [`recharge`](Self::recharge) would move, at most.
+    pub(crate) fn movable(&self, file: &FileState, pages: Range<u64>, to: &GroupState) -> u64 {
+        let is_movable = |&page: &u64| match file.map.state(page) {
+            PageState::Resident { frame } => self.frames.group(frame) != to.id,
+            _ => false,
+        };
+        file.map.pages_in_memory(pages).filter(is_movable).count() as u64
+    }
+
     /// Charges to `to` those of a file's `pages` that are in memory, and charged to `from` if that is given; but for those in
-    /// use at this moment, or not clean. Says how many.
+    /// use at this moment, or not clean. Nothing is reclaimed for it: see [`make_place`](Self::make_place). Returns how many.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; pages so far are charged to `to`.
@@ -56,19 +76,15 @@ impl Manager {
     }
 
     fn charge_one<'a>(&'a self, group: &'a GroupState) -> Result<Charge<'a>, Error> {
-        for _ in 0..ATTEMPTS_MAX {
-            if self.charge(group, 1).pages == 1 {
-                return Ok(Charge::new(self, group));
-            }
-            if self.reclaim_group(group, RECLAIM_BATCH) == 0 && self.drain_charges(Some(group.id)) == 0 {
-                break;
-            }
+        let is_charged = || self.charge(group, 1).pages == 1;
+        if is_charged() || self.drain_charges(Some(group.id)) > 0 && is_charged() {
+            return Ok(Charge::new(self, group));
         }
         Err(self.limit_reached(group))
     }
 
     /// Moves a page for which `to` is charged.
-    fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> bool {
+    pub(crate) fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> bool {
         let Some(isolated) = self.frames.isolate(frame) else { return false };
         let mut leftovers = Leftovers::default();
         // Before it was isolated the frame may have gone to another page, or group; now it can't.

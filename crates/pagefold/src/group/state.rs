@@ -8,14 +8,16 @@
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::{CachePadded, ThreadCounter};
 
-use crate::error::Error;
 use crate::group::charges::stocks_max;
 use crate::lru::GroupLists;
 use crate::lru::shadow::{Level, Shadow};
 use crate::reclaim::reserve::Shortage;
+use crate::reclaim::walk::Walk;
 use crate::stats::Counters;
+use crate::stats::census::HitsList;
 use crate::swapping::charges::Swapped;
 use crate::write::dirty::UncleanCount;
+use crate::write::dirty_part::GroupDirt;
 
 const UNLIMITED: u64 = 1 << 63;
 
@@ -32,12 +34,19 @@ pub(crate) struct GroupState {
     max: AtomicU64,
     /// Pages, and what CPUs have in stock (`charges`).
     charged: CachePadded<AtomicU64>,
+    /// Of these, what isn't pages: indexes of spaces, rounded up.
+    metadata: AtomicU64,
     peak: AtomicU64,
     /// Pages evicted: what shadows and read-ahead tell the time by.
     clock: CachePadded<AtomicU64>,
     pub(crate) lists: GroupLists,
     pub(crate) counters: Counters,
+    /// Of its open handles, and of mappings.
+    pub(crate) hits: HitsList,
     pub(crate) unclean: UncleanCount,
+    pub(crate) dirt: GroupDirt,
+    /// What reclaim's looks at the group's pages came to lately.
+    pub(crate) walk: Walk,
     /// Pages of spaces that were charged, and uncharged. By thread, as each first touch counts.
     anonymous: ThreadCounter,
     anonymous_gone: ThreadCounter,
@@ -52,25 +61,26 @@ const _: () = assert!(size_of::<GroupState>() <= 2048, "groups are cheap");
 
 impl GroupState {
     /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages now.
-    ///
-    /// # Errors
-    /// When the process has too many counters.
-    pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Result<Self, Error> {
-        Ok(Self {
+    pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Self {
+        Self {
             id,
             name: name.to_owned(),
             max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
             charged: CachePadded::new(AtomicU64::new(0)),
+            metadata: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             clock: CachePadded::new(AtomicU64::new(0)),
             lists: GroupLists::new(id),
-            counters: Counters::new()?,
+            counters: Counters::default(),
+            hits: HitsList::default(),
             unclean: UncleanCount::default(),
-            anonymous: Counters::by_thread()?,
-            anonymous_gone: Counters::by_thread()?,
-            swapped: Swapped::new()?,
+            dirt: GroupDirt::default(),
+            walk: Walk::default(),
+            anonymous: ThreadCounter::default(),
+            anonymous_gone: ThreadCounter::default(),
+            swapped: Swapped::new(),
             abandoned: AtomicBool::new(false),
-        })
+        }
     }
 
     pub(crate) fn max(&self) -> u64 {
@@ -92,6 +102,20 @@ impl GroupState {
     /// Pages, and what CPUs have in stock.
     pub(crate) fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
+    }
+
+    /// Counts `pages` of the charged ones as metadata. All accesses are Relaxed: reclaim's policy goes by it.
+    pub(crate) fn add_metadata(&self, pages: u64) {
+        self.metadata.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract_metadata(&self, pages: u64) {
+        self.metadata.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// What is charged for pages, about, and what CPUs have in stock.
+    pub(crate) fn charged_for_pages(&self) -> u64 {
+        self.charged().saturating_sub(self.metadata.load(Ordering::Relaxed))
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -159,6 +183,11 @@ impl GroupState {
         self.abandoned.load(Ordering::Relaxed)
     }
 
+    /// Whether the group has neither a handle nor a page: it can be forgotten.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_abandoned() && self.charged() == 0 && self.swapped.pages() == 0
+    }
+
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
@@ -171,14 +200,6 @@ impl GroupState {
         }
         let max = self.max();
         Shortage::of(max, max.saturating_sub(self.charged()))
-    }
-
-    /// How much of its limit the group uses: the largest share is reclaimed first when the whole budget is short.
-    pub(crate) fn fullness(&self) -> f64 {
-        if self.is_abandoned() {
-            return f64::INFINITY;
-        }
-        self.charged() as f64 / self.max().max(1) as f64
     }
 
     /// The level at which a page enters that left `shadow` behind, and whether that is a refault.
@@ -226,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_the_limit() {
-        let group = GroupState::new(0, "a", Some(2), 100).unwrap();
+        let group = GroupState::new(0, "a", Some(2), 100);
         assert_eq!([1, 3, 1].map(|pages| group.try_charge(pages, 0)), [1, 1, 0]);
         group.uncharge(1);
         assert_eq!(group.try_charge(1, 0), 1);
@@ -235,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_page_rises_only_if_it_comes_back_soon() {
-        let group = GroupState::new(7, "a", None, 10).unwrap();
+        let group = GroupState::new(7, "a", None, 10);
         assert_eq!((group.try_charge(8, 2), group.peak()), (10, 8));
         assert_eq!(group.welcome(0), (Level(0), false));
         let shadow = group.shadow(Level(0));

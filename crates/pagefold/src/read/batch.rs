@@ -9,12 +9,14 @@
 use std::ops::Range;
 
 use frames::PageState;
+use sync::time::Instant;
 
 use crate::error::Error;
 use crate::file::File;
 use crate::file::handle::Handle;
+use crate::io::Helping;
 use crate::read::Call;
-use crate::read::flight::{Launched, Purpose};
+use crate::read::flight::Purpose;
 
 /// Reads between fetching a page's word and using it,
 const WORD_AHEAD: usize = 16;
@@ -132,7 +134,7 @@ impl Handle {
         let pages_of = |request: &ReadRequest<'_>| self.pages_of(request.offset, request.into.len());
         while let Some(&oldest) = waiting.first() {
             let is_there = |&at: &usize| !self.is_loading(&pages_of(&requests[at]));
-            self.help_until(call, &|| waiting.iter().any(is_there));
+            let is_late = self.help_until(call, &|| waiting.iter().any(is_there));
             // If nothing has come of helping, others load what the oldest one wants.
             let awaited = if waiting.iter().any(is_there) { None } else { Some(oldest) };
             waiting.retain(|&at| {
@@ -142,6 +144,7 @@ impl Handle {
                     return true;
                 }
                 call.begin(pages);
+                call.is_late = is_late && awaited == Some(at);
                 request.result = self.read_in_call(call, request.into, request.offset);
                 false
             });
@@ -165,14 +168,15 @@ impl Handle {
 
     /// Launches what isn't in memory of `pages`, for a call that then comes to each.
     fn launch_all(&self, pages: Vec<u64>, reading: bool) -> Call {
-        let mut call = Call::launched(Launched::default());
+        let mut call = Call::of_many();
         let mut missing = self.missing(pages, reading);
         missing.truncate(self.launch_max() as usize);
         // One page alone is read by who wants it.
         let mut rest = if missing.len() > 1 { &missing[..] } else { &[] };
         while !rest.is_empty() {
             let (part, after) = rest.split_at(rest.chunk_by(is_next).take(STRETCHES_TOGETHER).map(<[u64]>::len).sum());
-            call.add(self.launch(part.iter().copied(), Purpose::Use));
+            let batch = call.batch();
+            call.add(self.launch(part.iter().copied(), Purpose::Use, &batch));
             rest = after;
         }
         call
@@ -197,11 +201,22 @@ impl Handle {
         pages.clone().any(|page| self.file.map.state(page) == PageState::Loading)
     }
 
-    /// Completes what `call` launched until `done()`, or until nothing is left to complete.
-    pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) {
-        if let Some(queue) = call.queue {
-            self.file.backing.help_for_now(queue, done);
+    /// Completes what `call` launched until `done()`, or until nothing is left to complete. A page
+    /// that another thread loads is noticed a few milliseconds late at most. Returns whether that
+    /// took longer than a call may wait for a device.
+    pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
+        let time = self.file.watch().map(|watch| (watch, Instant::now()));
+        let is_late = || time.is_some_and(|(watch, start)| watch.is_silent() || start.elapsed() >= watch.time());
+        while let Some(queue) = call.unfinished() {
+            self.file.backing.help_as(queue, Helping { back_soon: true, ..self.helping() }, done);
+            if done() {
+                return false;
+            }
+            if is_late() {
+                return true;
+            }
         }
+        false
     }
 
     /// Begins to load the pages that the writes overwrite in part.
@@ -229,7 +244,7 @@ impl Handle {
         let (first, last) = (request.offset / page_bytes, end.map_or(0, |end| (end - 1) / page_bytes));
         let in_part = move |page: &u64| {
             let (start, after) = (page * page_bytes, (page + 1).saturating_mul(page_bytes));
-            end.is_some_and(|end| self.needs_reading(request.offset.max(start), end.min(after)))
+            end.is_some_and(|end| self.needs_reading(request.offset.max(start), end.min(after), false))
         };
         let second = Some(last).filter(|&last| last > first);
         std::iter::once(first).chain(second).filter(in_part)

@@ -7,12 +7,18 @@
 //! - F1. Whoever launches loads has no page word in *loading* of his own, and reclaims before the first of them.
 //! - F2. Landing waits for nobody and obtains nothing.
 //! - F3. A load that has landed lets go of the file before it is counted out, and the last handle of a file waits for the
-//!   count to be 0. So no file, and nothing that it keeps alive, ends in a thread of the device's.
+//!   count to be 0, or for another handle: that one is the last then, and waits. So no file, and nothing that it keeps alive,
+//!   ends in a thread of the device's; and closing a file doesn't wait for what later readers load:
+//!
+//! ```text
+//! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns
+//! another tenant:                   handles 0 -> 1, openings + 1 ── loads, loads … ┘
+//! ```
 //! - F4. If a run of several pages can't be read, nobody is told: they are out of memory again, and whoever wants one of
 //!   them reads that alone. So one bad page fails none but itself.
 
 use arrayvec::ArrayVec;
-use frames::{Ahead, BeginLoad, Labels, LoadingRun, PageState};
+use frames::{Ahead, BeginLoad, Labels, Loading, LoadingRun, PageState};
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex};
@@ -20,12 +26,12 @@ use sync::lock::{Condvar, Mutex};
 use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::group::charges::ChargedPages;
-use crate::io::{IoError, Queue, Request};
+use crate::io::{Batch, IoError, Queue, Request};
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
 use crate::manager::ChargedFrame;
 use crate::read::load::encode;
-use crate::read::page_future::Reply;
+use crate::read::mailbox::{LoadMailbox, Outcome, Reply};
 use crate::stats::Counters;
 
 /// Pages in one request, at most, and bytes.
@@ -48,7 +54,7 @@ pub(crate) enum Purpose {
 }
 
 /// What came of launching loads.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Launched {
     /// Pages.
     pub(crate) pages: u64,
@@ -60,8 +66,10 @@ pub(crate) struct Launched {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     count: AtomicUsize,
-    landing: Mutex<()>,
-    landed: Condvar,
+    /// How often the file got a handle when it had none.
+    openings: Mutex<u64>,
+    /// The count is 0, or the file has a handle again.
+    changed: Condvar,
 }
 
 /// One of them, until it is dropped.
@@ -75,12 +83,25 @@ impl InFlight {
         Flying(Arc::clone(self))
     }
 
-    /// Waits until there are none, and nobody starts any more.
-    pub(crate) fn wait_for_none(&self) {
-        let mut landing = self.landing.lock();
+    /// Whether there are none, for the last handle.
+    pub(crate) fn is_empty(&self) -> bool {
+        // Acquire as in `wait_for_none`.
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// The file has a handle again: what is in flight is for that handle's closing to wait for.
+    pub(crate) fn reopened(&self) {
+        *self.openings.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there are none, or until the file `is_open` again: then new ones are begun, and another handle is the last.
+    pub(crate) fn wait_for_none(&self, is_open: impl Fn() -> bool) {
+        let mut openings = self.openings.lock();
+        let before = *openings;
         // Acquire pairs with the Release below: a landed load has let go of the file.
-        while self.count.load(Ordering::Acquire) > 0 {
-            self.landed.wait(&mut landing);
+        while self.count.load(Ordering::Acquire) > 0 && *openings == before && !is_open() {
+            self.changed.wait(&mut openings);
         }
     }
 }
@@ -88,8 +109,8 @@ impl InFlight {
 impl Drop for Flying {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::Release) == 1 {
-            let _landing = self.0.landing.lock();
-            self.0.landed.notify_all();
+            let _openings = self.0.openings.lock();
+            self.0.changed.notify_all();
         }
     }
 }
@@ -114,7 +135,8 @@ struct Run {
 }
 
 impl Handle {
-    /// Whether loading many pages at once, and ahead, gains anything: a read that is a copy has no device to wait for.
+    /// Whether loading many pages at once, and ahead, gains anything: where every read is a copy there is no device to wait
+    /// for.
     pub(crate) fn has_device(&self) -> bool {
         !self.file.backing.reads_by_copy()
     }
@@ -131,8 +153,8 @@ impl Handle {
     }
 
     /// Begins to load those of `pages`, which ascend, that aren't in memory: as many as there are frames for, or can be
-    /// reclaimed without waiting.
-    pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose) -> Launched {
+    /// reclaimed without waiting. The requests are of the batch.
+    pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         let (file, group) = (&*self.file, self.group.state());
         let is_vacant = |page: &u64| matches!(file.map.state(*page), PageState::Vacant { .. });
         let vacant: Vec<_> = pages.into_iter().filter(is_vacant).take(self.launch_max() as usize).collect();
@@ -152,18 +174,33 @@ impl Handle {
         let pages = runs.iter().map(|run| run.pages.len() as u64).sum();
         let again = || mark.map_or(Purpose::Use, Purpose::ReadAhead);
         let mut requests = Vec::with_capacity(runs.len());
-        requests.extend(runs.into_iter().filter_map(|run| self.request(run, again())));
+        requests.extend(runs.into_iter().filter_map(|run| Some(self.request(run, again())?.in_batch(batch))));
         Launched { pages, queue: self.submit(&mut requests) }
     }
 
-    /// Begins to load one page into `frame`, and has `reply` told what came of it. False if it isn't for this thread to
-    /// load; then the frame is free again, and `reply` has been told to try again.
-    pub(crate) fn launch_for(&self, page: u64, frame: ChargedFrame<'_>, reply: Reply) -> bool {
+    /// Begins to load one page into `frame`, and has `load` told what came of it. False if it isn't
+    /// for this thread to load; then the frame is free again.
+    pub(crate) fn launch_for(&self, page: u64, frame: ChargedFrame<'_>, load: &Arc<LoadMailbox>) -> bool {
         let mut runs = self.begin_runs(vec![page], vec![frame]);
         let Some(run) = runs.pop() else { return false };
-        let mut requests = Vec::from_iter(self.request(run, Purpose::Future(reply)));
+        self.file.manager.mailboxes.add(load);
+        let mut requests = Vec::from_iter(self.request(run, Purpose::Future(Reply::to(load))));
         self.submit(&mut requests);
         true
+    }
+
+    /// Begins to load a page that this thread has put in *loading*. Returns where to help.
+    pub(crate) fn launch_loading(
+        &self,
+        loading: Loading<'_>,
+        frame: ChargedFrame<'_>,
+        page: u64,
+        batch: &Batch,
+    ) -> Launched {
+        let mut run = Run { pages: LoadingRun::new(&self.file.map), expected: self.expected(page) };
+        run.pages.push(loading, frame.into_frame());
+        let mut requests = Vec::from_iter(self.request(run, Purpose::Use).map(|request| request.in_batch(batch)));
+        Launched { pages: 1, queue: self.submit(&mut requests) }
     }
 
     fn submit(&self, requests: &mut Vec<Request>) -> Option<Queue> {
@@ -187,6 +224,7 @@ impl Handle {
                     if expected == 0 {
                         frame.fill(|bytes| bytes.zero_from(0));
                         self.publish(loading, frame, 0, false);
+                        file.answers().heard();
                         continue;
                     }
                     let follows = |run: &&mut Run| {
@@ -236,9 +274,9 @@ impl Handle {
 impl Landing {
     /// The run's bytes are there, or will never be.
     fn land(mut self, mut run: LoadingRun, result: Result<usize, IoError>) {
-        let mut reply = Ok(None);
+        let mut reply = Outcome::Nothing;
         match result {
-            Ok(got) => reply = Ok(self.publish(&mut run, got)),
+            Ok(got) => reply = self.publish(&mut run, got).map_or(Outcome::Nothing, Outcome::Page),
             Err(error) => {
                 Counters::add(&self.file.counters.errors, 1);
                 Counters::add(&self.charge.group().counters.errors, 1);
@@ -246,16 +284,18 @@ impl Landing {
                 if let Some((loading, frame)) = run.next().filter(|_| alone) {
                     drop(frame);
                     loading.fail(encode(error)); // F4
-                    reply = Err(error);
+                    reply = Outcome::Failed(error);
                 }
             }
         }
         drop(run);
+        let answers = self.file.answers();
         let purpose = std::mem::replace(&mut self.purpose, Purpose::Use);
         drop(self);
         if let Purpose::Future(future) = purpose {
             future.tell(reply);
         }
+        answers.heard(); // After all who wait were told (WATCH-1 of `watchdog`).
     }
 
     /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is for a future.

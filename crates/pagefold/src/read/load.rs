@@ -5,24 +5,31 @@
 
 use std::cell::{Cell, RefCell};
 
-use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame};
+use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame, Waiting};
 use sync::SharedBytes;
 use sync::atomic::Backoff;
+use sync::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::io::{IoError, read_full};
+use crate::io::{Helping, IoError, read_full};
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
 use crate::manager::ChargedFrame;
 use crate::read::Call;
 use crate::read::flight::Purpose;
 use crate::stats::Counters;
+use crate::watchdog::Watch;
 
 /// How often a thread makes room for a part of the page map before it gives up: others may take the room.
 pub(crate) const ROOM_ATTEMPTS: u32 = 64;
 /// How often a page is loaded again because the file became shorter meanwhile: others may go on changing it.
 const SHORT_ATTEMPTS: u32 = 8;
+
+/// How a thread that waits for a page helps: until the page is there, but it notices only after so long if that wasn't by what
+/// it helps with.
+pub(crate) const HELPING: Helping =
+    Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };
 
 /// What is wanted of a page.
 pub(crate) enum Want<'b> {
@@ -38,9 +45,11 @@ pub(crate) enum Want<'b> {
 enum Loaded<'a> {
     /// The page is in memory, and pinned if that was wanted.
     Page(Option<PinnedFrame<'a>>),
-    /// The file turned out to be shorter than was known. Its length was taken over, and the page isn't in memory: its
-    /// zeros would be taken for bytes of the file.
+    /// The file turned out to be shorter than was known. The page isn't in memory: its zeros would be taken for bytes of
+    /// the file.
     FileIsShorter,
+    /// The page was in memory a moment ago.
+    InMemory,
 }
 
 impl Handle {
@@ -67,9 +76,10 @@ impl Handle {
             return false;
         }
         call.launched = end;
-        let launched = self.launch(page..end, Purpose::Use);
+        let launched = self.launch(page..end, Purpose::Use, &call.batch());
+        let some = launched.pages > 0;
         call.add(launched);
-        launched.pages > 0
+        some
     }
 
     /// Loads a page, or waits for whoever does, and takes from it what is wanted. Says how many bytes were copied: fewer
@@ -101,12 +111,28 @@ impl Handle {
                 if self.miss(call, page) {
                     continue;
                 }
+                if self.expected(page) > 0 {
+                    self.file.check_device()?;
+                }
                 let frame = manager.take_frame(self.group.state())?;
                 match self.file.map.begin_load(page) {
                     BeginLoad::Begun(loading) => {
-                        match self.load(page, loading, frame, &mut want)? {
+                        let waits_itself =
+                            self.file.watch().is_none() || !self.has_device() || self.expected(page) == 0;
+                        let loaded = if waits_itself {
+                            let loaded = self.load(page, loading, frame, &mut want);
+                            self.file.answers().heard();
+                            loaded?
+                        } else {
+                            self.load_in_time(call, page, loading, frame)?
+                        };
+                        match loaded {
                             Loaded::Page(pin) => return Ok((there, pin)),
-                            Loaded::FileIsShorter if shortened < SHORT_ATTEMPTS => shortened += 1,
+                            Loaded::InMemory => {}
+                            Loaded::FileIsShorter if shortened < SHORT_ATTEMPTS => {
+                                shortened += 1;
+                                self.take_over_shorter(call, page)?;
+                            }
                             Loaded::FileIsShorter => {
                                 return Err(self.file.read_failed(page, IoError::NoProgress));
                             }
@@ -115,12 +141,14 @@ impl Handle {
                     }
                     BeginLoad::Resident => {}
                     BeginLoad::Busy => {
+                        // Sometimes: two threads miss one page at once.
                         drop(frame);
                         waited = true;
                         self.wait(call, page)?;
                     }
                     BeginLoad::NoRoom => {
                         drop(frame);
+                        // Sometimes: a miss makes room for its part of a page map.
                         rooms_made += 1;
                         if rooms_made > ROOM_ATTEMPTS {
                             return Err(manager.limit_reached(self.group.state()));
@@ -170,27 +198,72 @@ impl Handle {
         }
     }
 
-    /// Waits until the load of the page is over that somebody has begun: helps with what the call launched, or read-ahead did,
-    /// because the page is probably part of that.
+    /// Waits until the load of the page is over that some thread has begun. Helps with what the call launched, or with the
+    /// window that was read ahead with this page in it, for a while: the page may be another thread's all the same, or the
+    /// device be slow. Then this thread sleeps until that very load is over.
     fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
+        // If its loader unwound, or found no end to it, the next attempt loads the page itself.
+        self.await_load(call, page, waiting).map(|_| ())
+    }
+
+    /// As [`wait`](Self::wait), for a load that is waited for already. Returns whether it came to
+    /// anything.
+    fn await_load(&self, call: &mut Call, page: u64, waiting: Waiting<'_>) -> Result<bool, Error> {
         let outcome = Cell::new(None);
         let waiting = RefCell::new(waiting);
-        if let Some(queue) = call.queue.or_else(|| self.read_ahead.queue()) {
-            self.file.backing.help(queue, &|| {
+        let watch = self.file.watch();
+        // A call that has waited for all of its pages doesn't begin anew with each.
+        let mut waited = watch.map_or(Duration::ZERO, Watch::time) * u32::from(std::mem::take(&mut call.is_late));
+        if let Some(queue) = call.unfinished().cloned().or_else(|| self.read_ahead.queue_of(page))
+            && !watch.is_some_and(Watch::is_silent)
+        {
+            let start = Instant::now();
+            self.file.backing.help_as(&queue, self.helping(), &|| {
                 outcome.set(outcome.get().or_else(|| waiting.borrow_mut().outcome()));
                 outcome.get().is_some()
             });
+            waited += start.elapsed();
         }
-        match outcome.get().unwrap_or_else(|| waiting.into_inner().sleep()) {
-            Ok(()) => Ok(()),
-            // Its loader unwound, or found no end to it: the next attempt loads the page itself.
-            Err(failure) if failure == Loading::ABANDONED => Ok(()),
+        let outcome = match outcome.get() {
+            Some(outcome) => outcome,
+            None => self.file.wait_for_load(waiting.into_inner(), waited)?,
+        };
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(failure) if failure == Loading::ABANDONED => Ok(false),
             Err(failure) => {
                 self.count_found(call, true);
                 Err(self.file.read_failed(page, decode(failure)))
             }
         }
+    }
+
+    /// How this thread helps while it waits. If there is a time for that, it leaves to others what
+    /// may take longer.
+    pub(crate) fn helping(&self) -> Helping {
+        match self.file.watch() {
+            None => HELPING,
+            Some(watch) => {
+                Helping { at_most: HELPING.at_most.map(|most| most.min(watch.time())), waits_only: true, ..HELPING }
+            }
+        }
+    }
+
+    /// Has a page loaded without this thread, which waits for that only so long.
+    fn load_in_time(
+        &self,
+        call: &mut Call,
+        page: u64,
+        loading: Loading<'_>,
+        frame: ChargedFrame<'_>,
+    ) -> Result<Loaded<'_>, Error> {
+        // Entered before the load can be over, so that its failure is heard of.
+        let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(Loaded::InMemory) };
+        let launched = self.launch_loading(loading, frame, page, &call.batch());
+        call.add(launched);
+        let came = self.await_load(call, page, waiting)?;
+        Ok(if came { Loaded::InMemory } else { Loaded::FileIsShorter })
     }
 
     /// Loads a page.
@@ -209,6 +282,7 @@ impl Handle {
         let got = match read {
             Ok(got) => got,
             Err(error) => {
+                // Sometimes: a load fails.
                 loading.fail(encode(error));
                 Counters::add(&file.counters.errors, 1);
                 Counters::add(&group.counters.errors, 1);
@@ -216,20 +290,25 @@ impl Handle {
             }
         };
         if got < expected {
+            // Sometimes: a page is short because the file was cut off.
             drop(loading); // Who waits looks again.
             drop(frame);
-            file.refresh_len(start)?;
             return Ok(Loaded::FileIsShorter);
         }
         Ok(Loaded::Page(self.publish(loading, frame, got, matches!(want, Want::Pin))))
     }
 
-    /// Bytes of the page that the file has where it is kept. For whoever has the page's word in *loading*: what was written
-    /// past that is in memory, or was written back, and then the file has it.
-    pub(crate) fn expected(&self, page: u64) -> usize {
+    fn take_over_shorter(&self, call: &Call, page: u64) -> Result<(), Error> {
         let start = page << self.file.page_shift();
-        let kept = usize::try_from(self.file.disk_len().saturating_sub(start)).unwrap_or(usize::MAX);
-        self.clip(start, 1 << self.file.page_shift()).min(kept)
+        if call.turn { self.file.refresh_len_in_turn(start) } else { self.file.refresh_len(start) }.map(|_| ())
+    }
+
+    /// Bytes of the page that the file has where it is kept. For the owner of the page's word in
+    /// *loading*: what was written past that is in memory, or was written back, and then the file
+    /// has it. The length here says nothing: it may be one that `set_len` tries and takes back.
+    pub(crate) fn expected(&self, page: u64) -> usize {
+        let kept = self.file.disk_len().saturating_sub(page << self.file.page_shift());
+        kept.min(self.file.page_bytes()) as usize
     }
 
     /// Puts a page into memory of which `got` bytes were read.

@@ -3,21 +3,22 @@
 pub(crate) mod batch;
 pub(crate) mod flight;
 pub(crate) mod load;
+pub(crate) mod mailbox;
 pub(crate) mod page_future;
-pub(crate) mod patience;
 pub(crate) mod read_queue;
 
 use std::ops::Range;
 
 use frames::{Ahead, PinError, PinnedFrame};
+use sync::atomic::Backoff;
 
 use crate::error::Error;
 use crate::file::PinnedPage;
 use crate::file::handle::Handle;
-use crate::io::Queue;
+use crate::file::length::Attempt;
+use crate::io::{Batch, Queue};
 use crate::read::flight::Launched;
 use crate::read::load::Want;
-use crate::read::patience::Patience;
 
 /// One call's way through its pages: what it has done for those to come.
 #[derive(Debug, Default)]
@@ -32,6 +33,12 @@ pub(crate) struct Call {
     pub(crate) told: bool,
     /// Where to help with what it launched last.
     pub(crate) queue: Option<Queue>,
+    /// The caller has the turn to change the file's length.
+    pub(crate) turn: bool,
+    /// It has waited for the device as long as it may.
+    pub(crate) is_late: bool,
+    /// What it launched.
+    batch: Option<Batch>,
 }
 
 impl Call {
@@ -40,28 +47,52 @@ impl Call {
         Self { pages, ..Self::default() }
     }
 
-    /// A call that had pages loaded which it will come to, in some order.
-    pub(crate) fn launched(launched: Launched) -> Self {
-        let mut call = Self { told: true, ..Self::default() };
-        call.add(launched);
-        call
+    /// A call that brings a page in because a part of it is overwritten.
+    pub(crate) fn writing(page: u64, turn: bool) -> Self {
+        Self { pages: page..page + 1, turn, ..Self::default() }
+    }
+
+    /// A call that has pages loaded which it will come to, in some order.
+    pub(crate) fn of_many() -> Self {
+        Self { told: true, ..Self::default() }
     }
 
     /// It had more loaded.
     pub(crate) fn add(&mut self, launched: Launched) {
         self.counted += launched.pages;
-        self.queue = launched.queue.or(self.queue);
+        if launched.queue.is_some() {
+            self.queue = launched.queue;
+        }
+    }
+
+    /// What it launches is of this batch.
+    pub(crate) fn batch(&mut self) -> Batch {
+        self.batch.get_or_insert_default().clone()
+    }
+
+    /// Where to help with what it launched, if any of that isn't over.
+    pub(crate) fn unfinished(&self) -> Option<&Queue> {
+        self.queue.as_ref().filter(|_| self.batch.as_ref().is_some_and(|batch| batch.unfinished() > 0))
     }
 
     /// Goes on with `pages`.
     pub(crate) fn begin(&mut self, pages: Range<u64>) {
-        (self.pages, self.launched) = (pages, 0);
+        (self.pages, self.launched, self.is_late) = (pages, 0, false);
     }
 
     /// The same of a user who knows what comes next.
     pub(crate) fn told(pages: Range<u64>) -> Self {
         Self { pages, told: true, ..Self::default() }
     }
+}
+
+/// What there is past the known end of a file.
+enum Beyond {
+    Nothing,
+    /// The file has grown here.
+    Grown,
+    /// So many bytes, which were read.
+    Apart(usize),
 }
 
 impl Handle {
@@ -84,12 +115,23 @@ impl Handle {
         let mut done = 0;
         while done < buf.len() {
             let Some(at) = offset.checked_add(done as u64) else { break };
-            if at >= self.file.len() && at >= self.refreshed_len(at)? {
-                break;
+            let len = self.file.len();
+            if at >= len {
+                match self.read_beyond(at, &mut buf[done..])? {
+                    Beyond::Nothing => break,
+                    Beyond::Apart(n) => done += n,
+                    Beyond::Grown => {}
+                }
+                continue;
             }
-            let wanted = self.clip(at, buf.len() - done);
+            let wanted = self.clip_to(len, at, buf.len() - done);
+            let into = &mut buf[done..done + wanted];
             // Fewer than wanted if the load found out that the file has become shorter.
-            let there = self.read_page(call, &mut buf[done..done + wanted], at)?;
+            let there = match at + wanted as u64 == len {
+                true if self.read_end(call, into, at)? => wanted,
+                true => continue,
+                false => self.read_page(call, into, at)?,
+            };
             done += there;
             if there < wanted {
                 break;
@@ -97,13 +139,56 @@ impl Handle {
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
                 // The file's end, within a page. If it has grown since, what was copied and the rest are of two moments.
-                if end >= self.file.len() && end >= self.refreshed_len(end)? {
-                    break;
+                match self.read_beyond(end, &mut buf[done..])? {
+                    Beyond::Nothing => break,
+                    Beyond::Apart(n) => done += n,
+                    Beyond::Grown => done -= there,
                 }
-                done -= there;
             }
         }
         Ok(done)
+    }
+
+    /// Reads the last bytes of the file, which lie in one page. They and the length are of one moment: a writer changes
+    /// both in one step of the page's version (L1 of `write`), and no writer is there beside a pin. False if `into` doesn't end with the file any
+    /// more, or the page left memory again.
+    fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
+        let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
+        let is_end = || self.file.len() == end;
+        if self.file.map.read_while(at, into, is_end) {
+            self.count_hit(call);
+            return Ok(true);
+        }
+        self.bring_in(call, page)?;
+        let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
+        frame.copy_to((at - (page << self.file.page_shift())) as usize, into);
+        Ok(is_end())
+    }
+
+    /// Looks whether another process has made the file longer than is known, so that it has a byte at `at`, past the known end.
+    ///
+    /// While the page with the old end is in use, the file can't grow here. Its bytes are read all the same, up to the end of
+    /// a page, and not kept in memory: no write through Pagefold has reached there, or the file has grown here too.
+    fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
+        let file = &*self.file;
+        file.manager.refuse_child()?;
+        if at < file.len() {
+            return Ok(Beyond::Grown);
+        }
+        match file.try_refresh_len(at)? {
+            Attempt::Done(len) if at < len => return Ok(Beyond::Grown),
+            Attempt::Done(_) => return Ok(Beyond::Nothing),
+            Attempt::Busy(_) => {}
+        }
+        let start = at >> file.page_shift() << file.page_shift();
+        let bytes = file.in_time(move |file| file.read_apart(start))?;
+        if at < file.len() {
+            return Ok(Beyond::Grown);
+        }
+        let there = bytes.get((at - start) as usize..).unwrap_or_default();
+        let n = there.len().min(into.len());
+        into[..n].copy_from_slice(&there[..n]);
+        Ok(if n == 0 { Beyond::Nothing } else { Beyond::Apart(n) })
     }
 
     pub(crate) fn refreshed_len(&self, at: u64) -> Result<u64, Error> {
@@ -115,9 +200,14 @@ impl Handle {
 
     /// How many of `wanted` bytes at `at` lie in the same page and in the file.
     pub(crate) fn clip(&self, at: u64, wanted: usize) -> usize {
+        self.clip_to(self.file.len(), at, wanted)
+    }
+
+    /// [`clip`](Self::clip), if the file has `len` bytes.
+    fn clip_to(&self, len: u64, at: u64, wanted: usize) -> usize {
         let page = 1_u64 << self.file.page_shift();
         let in_page = page - (at & (page - 1));
-        in_page.min(self.file.len().saturating_sub(at)).min(wanted as u64) as usize
+        in_page.min(len.saturating_sub(at)).min(wanted as u64) as usize
     }
 
     /// Reads bytes of one page, and says how many of them the file has.
@@ -170,9 +260,10 @@ impl Handle {
 
     /// Pins a page that is in memory, waiting if somebody writes to it.
     pub(crate) fn pin_in_memory(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, Error> {
-        let (mut patience, mut ahead) = (Patience::default(), Ahead::No);
+        let (mut backoff, mut ahead) = (Backoff::new(), Ahead::No);
+        let mut pinner = self.file.map.pinner(page);
         loop {
-            match self.file.map.pin_first(page, &mut ahead) {
+            match pinner.pin(&mut ahead) {
                 Ok(pinned) => {
                     if ahead == Ahead::Marked {
                         self.mark_reached(page);
@@ -180,7 +271,7 @@ impl Handle {
                     return Ok(pinned);
                 }
                 Err(PinError::TooMany) => return Err(self.too_many_pins(page)),
-                Err(PinError::Busy) => patience.wait(|| self.file.page_busy(page))?,
+                Err(PinError::Busy) => backoff.wait_or(|| self.file.page_busy(page))?,
             }
         }
     }

@@ -22,7 +22,7 @@ use std::ops::Range;
 use crate::file::File;
 use crate::read::Call;
 use crate::read::batch::ReadRequest;
-use crate::read::flight::{Launched, Purpose};
+use crate::read::flight::Purpose;
 
 /// Reads that are put off until there are so many, or there is nothing else to do: they have their way to the device in
 /// common.
@@ -77,7 +77,7 @@ impl<'b, T> ReadQueue<'b, T> {
     #[must_use]
     pub fn new(file: &File) -> Self {
         let (put_off, there) = (VecDeque::new(), VecDeque::new());
-        let call = Call::launched(Launched::default());
+        let call = Call::of_many();
         Self { file: file.clone(), put_off, under_way: Vec::new(), there, pages: 0, call }
     }
 
@@ -96,12 +96,16 @@ impl<'b, T> ReadQueue<'b, T> {
     /// Waits for any of the reads, takes it out, and gives it with its [result](ReadRequest::result), as from
     /// [`read_at`](File::read_at). `None` if there is none.
     pub fn wait(&mut self) -> Option<(ReadRequest<'b>, T)> {
+        let mut is_late = false;
         if self.there.is_empty() {
             self.look();
         }
         if self.there.is_empty() {
             self.launch();
-            self.file.handle().help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
+            is_late = self
+                .file
+                .handle()
+                .help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
             self.look();
         }
         // If nothing has come of helping, others load what the oldest one wants.
@@ -109,6 +113,7 @@ impl<'b, T> ReadQueue<'b, T> {
         let Entry { mut request, pages, tag } = self.there.pop_front().or_else(oldest)?;
         self.pages -= pages.end - pages.start;
         self.call.begin(pages);
+        self.call.is_late = is_late;
         request.result = self.file.handle().read_in_call(&mut self.call, request.into, request.offset);
         Some((request, tag))
     }
@@ -139,7 +144,8 @@ impl<'b, T> ReadQueue<'b, T> {
         }
         if handle.has_device() {
             let wanted = self.under_way.iter().skip(before).flat_map(|entry| entry.pages.clone());
-            let launched = handle.launch(handle.missing(wanted.take(most as usize).collect(), true), Purpose::Use);
+            let missing = handle.missing(wanted.take(most as usize).collect(), true);
+            let launched = handle.launch(missing, Purpose::Use, &self.call.batch());
             self.call.add(launched);
         }
     }

@@ -59,7 +59,7 @@ impl Handle {
             }
             Advice::Cold => self.file.cool(pages),
             Advice::PageOut if range.start < end => {
-                self.tell(self.file.write_back(pages.clone()))?;
+                self.sync(Some(pages.clone()))?;
                 self.file.drop_clean(pages);
             }
             Advice::WillNeed | Advice::PageOut => {}

@@ -5,14 +5,14 @@ use std::ops::Range;
 use frames::PageState;
 use sync::CachePadded;
 use sync::atomic::Backoff;
-use sync::lock::Mutex;
+use sync::lock::{Mutex, MutexGuard, OnceBox};
 
 use crate::file::handle::Handle;
-use crate::io::Queue;
+use crate::io::{Batch, Queue};
 use crate::read::flight::Purpose;
 use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
 
-/// Readers on so many CPUs share what is known of their streams: a miss may touch a line that few others do.
+/// Readers on so many CPUs share what is known of their streams, also where others have met: a miss may touch a line that few others do.
 const CPUS_SHARING: usize = 8;
 /// How often the lock is tried. Without it an access is overlooked, which does no harm.
 const TURNS_MAX: u32 = 8;
@@ -23,42 +23,92 @@ const LIMIT_SHARE: u64 = 64;
 /// Pages after a mark that are looked for.
 const FOLLOWERS_MAX: u64 = 1024;
 
-/// What a handle, or a space, knows of its readers' streams.
+/// What a handle, or a space, knows of its readers' streams: nothing, and next to no memory, before the first miss.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    shares: Box<[CachePadded<Mutex<Share>>]>,
+    shares: Box<[OnceBox<CachePadded<Mutex<Share>>>]>,
+    /// Held while a share is made.
+    making: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     pub(crate) streams: Streams,
-    /// Where to help with what was read ahead last.
-    queue: Option<Queue>,
+    /// Where to help with the window that was read ahead last.
+    last: Option<(Range<u64>, Queue)>,
 }
+
+const SHARE_BYTES: u64 = size_of::<CachePadded<Mutex<Share>>>() as u64;
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        Self { shares: (0..sync::cpu::count().div_ceil(CPUS_SHARING)).map(|_| CachePadded::default()).collect() }
+        let shares = (0..sync::cpu::count().div_ceil(CPUS_SHARING)).map(|_| OnceBox::new()).collect();
+        Self { shares, making: Mutex::default() }
     }
 }
 
 impl ReadAhead {
-    pub(crate) fn here<T>(&self, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
-        let share = &self.shares[sync::cpu::current() / CPUS_SHARING % self.shares.len()];
+    /// Bytes that this takes, without what is charged as it is made.
+    pub(crate) fn bytes_at_first() -> u64 {
+        (sync::cpu::count().div_ceil(CPUS_SHARING) * size_of::<OnceBox<()>>()) as u64
+    }
+
+    /// Bytes that were charged.
+    pub(crate) fn charged(&self) -> u64 {
+        self.shares.iter().filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
+    }
+
+    /// Has `act` look at what is known here. `None` if others do for long, or `try_charge` has no room for it.
+    ///
+    /// There is one share for all CPUs until two of them meet there. So a handle that many CPUs use now and then takes no more memory
+    /// than one that a single CPU uses.
+    pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
+        let (own, first) = (self.own(), &self.shares[0]);
+        if own.get().is_none() && first.get().is_none() {
+            self.make(first, &try_charge)?;
+        }
+        let known = own.get().or_else(|| first.get())?;
+        if let Some(mut share) = Self::lock(known) {
+            return Some(act(&mut share));
+        }
+        if own.get().is_some() {
+            return None;
+        }
+        self.make(own, &try_charge)?;
+        Some(act(&mut *Self::lock(own.get()?)?))
+    }
+
+    /// Makes a share. `None` if there is no room for it, or another thread is making one.
+    fn make(&self, share: &OnceBox<CachePadded<Mutex<Share>>>, try_charge: impl Fn(u64) -> bool) -> Option<()> {
+        let _making = self.making.try_lock()?;
+        if share.get().is_none() {
+            if !try_charge(SHARE_BYTES) {
+                return None;
+            }
+            let _ = share.set(Box::default()); // There was none, and only one thread makes one.
+        }
+        Some(())
+    }
+
+    fn own(&self) -> &OnceBox<CachePadded<Mutex<Share>>> {
+        &self.shares[sync::cpu::current() / CPUS_SHARING % self.shares.len()]
+    }
+
+    fn lock(share: &Mutex<Share>) -> Option<MutexGuard<'_, Share>> {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(mut share) = share.try_lock() {
-                return Some(act(&mut share));
-            }
-            if backoff.turns() == TURNS_MAX {
-                return None;
+            let locked = share.try_lock();
+            if locked.is_some() || backoff.turns() == TURNS_MAX {
+                return locked;
             }
             backoff.wait();
         }
     }
 
-    pub(crate) fn queue(&self) -> Option<Queue> {
-        self.here(|share| share.queue).flatten()
+    /// Where to help with the page, if it was in the window that was read ahead last.
+    pub(crate) fn queue_of(&self, page: u64) -> Option<Queue> {
+        let share = Self::lock(self.own().get().or_else(|| self.shares[0].get())?)?;
+        share.last.as_ref().filter(|(pages, _)| pages.contains(&page)).map(|(_, queue)| queue.clone())
     }
 }
 
@@ -67,7 +117,7 @@ impl Handle {
     pub(crate) fn read_ahead_of(&self, pages: Range<u64>, missing: u64) {
         let Some(bounds) = self.bounds() else { return };
         let is_used = |page| self.file.map.is_used(page);
-        let window = self.read_ahead.here(|share| share.streams.missed(pages, missing, &is_used, &bounds));
+        let window = self.look_ahead(|share| share.streams.missed(pages, missing, &is_used, &bounds));
         self.read_window(window.flatten());
     }
 
@@ -78,15 +128,22 @@ impl Handle {
         let is_there = |page: &u64| !matches!(self.file.map.state(*page), PageState::Vacant { .. });
         let followers = || (page + 1..=page + FOLLOWERS_MAX).take_while(is_there).count() as u64;
         let is_used = |page| self.file.map.is_used(page);
-        let window = self.read_ahead.here(|share| share.streams.reached(page, followers, &is_used, &bounds));
+        let window = self.look_ahead(|share| share.streams.reached(page, followers, &is_used, &bounds));
         self.read_window(window.flatten());
+    }
+
+    fn look_ahead<T>(&self, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
+        self.read_ahead.here(|bytes| self.file.manager.frames.try_charge_beside_maps(bytes), act)
     }
 
     fn read_window(&self, window: Option<Window>) {
         let Some(window) = window else { return };
-        let queue = self.launch(window.ascending(), Purpose::ReadAhead(window.first())).queue;
-        if queue.is_some() {
-            self.read_ahead.here(|share| share.queue = queue);
+        let launched = self.launch(window.ascending(), Purpose::ReadAhead(window.first()), &Batch::default());
+        if let Some(queue) = launched.queue {
+            let bounds = window.ascending().fold(None, |bounds: Option<Range<u64>>, page| {
+                Some(bounds.map_or(page..page + 1, |it| it.start.min(page)..it.end.max(page + 1)))
+            });
+            self.look_ahead(|share| share.last = bounds.map(|pages| (pages, queue)));
         }
     }
 
@@ -116,7 +173,7 @@ impl Handle {
         while from < end {
             let to = end.min(from + most);
             let wanted = (from..to).filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));
-            if wanted.count() > 0 && self.launch(from..to, Purpose::Use).pages == 0 {
+            if wanted.count() > 0 && self.launch(from..to, Purpose::Use, &Batch::default()).pages == 0 {
                 return;
             }
             from = to;

@@ -1,5 +1,5 @@
-//! Reclaim: making room, from a group's own pages when its limit is short, from the fullest group's when the whole
-//! budget is.
+//! Reclaim: making room, from a group's own pages when its limit is short, from those of the groups that `ranking` names when
+//! the whole budget is.
 //!
 //! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those that have to go, and
 //! puts the others back where `lru` says. A page is looked at only by who has it isolated, so passes of
@@ -13,11 +13,15 @@
 //!
 //! Nor is a page to go that was read ahead and whose use is still to come: it is passed over, once.
 //!
-//! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none.
+//! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none. That none
+//! could go is remembered (`walk`), so the next call returns at once, until something has changed or some time has passed.
+//! Before a call fails for want of a page, all that may go for it is looked through once more, whatever is remembered.
 
+pub(crate) mod ranking;
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
 pub(crate) mod room;
+pub(crate) mod walk;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused};
@@ -26,6 +30,8 @@ use crate::group::state::{ANONYMOUS, GroupState};
 use crate::lru::rank::Rank;
 use crate::lru::stripe::{BATCH_MAX, Batch, Cut, Leftovers, Stripe};
 use crate::manager::Manager;
+use crate::reclaim::ranking::{Candidate, For};
+use crate::reclaim::reserve::Shortage;
 use crate::stats::Counters;
 use crate::swapping::swap_out::SwappedOut;
 
@@ -37,11 +43,19 @@ const STAY_MAX: usize = (4 + TRIES) * BATCH_MAX;
 /// Most frames that a pass can evict: what it cut off cold and main, or main's loser of a duel.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
-/// What came of a pass.
+/// Pages that each group may have, whatever else is charged to it (R1).
+const PAGES_MIN: u64 = 32;
+
+/// Looks at one group's pages for each that is wanted, before the next group is asked.
+const LOOKS_PER_PAGE: usize = 4;
+
+/// What came of a pass, or of several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pass {
     pub(crate) freed: usize,
     looked_at: usize,
+    /// The group that needs them has given them itself, as no other gave any.
+    is_last_resort: bool,
 }
 
 /// A pass in the making.
@@ -61,51 +75,170 @@ impl Sorting {
     }
 }
 
+/// Whether pages of the group have to go although they are used.
+#[inline]
+fn is_stuck(group: &GroupState) -> bool {
+    group.walk.insists(|| group.lists.len())
+}
+
 impl Manager {
-    /// Frees about `wanted` pages of one group. Says how many; 0 when none of its pages can be evicted now.
+    /// Frees about `wanted` pages of one group. Returns how many; 0 when none of its pages can be evicted now, or none could
+    /// when all of them were looked at a moment ago.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
-        let (mut freed, mut looked_at, mut fruitless) = (0, 0, 0);
-        let bound = 2 * group.lists.len() + BATCH_MAX;
-        let start = group.lists.to_reclaim();
-        while freed < wanted && looked_at < bound {
-            // Pages that are used again and again while they are looked at have to go in the end.
-            let insist = looked_at > bound / 2;
-            let stripe = group.lists.stripe((start + fruitless) % group.lists.stripe_count());
-            let pass = self.pass(group, stripe, wanted - freed, insist);
+        let mut freed = 0;
+        while freed < wanted {
+            let pass = self.look_through(group, wanted - freed);
             freed += pass.freed;
-            looked_at += pass.looked_at;
-            // What can't go in one stripe leaves the others to be looked at.
-            fruitless += usize::from(pass.freed == 0);
-            if pass.looked_at == 0 && fruitless >= group.lists.stripe_count() {
+            if pass.freed == 0 && self.rests(group) {
                 break;
             }
         }
         freed
     }
 
-    /// Frees about `wanted` pages: of the group that uses the largest share of its limit, and if that has too few that
-    /// can go, of the others in turn.
-    pub(crate) fn reclaim_any(&self, wanted: usize) -> usize {
-        let fullest = self.groups.fullest();
-        let mut freed = fullest.as_ref().map_or(0, |group| self.reclaim_group(group, wanted));
-        for number in 0..self.groups.len() {
-            if freed >= wanted {
+    /// Frees about `wanted` pages, in batches, of the groups that `ranking` names. Returns how many.
+    pub(crate) fn reclaim_any(&self, need: For<'_>, wanted: usize) -> usize {
+        let mut freed = 0;
+        while freed < wanted {
+            let batch = self.reclaim_batch(need, (wanted - freed).min(BATCH_MAX));
+            freed += batch.freed;
+            if batch.freed == 0 || batch.is_last_resort {
                 break;
             }
-            let other = self.groups.get(number).filter(|group| fullest.as_ref().is_none_or(|it| it.id != group.id));
-            freed += other.map_or(0, |group| self.reclaim_group(&group, wanted - freed));
         }
         freed
+    }
+
+    /// Frees about `wanted` pages for a group, before a call fails for want of them: of its own, or of those of any group that may have to
+    /// give some. All of these are looked through, whatever earlier looks came to. Returns how many are free now.
+    pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
+        let look_through = |group: &GroupState| {
+            group.walk.wake(group.lists.len());
+            self.reclaim_group(group, wanted)
+        };
+        if of_its_own {
+            return look_through(group);
+        }
+        let candidates = self.ranking.all_candidates(&self.groups, self.page_for(group), self.budget_pages());
+        let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
+        groups.find_map(|group| Some(look_through(&group)).filter(|&freed| freed > 0)).unwrap_or(0)
+    }
+
+    /// Frees up to about `wanted` pages of the first candidate that can give any. Each is asked with a bounded number of looks,
+    /// again and again, until one gives something or all of them rest. A group that gives for itself, as no other that has as much gave
+    /// anything, gives one page (R6).
+    fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
+        let mut result = Pass::default();
+        let mut candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
+        let has_others = candidates.len() > 1;
+        while !candidates.is_empty() {
+            let mut kept = 0;
+            for turn in 0..candidates.len() {
+                let Some(group) = self.groups.get(candidates[turn].group) else { continue };
+                let is_last_resort = has_others && need.is_of(&group);
+                let pass = self.look_through(&group, if is_last_resort { 1 } else { wanted });
+                result.looked_at += pass.looked_at;
+                if pass.freed > 0 {
+                    // Sometimes: a group gives pages.
+                    return Pass { freed: pass.freed, is_last_resort, ..result };
+                }
+                if !self.rests(&group) {
+                    candidates.swap(kept, turn);
+                    kept += 1;
+                }
+            }
+            candidates.truncate(kept);
+        }
+        result
+    }
+
+    /// Looks at a bounded number of a group's pages to free up to `wanted`; at none if it rests.
+    fn look_through(&self, group: &GroupState, wanted: usize) -> Pass {
+        let mut result = Pass::default();
+        let (start, stripes) = (group.lists.to_reclaim(), group.lists.stripe_count());
+        let bound = LOOKS_PER_PAGE * wanted + BATCH_MAX;
+        let mut fruitless = 0;
+        while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
+            // What can't go in one stripe leaves the others to be looked at.
+            let stripe = group.lists.stripe((start + fruitless) % stripes);
+            let pass = self.pass(group, stripe, wanted - result.freed);
+            result.freed += pass.freed;
+            result.looked_at += pass.looked_at;
+            fruitless += usize::from(pass.freed == 0);
+            if pass.looked_at == 0 && fruitless >= stripes {
+                break;
+            }
+        }
+        result
+    }
+
+    /// Whether a group gets no frame before one of its own pages has gone, because frames are short, and no group that has as
+    /// large a share has anything to give: free frames then are those that others have given up for themselves.
+    #[inline]
+    pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
+        // Most often not: after a look at a word that is seldom written.
+        is_stuck(group) && self.has_to_give_in_shortage(group)
+    }
+
+    #[cold]
+    fn has_to_give_in_shortage(&self, group: &GroupState) -> bool {
+        if self.groups.len() == 1 || self.shortage() == Shortage::None {
+            return false;
+        }
+        let need = self.page_for(group);
+        if matches!(need, For::First(_)) {
+            // Sometimes: a group that has next to nothing needs a page in a shortage.
+            return false; // It has next to nothing.
+        }
+        let candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
+        let gives = |it: &Candidate| {
+            it.group != group.id && self.groups.with(it.group, |other| !is_stuck(other)).unwrap_or(false)
+        };
+        // Of many groups only some were looked at.
+        !candidates.iter().any(gives)
+            && !self.ranking.all_candidates(&self.groups, need, self.budget_pages()).iter().any(gives)
+    }
+
+    /// The need of a page for this group.
+    pub(crate) fn page_for<'a>(&self, group: &'a GroupState) -> For<'a> {
+        let few = |pages: u64| pages < PAGES_MIN;
+        // Most often it has some on its lists. Pages that can't go anywhere are on none.
+        if few(group.lists.len() as u64) && few(group.charged_for_pages().saturating_sub(self.charges.of(group.id))) {
+            return For::First(group);
+        }
+        For::Group(group)
+    }
+
+    /// Whether all of a group's pages were looked at in vain a moment ago.
+    fn rests(&self, group: &GroupState) -> bool {
+        group.walk.rests(|| group.lists.len(), || self.now_us())
+    }
+
+    /// One pass over the lists of one stripe of the group that should give pages for `need` first.
+    pub(crate) fn pass_for(&self, need: For<'_>, wanted: usize) -> Pass {
+        let candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
+        let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
+        groups.find(|group| !self.rests(group)).map_or(Pass::default(), |group| self.pass_here(&group, wanted))
     }
 
     /// One pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, false)
+        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted)
     }
 
-    /// One pass over a stripe's lists that frees up to `wanted` pages; if it has to `insist`, it takes them as they come.
-    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, insist: bool) -> Pass {
+    pub(crate) fn budget_pages(&self) -> u64 {
+        self.frames.budget().max() >> self.frames.page_size().trailing_zeros()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.clock.elapsed().as_micros() as u64
+    }
+
+    /// One pass over a stripe's lists that frees up to `wanted` pages. Where all of the group's pages were looked at in vain, it
+    /// takes them as they come.
+    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.frames;
+        let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
         let mut cut = stripe.cut(frames, wanted, stripe.ageing_due(), &mut leftovers);
@@ -119,6 +252,7 @@ impl Manager {
         let (mut freed, unclean) = self.evict_victims(group, &mut sorting);
         let staying = (unclean + sorting.spared).min(BATCH_MAX);
         if staying > 0 {
+            // Sometimes: pages that stay are replaced by others in a pass.
             looked_at += cut_substitutes(frames, stripe, staying, insist, &mut sorting, &mut leftovers);
             freed += self.evict_victims(group, &mut sorting).0;
         }
@@ -126,7 +260,8 @@ impl Manager {
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
         self.settle(group, leftovers);
-        Pass { freed, looked_at }
+        group.walk.looked(looked_at, freed);
+        Pass { freed, looked_at, is_last_resort: false }
     }
 
     /// Evicts the victims; those that are pinned, or that their file doesn't have, stay. Says how many went, and how many
@@ -303,4 +438,33 @@ fn duel(
     }
     stripe.lost(lost);
     stripe.return_cut::<{ TRIES * BATCH_MAX }>(frames, opponents.collect(), leftovers);
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::Pagefold;
+    use crate::io::SimulatedDisk;
+
+    /// The story: each batch of frames for anybody began with a walk over all pages of the fullest group, twice, also where
+    /// the last thousand such walks had freed nothing, because its pages were pinned or dirty.
+    #[test]
+    fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {
+        const PINNED: u64 = 2_000;
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 64 << 20);
+        let mm = Pagefold::builder().memory("16MiB").backend(disk).build().unwrap();
+        let (hog, quiet) = (mm.group("hog").build().unwrap(), mm.group("quiet").build().unwrap());
+        let (theirs, ours) = (hog.open("file").unwrap(), quiet.open("file").unwrap());
+        let _pins: Vec<_> = (0..PINNED).map(|page| theirs.page(page).unwrap()).collect();
+        for page in PINNED..PINNED + 1_500 {
+            ours.read_at(&mut [0; 8], page * 4096).unwrap();
+        }
+        mm.manager().drain_entries();
+        for batch in 0..20 {
+            let pass = mm.manager().reclaim_batch(For::Group(quiet.state()), 32);
+            assert!(pass.freed > 0 && pass.looked_at < 800, "batch {batch}: {pass:?}");
+            assert!(pass.freed == 1 || !pass.is_last_resort, "batch {batch}: {pass:?}");
+        }
+    }
 }

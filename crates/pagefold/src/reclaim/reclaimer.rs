@@ -5,28 +5,32 @@
 //! is a load of `asked` for all but the first.
 
 use sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
 use sync::thread::{JoinHandle, is_current, spawn};
 
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::reclaim::ranking::For;
 use crate::reclaim::reserve::Shortage;
 
 /// How the thread is talked to.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
     asked: AtomicBool,
+    /// The group that asked last. Others that are short ask again with the next frame that they take.
+    last: AtomicU32,
     stop: Mutex<bool>,
     rung: Condvar,
     wakeups: AtomicU64,
 }
 
 impl Doorbell {
-    /// Asks the reclaimer to look at what is short.
-    pub(crate) fn ring(&self) {
+    /// Asks the reclaimer to look at what is short, in this group or the whole budget.
+    pub(crate) fn ring(&self, group: u32) {
         // Relaxed, and looked at first: a hint that is repeated with every frame taken while something is short.
         if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed) {
+            self.last.store(group, Ordering::Relaxed);
             let _stop = self.stop.lock();
             self.rung.notify_one();
         }
@@ -88,16 +92,16 @@ impl Drop for Reclaimer {
 }
 
 impl Manager {
-    /// Frees what groups and the budget are short of, or what can be freed of it.
+    /// Frees what the group that asked and the budget are short of, or what can be freed of it.
     fn restore_reserves(&self) {
         self.stock_up_swap();
-        for group in self.groups.all() {
-            if let Shortage::Deep(pages) = group.shortage() {
-                self.reclaim_group(&group, pages);
-            }
+        if let Some(group) = self.groups.get(self.doorbell.last.load(Ordering::Relaxed))
+            && let Shortage::Deep(pages) = group.shortage()
+        {
+            self.reclaim_group(&group, pages);
         }
         if let Shortage::Deep(pages) = self.shortage() {
-            self.reclaim_any(pages);
+            self.reclaim_any(For::All, pages);
         }
     }
 }

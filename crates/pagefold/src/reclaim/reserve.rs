@@ -11,6 +11,7 @@ use sync::atomic::Ordering;
 
 use crate::group::state::GroupState;
 use crate::manager::Manager;
+use crate::reclaim::ranking::For;
 
 /// How short a reserve is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Manager {
         let deep = shortages.into_iter().any(is_deep);
         if deep {
             if !self.help(group, shortages[0]) {
-                self.doorbell.ring();
+                self.doorbell.ring(group.id);
             }
         } else if !self.helping.load(Ordering::Relaxed) && !self.helping.swap(true, Ordering::Relaxed) {
             self.help(group, shortages[0]);
@@ -76,17 +77,17 @@ impl Manager {
         }
     }
 
-    /// Frees a few pages of the group if that is short, otherwise of the one whose turn it is. False if they are fewer than were
-    /// taken.
+    /// Frees a few pages of the group if that is short, otherwise of the one that should give some for it. False if they are
+    /// fewer than were taken.
     fn help(&self, group: &GroupState, its_shortage: Shortage) -> bool {
         self.stock_up_swap();
         let batch = group.stock_batch() as usize;
         let wanted = if batch == 0 { HELP_BATCH_MAX } else { HELP_BATCH_MAX.min(HELP_BATCHES * batch) };
         let pass = match its_shortage {
-            Shortage::None => self.groups.fullest().map(|fullest| self.pass_here(&fullest, wanted)),
-            _ => Some(self.pass_here(group, wanted)),
+            Shortage::None => self.pass_for(For::Reserve(group), wanted),
+            _ => self.pass_here(group, wanted),
         };
-        pass.is_some_and(|pass| pass.freed > 0 && pass.freed >= batch)
+        pass.freed > 0 && pass.freed >= batch
     }
 
     /// How short the whole budget is of free frames.

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
 use frames::PageState;
 use sync::atomic::Backoff;
 
-use super::address::Pages;
-use super::change::Runs;
+use super::address::{Pages, Protection};
 use super::entry::Entry;
 use super::region::REGION_PAGES;
 use super::swap_in::Fault;
@@ -14,6 +14,9 @@ use super::{Mapped, Space, SpaceState};
 use crate::error::Error;
 use crate::read::Call;
 use crate::read_ahead::advice::Advice;
+
+/// Runs that are looked up at a time.
+const RUNS_AT_ONCE: usize = 64;
 
 impl Space {
     /// Tells what accesses to `range`, all of which is mapped, are to come. [`Normal`](Advice::Normal),
@@ -30,24 +33,24 @@ impl Space {
         match advice {
             Advice::Normal | Advice::Random | Advice::Sequential => {
                 // Opened now: an error is to be told here.
-                let open = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.files.get(number)) {
+                let open = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.mapped(number)) {
                     Some(mapped) => {
                         mapped.opening(entry.with_advice(advice)).map(drop).map_err(|error| state.at(run.first, error))
                     }
                     None => Ok(()),
                 };
-                state.change(pages, open, |entry| entry.with_advice(advice))
+                state.change_advice(pages, open, |entry| entry.with_advice(advice))
             }
             Advice::WillNeed => state.each_file(pages, |mapped, bytes| {
-                mapped.normal().prefetch(bytes);
+                mapped.handle().prefetch_range(bytes);
                 Ok(())
             }),
             Advice::DontNeed => {
                 state.discard(pages)?;
-                state.each_file(pages, |mapped, bytes| mapped.normal().advise(advice, bytes))
+                state.each_file(pages, |mapped, bytes| mapped.handle().advise(advice, bytes))
             }
             Advice::Cold | Advice::PageOut => {
-                state.each_file(pages, |mapped, bytes| mapped.normal().advise(advice, bytes))
+                state.each_file(pages, |mapped, bytes| mapped.handle().advise(advice, bytes))
             }
         }
     }
@@ -59,7 +62,7 @@ impl Space {
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::WriteFailed`], with the address.
     pub fn sync(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
-        state.each_file(state.pages(&range)?, |mapped, bytes| mapped.normal().sync_range(bytes))
+        state.each_file(state.pages(&range)?, |mapped, bytes| mapped.handle().sync_range(bytes))
     }
 
     /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages of files stay as they are.
@@ -87,25 +90,40 @@ impl SpaceState {
     fn discard(&self, pages: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let _guard = self.lock(pages);
-        let runs = self.mapped_runs(pages)?;
-        let mut held =
-            runs.iter().filter(|(_, entry)| entry.file().is_none()).filter_map(|(run, _)| self.free_unheld(*run));
-        held.next().map_or(Ok(()), |page| Err(self.busy(page)))
+        self.check_mapped(pages)?;
+        self.discard_pages(pages)
+    }
+
+    /// Frees the memory of pages that are locked.
+    pub(super) fn discard_pages(&self, pages: Pages) -> Result<(), Error> {
+        let own = self.index.runs(pages).filter(|(_, entry)| entry.is_own());
+        let held = own.fold(None, |held, (run, _)| {
+            let in_run = self.free_unheld(run);
+            held.or(in_run)
+        });
+        held.map_or(Ok(()), |page| Err(self.busy(page)))
     }
 
     /// Calls `visit` with each mapped file in a range, all of which is mapped, and which of its bytes are. Nothing is locked
     /// meanwhile.
     fn each_file(&self, pages: Pages, visit: impl Fn(&Mapped, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        let runs: Runs = {
-            let _guard = self.lock.read(self.lock_range(pages));
-            self.mapped_runs(pages)?
-        };
-        for (run, entry) in runs {
-            let Some(mapped) = entry.file().and_then(|number| self.files.get(number)) else { continue };
-            let first = mapped.page_of(run.first);
-            let bytes = first << self.page_shift..(first + run.count()) << self.page_shift;
-            visit(&mapped, bytes).map_err(|error| self.at(run.first, error))?;
+        let mut rest = Some(pages);
+        while let Some(pages) = rest {
+            // Some at a time, as there may be any number of them.
+            let runs: ArrayVec<(Pages, Entry), RUNS_AT_ONCE> = {
+                let _guard = self.lock.read(self.lock_range(pages));
+                self.check_mapped(pages)?;
+                self.index.runs(pages).filter(|(_, entry)| entry.file().is_some()).take(RUNS_AT_ONCE).collect()
+            };
+            let end = runs.last().filter(|_| runs.is_full()).map_or(pages.end, |(run, _)| run.end);
+            rest = (end < pages.end).then_some(Pages { first: end, ..pages });
+            for (run, entry) in runs {
+                let Some(mapped) = entry.file().and_then(|number| self.mapped(number)) else { continue };
+                let first = mapped.page_of(run.first);
+                let bytes = first << self.page_shift..(first + run.count()) << self.page_shift;
+                visit(&mapped, bytes).map_err(|error| self.at(run.first, error))?;
+            }
         }
         Ok(())
     }
@@ -113,13 +131,12 @@ impl SpaceState {
     /// Has a page in memory.
     fn populate(&self, page: u64) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        let region = self.region(page)?;
         let mut backoff = Backoff::new();
         loop {
-            let entry = region.entry(page % REGION_PAGES);
+            let (entry, region) = self.index.look(page);
             if let Some(number) = entry.file().filter(|_| entry.may_read()) {
-                let Some(mapped) = self.files.get(number) else { continue };
-                let (handle, page) = (mapped.opening(entry)?.handle(), mapped.page_of(page));
+                let Some(mapped) = self.mapped(number) else { continue };
+                let (handle, page) = (mapped.opening(entry)?, mapped.page_of(page));
                 let start = page << self.page_shift;
                 if start >= handle.file.len() && start >= handle.refreshed_len(start)? {
                     return Err(handle.past_end(start, 1));
@@ -127,8 +144,13 @@ impl SpaceState {
                 return handle.bring_in(&mut Call::told(page..page + 1), page);
             }
             if !entry.may_write() {
-                return Err(self.refuse(page, entry));
+                self.refuse_or_wait(page, entry, Protection::ReadWrite, &mut backoff)?;
+                continue;
             }
+            let Some(region) = region else {
+                self.region_for_page(page)?;
+                continue;
+            };
             if let PageState::Resident { .. } = region.map.state(page % REGION_PAGES) {
                 return Ok(());
             }

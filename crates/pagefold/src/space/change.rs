@@ -1,21 +1,22 @@
-//! Changes of entries: the range lock, and who is waited for (S1).
+//! Changes of entries: the range lock, and which threads are waited for (S1).
+//!
+//! A change that may fail keeps the old protection in the entries until it is over (`entry`), so nothing besides the index has to remember
+//! them. An access that is refused by such an entry waits until the change is over. Guards are looked for before any entry is changed:
+//! they may be kept for long.
 
 use std::time::Duration;
 
-use frames::PageMap;
+use frames::{PageMap, PageState};
 use range_lock::{LockRange, RangeWriteGuard};
 use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::SpaceState;
-use super::address::Pages;
+use super::address::{Pages, Protection};
 use super::entry::Entry;
-use super::mapped::Mapped;
+use super::mapped::Mapping;
+use super::tidy::Locked;
 use crate::error::Error;
-use crate::read::patience::{Patience, SPINS};
-
-/// Runs of pages with the same entry.
-pub(super) type Runs = Vec<(Pages, Entry)>;
 
 /// How long the second of two ranges is waited for while the first one is held.
 const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
@@ -25,8 +26,21 @@ const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 enum Awaited {
     /// Who writes to a page, or brings one in.
     Writers,
-    /// These, and who has a page of the space's own pinned.
+    /// These, of pages of files: the space's own pages are waited for when they are freed.
+    OfFiles,
+    /// Writers, and holders of pins on the space's own pages.
     All,
+    /// The same, where no page is a file's.
+    AllOwn,
+}
+
+/// What a change may come upon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guards {
+    /// Guards that a user may keep for long: they aren't waited for.
+    Expected,
+    /// None but those of threads that are about to let go.
+    Gone,
 }
 
 impl SpaceState {
@@ -37,18 +51,20 @@ impl SpaceState {
     }
 
     /// The range for this thread alone.
-    pub(super) fn lock(&self, pages: Pages) -> RangeWriteGuard<'_> {
-        self.lock.write(self.lock_range(pages))
+    pub(super) fn lock(&self, pages: Pages) -> Locked<'_> {
+        self.charge_lock();
+        Locked::new(self, self.lock.write(self.lock_range(pages)))
     }
 
     /// Two ranges that don't overlap, the lower one first. Nobody waits for one while he has the other: whoever wants both, and
     /// what is between them, may have a claim to it already.
-    pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, RangeWriteGuard<'_>) {
+    pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
-            let first = self.lock(low);
+            self.charge_lock();
+            let first = self.lock.write(self.lock_range(low));
             if let Some(second) = self.lock.try_write_for(self.lock_range(high), SECOND_WAITED_FOR) {
-                return (first, second);
+                return (first, Locked::new(self, second)); // Dropped in this order.
             }
             drop(first);
             drop(self.lock(high)); // Until whoever has it lets go.
@@ -58,13 +74,13 @@ impl SpaceState {
     /// Maps what isn't mapped. False, and nothing is changed, if some of it is.
     pub(super) fn map_pages(&self, pages: Pages, entry: Entry) -> Result<bool, Error> {
         self.manager().refuse_child()?;
-        self.index.prepare(self.manager(), pages)?;
         let _guard = self.lock(pages);
-        let is_free = self.is_free(pages);
-        if is_free {
-            self.index.change(pages, entry);
+        if !self.is_free(pages) {
+            return Ok(false);
         }
-        Ok(is_free)
+        self.prepare(pages)?;
+        self.change_entries(pages, |_| entry);
+        Ok(true)
     }
 
     /// Whether nothing is mapped in pages that are locked.
@@ -72,111 +88,210 @@ impl SpaceState {
         self.index.runs(pages).all(|(_, entry)| entry == Entry::NONE)
     }
 
-    /// What is mapped in pages that are locked: all of them have to be.
-    pub(super) fn mapped_runs(&self, pages: Pages) -> Result<Runs, Error> {
-        let runs: Runs = self.index.runs(pages).collect();
-        match runs.iter().find(|(_, entry)| *entry == Entry::NONE) {
-            Some((hole, _)) => Err(self.refuse(hole.first, Entry::NONE)),
-            None => Ok(runs),
+    /// Refuses pages that aren't all mapped; they are locked. Returns whether some of them are a file's.
+    pub(super) fn check_mapped(&self, pages: Pages) -> Result<bool, Error> {
+        let mut has_files = false;
+        for (run, entry) in self.index.runs(pages) {
+            if entry == Entry::NONE {
+                return Err(self.refuse(run.first, Entry::NONE));
+            }
+            has_files |= entry.file().is_some();
         }
+        Ok(has_files)
     }
 
-    /// Takes the entries of mapped pages away; they are locked, and prepared. Nobody has any of them in use then.
+    /// Changes entries of pages that are prepared, and locked.
+    pub(super) fn change_entries(&self, pages: Pages, to: impl Fn(Entry) -> Entry) {
+        self.index.change(self.payer(), pages, to);
+    }
+
+    /// Has mapped pages be used by no thread, nor found by any, until they are [restored](Self::restore) or get other entries; they are
+    /// locked.
     ///
     /// # Errors
-    /// [`Error::AddressBusy`], with nothing changed.
-    pub(super) fn vacate(&self, pages: Pages) -> Result<Runs, Error> {
-        let runs = self.mapped_runs(pages)?;
-        self.index.change(pages, Entry::NONE);
-        fence(Ordering::SeqCst); // S1
-        // Relaxed: the fence, against that in `own`.
-        let awaited = if self.has_guards.load(Ordering::Relaxed) { Awaited::All } else { Awaited::Writers };
-        self.await_or_restore(&runs, awaited, |entry| entry.file().is_some() || awaited == Awaited::All)?;
-        Ok(runs)
+    /// [`Error::AddressBusy`], [`Error::NotMapped`], no room for the index; with nothing changed.
+    pub(super) fn vacate(&self, pages: Pages) -> Result<(), Error> {
+        let has_files = self.check_mapped(pages)?;
+        self.await_guards(pages, Awaited::All, Protection::None)?;
+        self.prepare(pages)?;
+        self.vacate_prepared(pages, has_files)
+    }
+
+    /// The same with pages that are known to be mapped, and prepared. `has_files`: some of them are a file's.
+    fn vacate_prepared(&self, pages: Pages, has_files: bool) -> Result<(), Error> {
+        let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
+        self.begin_change(pages, whom, Protection::None)
+    }
+
+    /// Ends a change without one.
+    pub(super) fn restore(&self, pages: Pages) {
+        self.change_entries(pages, Entry::restored);
     }
 
     /// Unmaps mapped pages, and frees what is the space's own.
     pub(super) fn unmap_pages(&self, pages: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        self.index.prepare(self.manager(), pages)?;
+        self.addresses.prepare_to_give(self.index.account(), self.payer());
         let guard = self.lock(pages);
-        let runs = self.vacate(pages)?;
+        let has_files = self.check_mapped(pages)?;
+        if self.prepare(pages).is_err() {
+            // A group at its limit: room for a table is what goes anyway.
+            self.discard_pages(pages)?;
+            self.prepare(pages)?;
+        }
+        self.await_guards(pages, Awaited::All, Protection::None)?;
+        self.vacate_prepared(pages, has_files)?;
         self.free(pages);
-        let closed = self.count_out(&runs);
+        let (closed, many) = if has_files { self.forget_pages(pages) } else { (Vec::new(), self.forget_own(pages)) };
         drop(guard);
         drop(closed); // M3
+        if many {
+            self.tidy();
+        }
         self.addresses.give(pages);
         Ok(())
     }
 
-    /// What mappings of files have lost their last page with these runs: to be dropped without a lock.
-    pub(super) fn count_out(&self, runs: &Runs) -> Vec<Arc<Mapped>> {
-        let count_out = |(run, entry): &(Pages, Entry)| self.files.removed(self.manager(), entry.file()?, run.count());
-        runs.iter().filter_map(count_out).flatten().collect()
+    /// Takes the entries of vacated pages away. Returns mappings of files that have lost their last page by that, to be dropped without a
+    /// lock, and whether to [tidy](Self::tidy) then.
+    pub(super) fn forget_pages(&self, pages: Pages) -> (Vec<Arc<Mapping>>, bool) {
+        let count_out = |(run, entry): (Pages, Entry)| {
+            self.files.removed(self.index.account(), self.payer(), entry.file()?, run.count())
+        };
+        let closed = self.index.runs(pages).filter_map(count_out).collect();
+        (closed, self.forget_own(pages))
     }
 
-    /// Changes the entries of pages that are all mapped to others for the same memory, after `check` said yes to each. Waits for
-    /// those who go by the old ones.
-    pub(super) fn change(
+    /// The same of pages that are the space's own.
+    fn forget_own(&self, pages: Pages) -> bool {
+        self.change_entries(pages, |_| Entry::NONE);
+        self.note(pages)
+    }
+
+    /// Changes what is known of accesses to pages that are all mapped, after `check` said yes to each run.
+    pub(super) fn change_advice(
         &self,
         pages: Pages,
         check: impl Fn(Pages, Entry) -> Result<(), Error>,
         to: impl Fn(Entry) -> Entry,
     ) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        self.index.prepare(self.manager(), pages)?;
         let _guard = self.lock(pages);
-        let runs = self.mapped_runs(pages)?;
-        runs.iter().try_for_each(|(run, entry)| check(*run, *entry))?;
-        runs.iter().for_each(|(run, entry)| self.index.change(*run, to(*entry)));
-        fence(Ordering::SeqCst); // S1
-        self.await_or_restore(&runs, Awaited::Writers, |entry| entry.may_write() && !to(entry).may_write())
+        self.check_mapped(pages)?;
+        self.index.runs(pages).try_for_each(|(run, entry)| check(run, entry))?;
+        self.prepare(pages)?;
+        self.change_entries(pages, to);
+        Ok(())
     }
 
-    /// Waits for the pages of those runs whose entries `concern` somebody. If somebody keeps one for long, the entries are
-    /// again as they were.
-    fn await_or_restore(&self, runs: &Runs, whom: Awaited, concern: impl Fn(Entry) -> bool) -> Result<(), Error> {
-        let mut concerned = runs.iter().filter(|(_, entry)| concern(*entry));
-        let waited = concerned.try_for_each(|(run, entry)| self.await_run(*run, *entry, whom));
-        if waited.is_err() {
-            runs.iter().for_each(|(run, entry)| self.index.change(*run, *entry));
+    /// Changes the protection of pages that are all mapped, after `check` said yes to each run. Waits for those who go by the old one.
+    pub(super) fn change_protection(
+        &self,
+        pages: Pages,
+        check: impl Fn(Pages, Entry) -> Result<(), Error>,
+        protection: Protection,
+    ) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        let _guard = self.lock(pages);
+        self.check_mapped(pages)?;
+        self.index.runs(pages).try_for_each(|(run, entry)| check(run, entry))?;
+        self.await_guards(pages, Awaited::Writers, protection)?;
+        self.prepare(pages)?;
+        self.begin_change(pages, Awaited::Writers, protection)?;
+        self.change_entries(pages, Entry::settled);
+        Ok(())
+    }
+
+    /// Waits for guards before any entry is changed.
+    fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
+        // Relaxed: these looks are a favour; what counts is the one in `begin_change`.
+        if self.has_guards.load(Ordering::Relaxed) {
+            self.await_pages(pages, whom, protection, Guards::Expected)?;
         }
-        waited
+        Ok(())
     }
 
-    fn await_run(&self, run: Pages, entry: Entry, whom: Awaited) -> Result<(), Error> {
+    /// Gives prepared pages another protection, for now, and waits for the threads that go by the old one.
+    fn begin_change(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
+        self.change_entries(pages, |entry| entry.changing(protection));
+        fence(Ordering::SeqCst); // S1
+        let whom = match whom {
+            // Relaxed: the fence above, against that in `own`.
+            Awaited::All if !self.has_guards.load(Ordering::Relaxed) => Awaited::OfFiles,
+            // The pages are waited for when they are freed.
+            Awaited::AllOwn if !self.has_guards.load(Ordering::Relaxed) => return Ok(()),
+            Awaited::AllOwn => Awaited::All,
+            whom => whom,
+        };
+        self.await_pages(pages, whom, protection, Guards::Gone).inspect_err(|_| self.restore(pages))
+    }
+
+    /// Waits for users of pages in a way that `protection` doesn't permit.
+    fn await_pages(&self, pages: Pages, whom: Awaited, protection: Protection, guards: Guards) -> Result<(), Error> {
+        if protection == Protection::ReadWrite {
+            return Ok(());
+        }
+        let concerned = |(_, entry): &(Pages, Entry)| match whom {
+            Awaited::All | Awaited::AllOwn => true,
+            Awaited::OfFiles => entry.file().is_some(),
+            Awaited::Writers => entry.restored().may_write(),
+        };
+        self.index.runs(pages).filter(concerned).try_for_each(|(run, entry)| self.await_run(run, entry, whom, guards))
+    }
+
+    fn await_run(&self, run: Pages, entry: Entry, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let Some(number) = entry.file() else {
             return self.index.regions(run).try_for_each(|(region, local)| {
-                let mut pages = region.map.pages_in_memory(local);
-                pages.try_for_each(|page| self.await_page(&region.map, page, region.first + page, whom))
+                let (first, mut pages) = (region.first(), region.map.pages_in_memory(local));
+                pages.try_for_each(|page| self.await_page(&region.map, page, first + page, whom, guards))
             });
         };
-        let Some(mapped) = self.files.get(number).filter(|_| entry.may_write()) else { return Ok(()) };
+        let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));
         map.pages_in_memory(first..first + run.count())
-            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers))
+            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits until nobody has `page` of the map, which is at `at` in the space, who began before the entries were changed.
-    fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited) -> Result<(), Error> {
+    /// Waits until no thread has `page` of the map, which is at `at` in the space, that began before the entries were changed.
+    fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
-        let (mut patience, mut pinned) = (Patience::default(), Backoff::new());
+        let mut backoff = Backoff::new();
         loop {
-            if map.is_held(page) {
-                patience.wait(busy)?;
-            } else if whom == Awaited::All && map.is_pinned(page) {
-                // Whoever pinned it after looking at the old entry lets go in moments; a user may not.
-                if pinned.turns() == SPINS {
+            let is_loading = || matches!(map.state(page), PageState::Loading);
+            if map.is_held(page) && (guards == Guards::Gone || is_loading()) {
+                backoff.wait_or(busy)?;
+            } else if map.is_held(page) || whom == Awaited::All && map.is_pinned(page) {
+                // A thread that pinned it after looking at the old entry lets go in moments; a user may not.
+                if !backoff.wait_shortly() {
                     return Err(busy());
                 }
-                pinned.wait();
             } else {
                 return Ok(());
             }
         }
     }
 
-    /// Somebody has a page pinned, or is changing it.
+    /// What an access does at a page whose entry doesn't permit `wanted`: it waits a turn, if the entry is just being changed and permitted
+    /// that before, to look again.
+    ///
+    /// # Errors
+    /// Those of [`refuse`](Self::refuse); [`Error::AddressBusy`], if the change has taken seconds.
+    #[cold]
+    pub(super) fn refuse_or_wait(
+        &self,
+        page: u64,
+        entry: Entry,
+        wanted: Protection,
+        backoff: &mut Backoff,
+    ) -> Result<(), Error> {
+        let permits = |kept| kept == Protection::ReadWrite || kept == wanted;
+        match entry.kept() {
+            Some(kept) if permits(kept) => backoff.wait_or(|| self.busy(page)),
+            _ => Err(self.refuse(page, entry.restored())),
+        }
+    }
+
+    /// A page is pinned, or being changed.
     pub(super) fn busy(&self, page: u64) -> Error {
         Error::AddressBusy { address: page << self.page_shift }
     }

@@ -2,15 +2,23 @@
 //!
 //! | bits | |
 //! |---|---|
-//! | 0 | mapped |
-//! | 1, 2 | may be read, may be written |
+//! | 0 | own memory, which is no file's, that may be read |
+//! | 1 | a part of a file that may be read |
+//! | 2 | may be written; alone: own memory that may not be used |
 //! | 3, 4 | accesses come in no order; from the front to the back |
-//! | 5 | unused |
-//! | 6–61 | the number of the mapped file, 0 for memory that is no file's |
-//! | 62, 63 | the granule's own (`region`) |
+//! | 5, 62 | what the protection was until now, while that is being changed: see below |
+//! | 6–61 | the number of the mapping |
+//! | 63 | 0: this isn't a link (`tree`) |
 //!
 //! All pages of one mapping of a file have the same entry: which page of the file they are follows from the address
-//! (`mapped`). The number of a mapping never comes back.
+//! (`mapped`).
+//!
+//! - ENTRY-1. The number of a mapping never comes back to a page. Own memory gets a new one whenever it is mapped or moved. So a page
+//!   that has the same entry twice was neither unmapped nor moved in between.
+//!
+//! **Changes that may fail** keep the old protection in the entry until they are over: 0 for none kept, else 1 more than 0, 1, 2 for
+//! nothing, reading, writing. The protection that holds meanwhile is the new one; unmapping and moving begin with none. An access
+//! that the new protection refuses waits until the change is over (`change`).
 
 use super::address::Protection;
 use crate::read_ahead::advice::Advice;
@@ -26,29 +34,36 @@ const FILE: u64 = ((1 << FILE_BITS) - 1) << FILE_SHIFT;
 
 impl Entry {
     pub(super) const NONE: Self = Self(0);
-    const MAPPED: u64 = 1;
-    const MAY_READ: u64 = 1 << 1;
-    const MAY_WRITE: u64 = 1 << 2;
-    const PROTECTION: u64 = Self::MAY_READ | Self::MAY_WRITE;
+    /// A bit for each kind: a hit looks at one alone.
+    const READ_OWN: u64 = 1;
+    const READ_FILE: u64 = 1 << 1;
+    const READ: u64 = Self::READ_OWN | Self::READ_FILE;
+    const WRITE: u64 = 1 << 2;
+    const UNUSED_OWN: u64 = Self::WRITE;
+    const PROTECTION: u64 = Self::READ | Self::WRITE;
     const RANDOM: u64 = 1 << 3;
     const SEQUENTIAL: u64 = 1 << 4;
     const ADVICE: u64 = Self::RANDOM | Self::SEQUENTIAL;
+    const KEPT_LOW: u64 = 1 << 5;
+    const KEPT_HIGH: u64 = 1 << 62;
+    const KEPT: u64 = Self::KEPT_LOW | Self::KEPT_HIGH;
 
-    /// Memory that is no file's.
-    pub(super) fn anonymous(protection: Protection) -> Self {
-        Self(Self::MAPPED).with_protection(protection)
+    /// Memory that is no file's, of the mapping with this number.
+    pub(super) fn own(number: u64, protection: Protection) -> Self {
+        Self(Self::UNUSED_OWN | number << FILE_SHIFT).with_protection(protection)
     }
 
     /// A part of the file with this number.
     pub(super) fn of_file(number: u64, protection: Protection) -> Self {
-        Self(Self::anonymous(protection).0 | number << FILE_SHIFT)
+        Self(number << FILE_SHIFT).with_protection(protection)
     }
 
     pub(super) fn with_protection(self, protection: Protection) -> Self {
+        let (none, read) = if self.is_own() { (Self::UNUSED_OWN, Self::READ_OWN) } else { (0, Self::READ_FILE) };
         let bits = match protection {
-            Protection::None => 0,
-            Protection::Read => Self::MAY_READ,
-            Protection::ReadWrite => Self::PROTECTION,
+            Protection::None => none,
+            Protection::Read => read,
+            Protection::ReadWrite => read | Self::WRITE,
         };
         Self(self.0 & !Self::PROTECTION | bits)
     }
@@ -64,32 +79,87 @@ impl Entry {
         Self(self.0 & !Self::ADVICE | bits)
     }
 
-    /// The same part of another mapping of the file.
-    pub(super) fn with_file(self, number: u64) -> Self {
+    /// The same as a part of another mapping.
+    pub(super) fn with_number(self, number: u64) -> Self {
         Self(self.0 & !FILE | number << FILE_SHIFT)
     }
 
+    #[inline]
     pub(super) fn may_read(self) -> bool {
-        self.0 & Self::MAY_READ != 0
+        self.0 & Self::READ != 0
     }
 
+    #[inline]
     pub(super) fn may_write(self) -> bool {
-        self.0 & Self::MAY_WRITE != 0
+        self.0 & Self::WRITE != 0 && self.may_read()
     }
 
     /// The number of the mapped file, if it is one.
+    #[inline]
     pub(super) fn file(self) -> Option<u64> {
-        (self.0 & FILE != 0).then_some((self.0 & FILE) >> FILE_SHIFT)
+        (!self.is_own() && self.0 & FILE != 0).then_some(self.number())
+    }
+
+    /// The number of the mapped file, if it is one that may be read.
+    #[inline]
+    pub(super) fn file_to_read(self) -> Option<u64> {
+        (self.0 & Self::READ_FILE != 0).then_some(self.number())
+    }
+
+    #[inline]
+    fn number(self) -> u64 {
+        (self.0 & FILE) >> FILE_SHIFT
+    }
+
+    /// Whether this is a space's own memory.
+    #[inline]
+    pub(super) fn is_own(self) -> bool {
+        self.0 & Self::READ_FILE == 0 && self.0 & Self::PROTECTION != 0
     }
 
     /// Whether this is a space's own memory, to be written.
-    pub(super) fn may_write_anonymous(self) -> bool {
-        self.0 & (Self::MAY_WRITE | FILE) == Self::MAY_WRITE
+    #[inline]
+    pub(super) fn may_write_own(self) -> bool {
+        self.0 & (Self::WRITE | Self::READ_OWN) == Self::WRITE | Self::READ_OWN
     }
 
     /// The same, to be read.
-    pub(super) fn may_read_anonymous(self) -> bool {
-        self.0 & (Self::MAY_READ | FILE) == Self::MAY_READ
+    #[inline]
+    pub(super) fn may_read_own(self) -> bool {
+        self.0 & Self::READ_OWN != 0
+    }
+
+    /// Whether the other is mapped alike, apart from its number.
+    pub(super) fn is_like(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !FILE == 0
+    }
+
+    /// With another protection for now, and what it was kept.
+    pub(super) fn changing(self, protection: Protection) -> Self {
+        let kept = 1 + u32::from(self.may_read()) + u32::from(self.may_write());
+        let low = if kept & 1 != 0 { Self::KEPT_LOW } else { 0 };
+        let high = if kept & 2 != 0 { Self::KEPT_HIGH } else { 0 };
+        Self(self.with_protection(protection).0 & !Self::KEPT | low | high)
+    }
+
+    /// What the protection was before the change that is going on.
+    pub(super) fn kept(self) -> Option<Protection> {
+        match (self.0 & Self::KEPT_HIGH != 0, self.0 & Self::KEPT_LOW != 0) {
+            (false, false) => None,
+            (false, true) => Some(Protection::None),
+            (true, false) => Some(Protection::Read),
+            (true, true) => Some(Protection::ReadWrite),
+        }
+    }
+
+    /// As it was before the change.
+    pub(super) fn restored(self) -> Self {
+        self.kept().map_or(self, |kept| self.settled().with_protection(kept))
+    }
+
+    /// As it is after the change.
+    pub(super) fn settled(self) -> Self {
+        Self(self.0 & !Self::KEPT)
     }
 
     pub(super) fn advice(self) -> Advice {
@@ -121,14 +191,28 @@ mod tests {
         for protection in [Protection::None, Protection::Read, Protection::ReadWrite] {
             let entry = Entry::of_file(number, protection).with_advice(Advice::Random);
             assert_eq!((entry.file(), entry.protection()), (Some(number), Some(protection)));
-            assert!(entry.advice() == Advice::Random && !entry.may_write_anonymous() && !entry.may_read_anonymous());
-            assert_eq!(entry.0 >> 62, 0, "the granule's bits");
-            let other = entry.with_protection(Protection::Read).with_file(7).with_advice(Advice::Sequential);
+            assert!(entry.advice() == Advice::Random && !entry.may_write_own() && !entry.may_read_own());
+            assert_eq!(entry.0 >> 62, 0, "the link's bit, and a kept protection");
+            let other = entry.with_protection(Protection::Read).with_number(7).with_advice(Advice::Sequential);
             assert_eq!((other.file(), other.protection()), (Some(7), Some(Protection::Read)));
             assert_eq!(other.with_advice(Advice::WillNeed).advice(), Advice::Sequential);
-            let anonymous = Entry::anonymous(protection);
-            assert_eq!((anonymous.file(), anonymous.protection()), (None, Some(protection)));
-            assert_eq!(anonymous.may_write_anonymous(), protection == Protection::ReadWrite);
+            let own = Entry::own(number, protection);
+            assert_eq!((own.file(), own.file_to_read(), own.protection()), (None, None, Some(protection)));
+            assert!(own.is_own() && !entry.is_own() && own.with_protection(Protection::None).is_own());
+            assert_eq!(own.may_read_own(), protection != Protection::None);
+            assert_eq!(entry.file_to_read(), entry.file().filter(|_| entry.may_read()));
+            assert_eq!(own.may_write_own(), protection == Protection::ReadWrite);
+            for to in [Protection::None, Protection::Read, Protection::ReadWrite] {
+                for entry in [entry, own] {
+                    let changing = entry.changing(to);
+                    assert_eq!(
+                        (changing.protection(), changing.kept(), entry.kept()),
+                        (Some(to), Some(protection), None)
+                    );
+                    assert_eq!((changing.restored(), changing.settled()), (entry, entry.with_protection(to)));
+                    assert_eq!((changing.is_own(), changing.0 >> 63), (entry.is_own(), 0), "the link's bit");
+                }
+            }
         }
         assert_eq!(Entry::NONE.protection(), None);
     }

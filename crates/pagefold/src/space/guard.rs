@@ -3,19 +3,20 @@
 use std::fmt;
 use std::ops::Deref;
 
-use frames::{BeginWrite, PinError, PinnedFrame, Writing};
+use frames::{Ahead, BeginWrite, PinError, PinnedFrame, Writing};
 use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
+use super::address::Protection;
 use super::entry::Entry;
-use super::region::{REGION_PAGES, Region};
+use super::region::REGION_PAGES;
 use super::swap_in::Fault;
+use super::tree::Trail;
 use super::write::Writable;
 use super::{Mapped, Space, SpaceState};
 use crate::error::Error;
 use crate::file::PinnedPage;
-use crate::read::patience::Patience;
-use crate::write::page_mut::{Owner, PageMut};
+use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 
 /// A page of a space whose bytes neither move nor change while this lives.
 pub struct MappedPage<'a> {
@@ -26,7 +27,7 @@ enum Held<'a> {
     /// A frame, and so many of its bytes. What keeps its file open goes last.
     Pinned { frame: PinnedFrame<'a>, len: usize, _file: Option<Arc<Mapped>> },
     /// The page was never written.
-    Zeros(Box<[u8]>),
+    Zeros(&'a [u8]),
 }
 
 impl Deref for MappedPage<'_> {
@@ -53,15 +54,17 @@ impl Space {
     /// isn't pinned.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at); [`Error::AddressBusy`].
+    /// As [`read_at`](Self::read_at); [`Error::AddressBusy`] after seconds, if the page is being changed, as through a
+    /// [`page_mut`](Self::page_mut) that this thread may have itself.
     pub fn page(&self, address: u64) -> Result<MappedPage<'_>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
         state.pin(page).map(|held| MappedPage { held }).map_err(|error| state.at(page, error))
     }
 
-    /// The page that `address` is in, to be changed in place by this thread alone. Until the guard is dropped others read the
-    /// page as it was, and what it is in can't be unmapped, moved or protected.
+    /// The page that `address` is in, to be changed as a slice, by this thread alone: a copy of the page, which becomes the page when
+    /// the guard is dropped. Until then [`read_at`](Self::read_at) returns the page as it was; [`page`](Self::page) and writers of
+    /// the page wait; and what it is in can't be unmapped, moved or protected.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at); [`Error::AddressBusy`].
@@ -74,7 +77,7 @@ impl Space {
 
 impl SpaceState {
     /// Before somebody is given a page to keep (S1).
-    fn expect_guards(&self) {
+    pub(super) fn expect_guards(&self) {
         if !self.has_guards.load(Ordering::Relaxed) {
             self.has_guards.store(true, Ordering::Relaxed);
         }
@@ -83,47 +86,61 @@ impl SpaceState {
 
     fn pin(&self, page: u64) -> Result<Held<'_>, Error> {
         self.manager().refuse_child()?;
-        let region = self.region(page)?;
+        let mut backoff = Backoff::new();
         loop {
-            let entry = region.entry(page % REGION_PAGES);
-            if !entry.may_read() {
-                return Err(self.refuse(page, entry));
-            }
-            let Some(number) = entry.file() else {
-                if let Some(held) = self.pin_own(region, page, entry)? {
+            // Most often.
+            if let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_read_own()) {
+                if let Some(held) = self.pin_own(&trail, page)? {
                     return Ok(held);
                 }
                 continue;
+            }
+            let (entry, region) = self.index.look(page);
+            if !entry.may_read() {
+                self.refuse_or_wait(page, entry, Protection::Read, &mut backoff)?;
+                continue;
+            }
+            let Some(number) = entry.file() else {
+                if region.is_none() {
+                    return Ok(self.zeros());
+                }
+                continue;
             };
-            let Some(mapped) = self.files.get(number) else { continue };
+            let Some(mapped) = self.mapped(number) else { continue };
             let PinnedPage { frame, len } = mapped.opening(entry)?.page(mapped.page_of(page))?;
             let frame = self.manager().frames.adopt_pin(frame);
             // Loading it may have taken long, and nobody who changes the entry waited.
             fence(Ordering::SeqCst);
-            if region.entry(page % REGION_PAGES) != entry {
+            if self.index.entry(page) != entry {
                 continue;
             }
             return Ok(Held::Pinned { frame, len, _file: Some(mapped) });
         }
     }
 
+    fn zeros(&self) -> Held<'_> {
+        Held::Zeros(&self.manager().zeros)
+    }
+
     /// Pins a page of the space's own. `None` if its entry has changed.
-    fn pin_own<'a>(&'a self, region: &'a Region, page: u64, entry: Entry) -> Result<Option<Held<'a>>, Error> {
+    fn pin_own<'a>(&'a self, trail: &Trail<'a>, page: u64) -> Result<Option<Held<'a>>, Error> {
         self.expect_guards();
+        let region = self.index.region_of(trail);
         let local = page % REGION_PAGES;
-        let mut patience = Patience::default();
+        let (mut backoff, mut pinner) = (Backoff::new(), region.map.pinner(local));
         loop {
-            let pin = match region.map.pin(local) {
+            let pin = match pinner.pin(&mut Ahead::No) {
                 Ok(pin) => pin,
                 Err(PinError::Busy) => {
-                    patience.wait(|| self.busy(page))?;
+                    backoff.wait_or(|| self.busy(page))?;
                     continue;
                 }
                 Err(PinError::TooMany) => return Err(self.busy(page)),
             };
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
-            if region.entry(local) != entry {
+            // The same entry all the time (ENTRY-1), so the page was vacant while it was mapped (S3).
+            if !trail.is_still() && region.entry(page).0 != trail.entry() {
                 return Ok(None);
             }
             match pin {
@@ -131,7 +148,7 @@ impl SpaceState {
                     let len = frame.bytes().len();
                     return Ok(Some(Held::Pinned { frame, len, _file: None }));
                 }
-                None if is_vacant => return Ok(Some(Held::Zeros(vec![0; 1 << self.page_shift].into()))),
+                None if is_vacant => return Ok(Some(self.zeros())),
                 // Swapped out, on its way, or away a moment ago.
                 None => _ = self.fault_or_wait(region, page, Fault::Read)?,
             }
@@ -140,19 +157,22 @@ impl SpaceState {
 
     fn hold(&self, page: u64) -> Result<PageMut<'_>, Error> {
         self.manager().refuse_child()?;
+        // Where there is nothing to be changed, that is the answer, also without room for a copy.
+        self.writable(page)?;
+        let charge = CopyCharge::new(self.manager(), self.group.state())?;
         loop {
             match self.writable(page)? {
-                Writable::Own(region) => {
-                    if let Some(writing) = self.hold_own(region, page)? {
-                        return Ok(PageMut::new(Owner::Space, writing, 1 << self.page_shift));
+                Writable::Own(trail) => {
+                    if let Some(writing) = self.hold_own(&trail, page)? {
+                        return Ok(PageMut::new(Owner::Space, charge, writing, 1 << self.page_shift));
                     }
                 }
-                Writable::File(region, entry, number) => {
-                    let Some(mapped) = self.files.get(number) else { continue };
-                    let (writing, len) = mapped.opening(entry)?.handle().change_page(mapped.page_of(page))?;
-                    if Self::still_writable(region, page, Some(number)) {
+                Writable::File(entry, number) => {
+                    let Some(mapped) = self.mapped(number) else { continue };
+                    let (writing, len) = mapped.opening(entry)?.change_page(mapped.page_of(page))?;
+                    if self.is_still_files(page, number) {
                         let writing = self.manager().frames.adopt_writing(writing);
-                        return Ok(PageMut::new(Owner::Mapping(mapped), writing, len));
+                        return Ok(PageMut::new(Owner::Mapping(mapped), charge, writing, len));
                     }
                 }
             }
@@ -160,23 +180,23 @@ impl SpaceState {
     }
 
     /// Holds a page of the space's own. `None` if it isn't one any more.
-    fn hold_own<'a>(&'a self, region: &'a Region, page: u64) -> Result<Option<Writing<'a>>, Error> {
+    fn hold_own<'a>(&'a self, trail: &Trail<'a>, page: u64) -> Result<Option<Writing<'a>>, Error> {
         self.expect_guards();
-        let mut patience = Patience::default();
-        let mut backoff = Backoff::new();
+        let (mut writer, mut backoff) = (self.index.writer(trail, page), Backoff::new());
         loop {
-            if !region.entry(page % REGION_PAGES).may_write_anonymous() {
+            if !self.has_own(trail, page) {
                 return Ok(None);
             }
-            match region.map.begin_write(page % REGION_PAGES) {
+            match writer.begin() {
                 BeginWrite::Begun(writing) => {
-                    return Ok(Self::still_writable(region, page, None).then_some(writing));
+                    return Ok(self.is_still_own(trail, page).then_some(writing));
                 }
                 BeginWrite::Absent => {
-                    self.fault_or_wait(region, page, Fault::Write { offset: 0, bytes: &[] })?;
+                    let fault = Fault::Write { offset: 0, bytes: &[] };
+                    self.fault_or_wait(self.index.region_of(trail), page, fault)?;
                     backoff.wait();
                 }
-                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| self.busy(page))?,
+                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| self.busy(page))?,
             }
         }
     }

@@ -1,128 +1,146 @@
-//! What is mapped where: the one index of a space, read without a lock.
+//! What is mapped where: the one index of a space, read without a lock. How its words lie is in `tree`.
+//!
+//! Tables are made under the lock of the pages that need them, once it is known that something is mapped or will be; and by a first
+//! touch of a page in a run of whole regions. They are charged to the space (`account`), and go when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
-use sync::atomic::{AtomicU64, Ordering};
+use frames::{BeginWrite, MapInWord, PageMaps, TABLE_BYTES, Table, Tables, Writer};
+use sync::atomic::{AtomicU64, Ordering, fence};
+use sync::lock::Mutex;
+use sync::{Arc, Weak};
 
+use super::SpaceState;
+use super::account::{Account, Payer};
 use super::address::Pages;
-use super::entries::GRANULE_PAGES;
 use super::entry::Entry;
-use super::lazy_table::LazyTable;
-use super::region::{LEAF_BYTES, REGION_BYTES, REGION_PAGES, REGION_SHIFT, Region};
+use super::region::{RECORD_BYTES, REGION_PAGES, Region};
+use super::slots::Slots;
+use super::tree::{
+    self, GRANULE_SHIFT, NOTED, PART_SHIFT, PARTS, REGION_SHIFT, Seen, Trail, Tree, Way, is_link, map_of,
+};
 use crate::error::Error;
 use crate::manager::Manager;
 
-/// Enough for all regions of a space of pages of 4 KiB.
-type Regions = LazyTable<Region, 512>;
+const GRANULE_PAGES: u64 = 1 << GRANULE_SHIFT;
+const PART_PAGES: u64 = 1 << PART_SHIFT;
+/// Words in a table.
+const WORDS: u64 = GRANULE_PAGES;
+/// In a link of the top level: the part has no memory, as nothing is mapped in it. Its words read as zeros.
+const BARE: u64 = NOTED;
 
-/// The regions of a space. Regions come, and stay until the space goes.
+/// The index, and the records of its regions.
 pub(super) struct Index {
-    regions: Regions,
-    /// What was charged to the budget.
-    charged: AtomicU64,
+    tree: Tree,
+    frames: Arc<frames::Frames>,
+    /// At hand for looks.
+    maps: PageMaps,
+    regions: Slots<Region>,
+    records: Mutex<Records>,
+    account: Account,
+    /// The space whose index this is.
+    space: Weak<SpaceState>,
+}
+
+/// The records of regions, by their slots.
+#[derive(Default)]
+struct Records {
+    made: u32,
+    /// No region's: to be used again.
+    unused: Vec<u32>,
+    /// No region's, but a word was in use when last looked at (REGION-1).
+    in_use: Vec<u32>,
+}
+
+/// What a table is made for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A change of entries, whose pages are locked.
+    Change,
+    /// A first touch, which has no lock. Where nothing is mapped any more it makes no table: none would look at that again.
+    Touch,
+}
+
+/// What became of a table that may not be needed any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Close {
+    Closed,
+    Needed,
 }
 
 impl Index {
-    pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
-        manager.charge_metadata(Regions::BYTES)?;
-        Ok(Self { regions: Regions::new(), charged: AtomicU64::new(Regions::BYTES) })
+    /// The empty index of a space that is being made, and was charged to `account`.
+    pub(super) fn new(manager: &Manager, account: Account, space: Weak<SpaceState>) -> Self {
+        let frames = Arc::clone(&manager.frames);
+        let maps = PageMaps::new(Arc::clone(&frames));
+        Self { tree: Tree::new(), frames, maps, regions: Slots::new(), records: Mutex::default(), account, space }
     }
 
-    /// The region of a page, if anything was ever mapped there.
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    fn tables(&self) -> &Tables {
+        self.frames.tables()
+    }
+
+    // ---- looking
+
+    /// As [`Tree::way`].
+    #[inline(always)]
+    pub(super) fn way<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Result<Way<'a>, Seen<'a>>> {
+        self.tree.way(maps, page)
+    }
+
+    /// As [`Tree::trail`].
     #[inline]
-    pub(super) fn region(&self, page: u64) -> Option<&Region> {
-        self.regions.get(page >> REGION_SHIFT)
+    pub(super) fn trail(&self, page: u64) -> Option<Trail<'_>> {
+        self.tree.trail(&self.maps, page)
     }
 
-    /// Has memory for entries of `pages`, so that changing all of them to one can't fail. (Several have to be prepared each.)
-    pub(super) fn prepare(&self, manager: &Manager, pages: Pages) -> Result<(), Error> {
-        for number in pages.first >> REGION_SHIFT..=(pages.end - 1) >> REGION_SHIFT {
-            if self.region(number << REGION_SHIFT).is_none() {
-                self.prepare_region(manager, number)?;
-            }
-        }
-        for page in [pages.first, pages.end] {
-            // A granule that the range cuts.
-            if page.is_multiple_of(GRANULE_PAGES) {
-                continue;
-            }
-            let (Some(region), page) = (self.region(page), page % REGION_PAGES) else { continue };
-            if !region.entries.has_leaf(page) {
-                self.charge(manager, LEAF_BYTES)?;
-                if !region.entries.prepare_leaf(page) {
-                    self.give_back(manager, LEAF_BYTES);
-                }
-            }
-        }
-        Ok(())
+    /// The record of the region that a trail goes through.
+    pub(super) fn region_of(&self, trail: &Trail<'_>) -> &Region {
+        self.record(trail.link())
     }
 
-    #[cold]
-    fn prepare_region(&self, manager: &Manager, number: u64) -> Result<(), Error> {
-        self.charge(manager, REGION_BYTES + Regions::PART_BYTES)?;
-        let mut unused = REGION_BYTES;
-        if !self.regions.prepare(number) {
-            unused += Regions::PART_BYTES;
-        }
-        // Another one may be faster, and this one is dropped.
-        let made = Region::new(manager, number << REGION_SHIFT).map(|region| {
-            if self.regions.fill(number, region) {
-                unused -= REGION_BYTES;
-            }
-        });
-        self.give_back(manager, unused);
-        made
+    /// Starts to write to the page of the space's own that a trail leads to.
+    #[inline(always)]
+    pub(super) fn begin_write(&self, trail: &Trail<'_>, page: u64) -> BeginWrite<'_> {
+        self.maps.begin_write(MapInWord(trail.link()), page)
     }
 
-    fn charge(&self, manager: &Manager, bytes: u64) -> Result<(), Error> {
-        manager.charge_metadata(bytes)?;
-        // Relaxed: read when the space goes.
-        self.charged.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+    /// To do so however long that takes.
+    #[inline]
+    pub(super) fn writer(&self, trail: &Trail<'_>, page: u64) -> Writer<'_> {
+        self.maps.writer(MapInWord(trail.link()), page)
     }
 
-    fn give_back(&self, manager: &Manager, bytes: u64) {
-        self.charged.fetch_sub(bytes, Ordering::Relaxed);
-        manager.frames.budget().uncharge(bytes);
+    /// What is mapped at a page, at one moment.
+    pub(super) fn entry(&self, page: u64) -> Entry {
+        Entry(self.tree.look(&self.maps, page).entry)
     }
 
-    /// When the space goes.
-    pub(super) fn uncharge(&self, manager: &Manager) {
-        manager.frames.budget().uncharge(self.charged.load(Ordering::Relaxed));
+    /// The same, and the page's region if it has a record. Without one no page around it was ever written.
+    pub(super) fn look(&self, page: u64) -> (Entry, Option<&Region>) {
+        let found = self.tree.look(&self.maps, page);
+        (Entry(found.entry), found.region.map(|link| self.record(link)))
     }
 
-    /// The regions that `pages` touch and that are there, and which of their pages.
-    pub(super) fn regions(&self, pages: Pages) -> impl Iterator<Item = (&Region, Range<u64>)> {
-        (pages.first >> REGION_SHIFT..=(pages.end - 1) >> REGION_SHIFT).filter_map(move |number| {
-            let base = number << REGION_SHIFT;
-            let local = pages.first.max(base) - base..pages.end.min(base + REGION_PAGES) - base;
-            Some((self.region(base)?, local))
-        })
+    /// A page's entry, and the end of the pages after it that are known to have the same.
+    pub(super) fn run(&self, page: u64) -> (Entry, u64) {
+        self.run_up_to(page, page + 1)
     }
 
-    /// The region that has the page word with that number, and the page.
-    pub(super) fn of_word(&self, word: u64) -> Option<(&Region, u64)> {
-        self.regions.iter().find_map(|region| {
-            let local = word.checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
-            Some((region, region.first + local))
-        })
+    /// The same, of pages before `end` as far as their words have to be looked at one by one.
+    fn run_up_to(&self, page: u64, end: u64) -> (Entry, u64) {
+        let (found, end) = self.tree.look_up_to(&self.maps, page, end);
+        (Entry(found.entry), end)
     }
 
-    /// The pages of all regions that are there.
-    pub(super) fn all(&self) -> impl Iterator<Item = Pages> {
-        self.regions.iter().map(|region| Pages { first: region.first, end: region.first + REGION_PAGES })
-    }
-
-    /// Changes the entries of pages that are prepared, and locked.
-    pub(super) fn change(&self, pages: Pages, to: Entry) {
-        for (region, local) in self.regions(pages) {
-            let mut first = local.start;
-            while first < local.end {
-                let end = local.end.min((first / GRANULE_PAGES + 1) * GRANULE_PAGES);
-                region.change(first..end, to);
-                first = end;
-            }
-        }
+    /// A page's entry, and the first of the pages before it that are known to have the same.
+    pub(super) fn run_back(&self, page: u64) -> (Entry, u64) {
+        let found = self.tree.look(&self.maps, page);
+        (Entry(found.entry), page >> found.shift << found.shift)
     }
 
     /// The runs of pages with the same entry, in order, those with none among them.
@@ -132,7 +150,7 @@ impl Index {
             let first = at;
             let mut same = None;
             while at < pages.end {
-                let (entry, end) = self.run(at);
+                let (entry, end) = self.run_up_to(at, pages.end);
                 if *same.get_or_insert(entry) != entry {
                     break;
                 }
@@ -142,12 +160,369 @@ impl Index {
         })
     }
 
-    /// A page's entry, and the end of the pages after it that are known to have the same.
-    pub(super) fn run(&self, page: u64) -> (Entry, u64) {
-        let Some(region) = self.region(page) else {
-            return (Entry::NONE, (page >> REGION_SHIFT << REGION_SHIFT) + REGION_PAGES);
+    /// The record of the region that a link leads to.
+    fn record(&self, link: u64) -> &Region {
+        // Relaxed: it was stored before the link was.
+        let slot = self.tables().note_of_map(map_of(link)).load(Ordering::Relaxed);
+        let region = self.regions.get(slot).expect("a region's map has its slot");
+        region.linked(link); // REGION-3
+        region
+    }
+
+    /// The records of the regions that `pages` touch, and which of their pages.
+    pub(super) fn regions(&self, pages: Pages) -> impl Iterator<Item = (&Region, Range<u64>)> {
+        let mut at = pages.first;
+        std::iter::from_fn(move || {
+            while at < pages.end {
+                let first = at;
+                let part = self.tree.top(at)?.load(Ordering::Acquire);
+                if !is_link(part) || part & BARE != 0 {
+                    at = (at | (PART_PAGES - 1)) + 1;
+                    continue;
+                }
+                at = (at | (REGION_PAGES - 1)) + 1;
+                let link = self.tables().word(Table::from_bits(part), first >> REGION_SHIFT).load(Ordering::Acquire);
+                if is_link(link) {
+                    let base = first & !(REGION_PAGES - 1);
+                    return Some((self.record(link), first - base..at.min(pages.end) - base));
+                }
+            }
+            None
+        })
+    }
+
+    /// The pages that a space may have.
+    pub(super) const ALL: Pages = Pages { first: 0, end: (PARTS as u64) << PART_SHIFT };
+
+    /// A record, and the first page of the region that it is now. `None` if it is none.
+    pub(super) fn region_of_slot(&self, slot: u32) -> Option<(&Region, u64)> {
+        let region = self.regions.get(slot)?;
+        Some((region, region.first())).filter(|(_, first)| *first < Self::ALL.end)
+    }
+
+    /// Has no record be found by its page words any more.
+    pub(super) fn forget(&self, manager: &Manager) {
+        let made = self.records.lock().made;
+        (0..made).filter_map(|slot| self.regions.get(slot)).for_each(|region| manager.spaces.forget(region));
+    }
+
+    // ---- tables
+
+    /// Has tables for changing the entries of `pages`, which are locked, so that the change can't fail.
+    pub(super) fn prepare(&self, payer: Payer<'_>, pages: Pages) -> Result<(), Error> {
+        if pages.first >> GRANULE_SHIFT == pages.end >> GRANULE_SHIFT {
+            return self.split(payer, pages.end); // The leaf is for both ends.
+        }
+        for at in (pages.first & !(PART_PAGES - 1)..pages.end).step_by(PART_PAGES as usize) {
+            let is_cut = at < pages.first || pages.end - at < PART_PAGES;
+            let word = self.top_word(at);
+            if is_cut || is_link(word.load(Ordering::Acquire)) {
+                self.part(payer, at, Cause::Change)?;
+            }
+        }
+        [pages.first, pages.end].into_iter().try_for_each(|at| self.split(payer, at))
+    }
+
+    /// Has words for the pages on both sides of `at`.
+    fn split(&self, payer: Payer<'_>, at: u64) -> Result<(), Error> {
+        if at.is_multiple_of(PART_PAGES) {
+            return Ok(());
+        }
+        let part = self.part(payer, at, Cause::Change)?;
+        let Some(part) = part.filter(|_| !at.is_multiple_of(REGION_PAGES)) else { return Ok(()) };
+        let link = self.region_link(payer, part, at, Cause::Change)?;
+        let Some(link) = link.filter(|_| !at.is_multiple_of(GRANULE_PAGES)) else { return Ok(()) };
+        self.leaf(payer, link, at)
+    }
+
+    /// The record of a page's region, made if it has none: for its page word. `None` if nothing is mapped there.
+    pub(super) fn region_for_page(&self, payer: Payer<'_>, page: u64) -> Result<Option<&Region>, Error> {
+        match self.look(page) {
+            (_, Some(region)) => return Ok(Some(region)),
+            (Entry::NONE, None) => return Ok(None),
+            (_, None) => {}
+        }
+        // Unmapped meanwhile: no table is needed, and this thread, which has no lock, mustn't make one.
+        let Some(part) = self.part(payer, page, Cause::Touch)? else { return Ok(None) };
+        let link = self.region_link(payer, part, page, Cause::Touch)?;
+        Ok(link.map(|link| self.record(link)))
+    }
+
+    fn top_word(&self, page: u64) -> &AtomicU64 {
+        self.tree.top(page).expect("the page is in the space")
+    }
+
+    /// The part of a page, with memory. `None` if nothing is mapped there, and it is for a touch.
+    fn part(&self, payer: Payer<'_>, page: u64, cause: Cause) -> Result<Option<Table>, Error> {
+        let word = self.top_word(page);
+        loop {
+            let now = word.load(Ordering::Acquire);
+            if is_link(now) && now & BARE == 0 {
+                return Ok(Some(Table::from_bits(now)));
+            }
+            if cause == Cause::Touch && (now == 0 || is_link(now)) {
+                return Ok(None);
+            }
+            self.account.charge(payer, TABLE_BYTES)?;
+            let linked = if is_link(now) {
+                // AcqRel, here and below: what a table holds was stored before the link to it (TREE-2).
+                word.compare_exchange(now, now & !BARE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            } else {
+                self.link_table(payer, word, now)?
+            };
+            if !linked {
+                self.account.uncharge(payer, TABLE_BYTES); // Another thread was faster, or changed what is mapped.
+            }
+        }
+    }
+
+    fn link_table(&self, payer: Payer<'_>, word: &AtomicU64, entry: u64) -> Result<bool, Error> {
+        tree::link_table(self.tables(), word, entry).map_err(|error| {
+            self.account.uncharge(payer, TABLE_BYTES);
+            Error::System { what: "take a table", error: error.to_string() }
+        })
+    }
+
+    fn leaf(&self, payer: Payer<'_>, link: u64, page: u64) -> Result<(), Error> {
+        let word = self.tables().word_of_map(map_of(link), page >> GRANULE_SHIFT);
+        loop {
+            let now = word.load(Ordering::Acquire);
+            if is_link(now) {
+                return Ok(());
+            }
+            self.account.charge(payer, TABLE_BYTES)?;
+            if !self.link_table(payer, word, now)? {
+                self.account.uncharge(payer, TABLE_BYTES);
+            }
+        }
+    }
+
+    /// The link to a page's region in a part. `None` if nothing is mapped there, and it is for a touch.
+    fn region_link(&self, payer: Payer<'_>, part: Table, page: u64, cause: Cause) -> Result<Option<u64>, Error> {
+        let word = self.tables().word(part, page >> REGION_SHIFT);
+        loop {
+            let now = word.load(Ordering::Acquire);
+            if is_link(now) {
+                return Ok(Some(now));
+            }
+            if cause == Cause::Touch && now == 0 {
+                return Ok(None);
+            }
+            let (slot, region) = self.take_record(payer)?;
+            let table = |at| self.tables().word_of_map(region.map_number(), at);
+            (0..WORDS).for_each(|at| table(at).store(now, Ordering::Release)); // As in `link_table`.
+            let link = region.begin(page >> REGION_SHIFT);
+            if word.compare_exchange(now, link, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Ok(Some(link));
+            }
+            self.end_record(payer, slot, region);
+        }
+    }
+
+    /// A record that is no region's, and its table.
+    fn take_record(&self, payer: Payer<'_>) -> Result<(u32, &Region), Error> {
+        self.account.charge(payer, TABLE_BYTES)?;
+        let uncharge = |bytes| self.account.uncharge(payer, bytes);
+        {
+            let mut records = self.records.lock();
+            let Records { unused, in_use, .. } = &mut *records;
+            in_use.retain(|&slot| {
+                let is_in_use = self.regions.get(slot).is_some_and(Region::is_in_use);
+                if !is_in_use {
+                    unused.push(slot);
+                }
+                is_in_use
+            });
+            if let Some(slot) = unused.pop() {
+                return Ok((slot, self.regions.get(slot).expect("a record that was made")));
+            }
+        }
+        self.account.charge(payer, RECORD_BYTES).inspect_err(|_| uncharge(TABLE_BYTES))?;
+        let region = Region::new(payer.manager);
+        let region = region.and_then(|region| payer.manager.spaces.prepare(payer.manager, &region).map(|()| region));
+        let region = region.inspect_err(|_| uncharge(TABLE_BYTES + RECORD_BYTES))?;
+        let slot = {
+            let mut records = self.records.lock();
+            records.made += 1;
+            records.made - 1
         };
-        let (entry, whole) = region.entry_of_granule(page % REGION_PAGES);
-        (entry, if whole { (page / GRANULE_PAGES + 1) * GRANULE_PAGES } else { page + 1 })
+        self.tables().note_of_map(region.map_number()).store(slot, Ordering::Relaxed);
+        self.regions.fill(slot, region);
+        let region = self.regions.get(slot).expect("it was filled");
+        if let Some(space) = self.space.upgrade() {
+            payer.manager.spaces.note(region, space, slot);
+        }
+        Ok((slot, region))
+    }
+
+    /// Gives a record and its table back that no link leads to any more.
+    fn end_record(&self, payer: Payer<'_>, slot: u32, region: &Region) {
+        let again = region.end();
+        fence(Ordering::SeqCst); // REGION-1
+        let is_in_use = region.is_in_use();
+        self.tables().discard_of_map(region.map_number());
+        self.account.uncharge(payer, TABLE_BYTES);
+        if again {
+            let mut records = self.records.lock();
+            if is_in_use { records.in_use.push(slot) } else { records.unused.push(slot) }
+        }
+    }
+
+    // ---- changing
+
+    /// Changes the entries of pages that are prepared, and locked.
+    pub(super) fn change(&self, payer: Payer<'_>, pages: Pages, to: impl Fn(Entry) -> Entry) {
+        let to = |entry: u64| to(Entry(entry)).0;
+        let mut at = pages.first;
+        while at < pages.end {
+            let top = self.top_word(at);
+            let part = top.load(Ordering::Acquire);
+            if !is_link(part) {
+                // Release pairs with the Acquire of `look`. It may have become a link: a first touch takes no lock.
+                if top.compare_exchange(part, to(part), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    at = (at | (PART_PAGES - 1)) + 1;
+                }
+                continue;
+            }
+            let word = self.tables().word(Table::from_bits(part), at >> REGION_SHIFT);
+            let link = word.load(Ordering::Acquire);
+            if !is_link(link) {
+                let new = to(link);
+                if new == link || word.compare_exchange(link, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    at = (at | (REGION_PAGES - 1)) + 1;
+                }
+                continue;
+            }
+            let granule = self.tables().word_of_map(map_of(link), at >> GRANULE_SHIFT);
+            let end = ((at | (GRANULE_PAGES - 1)) + 1).min(pages.end);
+            let leaf = granule.load(Ordering::Acquire);
+            if is_link(leaf) {
+                self.change_leaf(payer, granule, leaf, at..end, to);
+            } else {
+                // All of it is locked: nothing else changes it.
+                granule.store(to(leaf), Ordering::Release);
+            }
+            at = end;
+        }
+    }
+
+    /// Changes pages of a leaf; if these are all of it, and alike afterwards, it isn't needed any more.
+    fn change_leaf(
+        &self,
+        payer: Payer<'_>,
+        granule: &AtomicU64,
+        leaf: u64,
+        pages: Range<u64>,
+        to: impl Fn(u64) -> u64,
+    ) {
+        let word = |page| self.maps.table_word(Table::from_bits(leaf), page);
+        let is_whole = pages.end - pages.start == GRANULE_PAGES;
+        let (mut last, mut changed) = (u64::MAX, 0); // No entry.
+        for page in pages {
+            let word = word(page);
+            // Relaxed: changed under the lock alone. Release pairs with the Acquire of `look`.
+            let entry = word.load(Ordering::Relaxed);
+            if entry != last {
+                (last, changed) = (entry, to(entry));
+            }
+            word.store(changed, Ordering::Release);
+        }
+        if is_whole {
+            self.close_leaf(payer, granule, leaf);
+        }
+    }
+
+    /// Makes a granule whose pages are alike one entry; all of it is locked.
+    fn close_leaf(&self, payer: Payer<'_>, granule: &AtomicU64, leaf: u64) -> Close {
+        if !tree::close_leaf(self.tables(), granule, leaf) {
+            return Close::Needed;
+        }
+        self.account.uncharge(payer, TABLE_BYTES);
+        Close::Closed
+    }
+
+    // ---- what isn't needed any more: see `tidy`
+
+    /// Marks the smallest table that has a page, and says what it covers: as a power of two, and from which page. `None` if it was
+    /// marked already. A part of the page's granule is locked.
+    pub(super) fn mark(&self, page: u64) -> Option<(u32, u64)> {
+        let part = self.top_word(page).load(Ordering::Acquire);
+        if !is_link(part) || part & BARE != 0 {
+            return None;
+        }
+        let region = self.tables().word(Table::from_bits(part), page >> REGION_SHIFT);
+        let link = region.load(Ordering::Acquire);
+        if !is_link(link) {
+            return Some((PART_SHIFT, page >> PART_SHIFT << PART_SHIFT));
+        }
+        let granule = self.tables().word_of_map(map_of(link), page >> GRANULE_SHIFT);
+        let leaf = granule.load(Ordering::Acquire);
+        let (word, now, shift) =
+            if is_link(leaf) { (granule, leaf, GRANULE_SHIFT) } else { (region, link, REGION_SHIFT) };
+        // Relaxed: the mark is a hint.
+        let is_new = now & NOTED == 0 && word.fetch_or(NOTED, Ordering::Relaxed) & NOTED == 0;
+        is_new.then_some((shift, page >> shift << shift))
+    }
+
+    /// Gives the table back that has words for 2^`shift` pages from `first` on, all of which are locked, if it isn't needed any more.
+    pub(super) fn close(&self, payer: Payer<'_>, shift: u32, first: u64) -> Close {
+        let top = self.top_word(first);
+        let part = top.load(Ordering::Acquire);
+        if !is_link(part) || part & BARE != 0 {
+            return Close::Needed;
+        }
+        let table = Table::from_bits(part);
+        if shift == PART_SHIFT {
+            if (0..WORDS).any(|at| self.tables().word(table, at).load(Ordering::Acquire) != 0) {
+                return Close::Needed;
+            }
+            top.fetch_or(BARE, Ordering::AcqRel);
+            self.tables().discard(table);
+            self.account.uncharge(payer, TABLE_BYTES);
+            return Close::Closed;
+        }
+        let word = self.tables().word(table, first >> REGION_SHIFT);
+        let link = word.load(Ordering::Acquire);
+        if !is_link(link) {
+            return Close::Needed;
+        }
+        let granule = |at| self.tables().word_of_map(map_of(link), at);
+        if shift == GRANULE_SHIFT {
+            let word = granule(first >> GRANULE_SHIFT);
+            let leaf = word.load(Ordering::Acquire);
+            if !is_link(leaf) {
+                return Close::Needed;
+            }
+            word.fetch_and(!NOTED, Ordering::Relaxed);
+            return self.close_leaf(payer, word, leaf);
+        }
+        word.fetch_and(!NOTED, Ordering::Relaxed);
+        if (0..WORDS).any(|at| granule(at).load(Ordering::Acquire) != 0) {
+            return Close::Needed;
+        }
+        let region = self.record(link);
+        let slot = self.tables().note_of_map(map_of(link)).load(Ordering::Relaxed);
+        word.store(0, Ordering::Release);
+        self.end_record(payer, slot, region);
+        Close::Closed
+    }
+
+    /// Gives everything back when the space goes.
+    pub(super) fn clear(&self, payer: Payer<'_>) {
+        for first in (0..Self::ALL.end).step_by(PART_PAGES as usize) {
+            let part = self.top_word(first).load(Ordering::Acquire);
+            if !is_link(part) {
+                continue;
+            }
+            let table = Table::from_bits(part);
+            let links = (0..WORDS).filter(|_| part & BARE == 0).map(|at| self.tables().word(table, at));
+            for link in links.map(|word| word.load(Ordering::Acquire)).filter(|&word| is_link(word)) {
+                let leaves = (0..WORDS).map(|at| self.tables().word_of_map(map_of(link), at).load(Ordering::Acquire));
+                leaves.filter(|&leaf| is_link(leaf)).for_each(|leaf| self.tables().give_back(Table::from_bits(leaf)));
+                self.tables().discard_of_map(map_of(link));
+            }
+            self.tables().give_back(table);
+        }
+        self.account.uncharge_all(payer);
     }
 }

@@ -10,6 +10,7 @@ use sync::Arc;
 
 use super::address::Pages;
 use super::entry::Entry;
+use super::index::Index;
 use super::{Mapped, Protection, Space, SpaceState};
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
@@ -84,24 +85,26 @@ impl Run {
             (None, None) => true,
             _ => false,
         };
-        self.pages.end == pages.first && same_file && self.entry.with_file(0) == entry.with_file(0)
+        self.pages.end == pages.first && same_file && self.entry.is_like(entry)
     }
 }
 
 impl Space {
-    /// All areas in order of address, as they are at one moment: maps, unmaps and changes of protection wait meanwhile.
+    /// All areas in order of address, as they are at one moment: maps, unmaps and changes of protection wait meanwhile. A forked
+    /// child has none.
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;
+        if state.manager().frames.forked() {
+            return Vec::new(); // A thread of the parent's may have held the lock at the fork.
+        }
         let _guard = state.lock.read(LockRange::FULL);
         let mut runs: Vec<Run> = Vec::new();
-        for region in state.index.all() {
-            for (pages, entry) in state.index.runs(region).filter(|(_, entry)| *entry != Entry::NONE) {
-                let file = entry.file().and_then(|number| state.files.get(number));
-                match runs.last_mut() {
-                    Some(last) if last.goes_on(pages, entry, file.as_deref()) => last.pages.end = pages.end,
-                    _ => runs.push(Run { pages, entry, file }),
-                }
+        for (pages, entry) in state.index.runs(Index::ALL).filter(|(_, entry)| *entry != Entry::NONE) {
+            let file = entry.file().and_then(|number| state.mapped(number));
+            match runs.last_mut() {
+                Some(last) if last.goes_on(pages, entry, file.as_deref()) => last.pages.end = pages.end,
+                _ => runs.push(Run { pages, entry, file }),
             }
         }
         runs.into_iter().filter_map(|run| state.area(&run)).collect()

@@ -11,12 +11,14 @@
 //!   entries of its pages = none     entries of its pages = read-only
 //!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: right whoever was first
 //! ```
-//! The entry of 2 MiB that are all alike is one word, so mapping 128 MiB stores 64 of them.
+//! The index costs what is mapped (`tree`, `index`): one word covers 512 GiB, 1 GiB, 2 MiB or a page, tables of smaller words are made where
+//! a range is cut, and go when nothing is mapped in them (`tidy`). A request for what isn't mapped takes nothing. All that a space takes is
+//! charged to its group, within the group's limit (`account`).
 //!
-//! **Page words lie by address** (`region`), for memory that is no file's: each GiB that was ever mapped has a page map, and a
-//! page of it its word in there: *vacant* until first touched. Looking up costs no more than in a file, and mapping again needs
-//! nothing new. **Pages of files** are in their file's page map, where everybody else finds them, so a mapping is only a way
-//! there (`mapped`), and what is written through it is what is written to the file.
+//! **Page words lie by address** (`region`), for memory that is no file's: each GiB in which a page was written, or a range cut, has a page
+//! map, and a page of it its word in there: *vacant* until first touched. Looking up costs no more than in a file. **Pages of files** are
+//! in their file's page map, where everybody else finds them, so a mapping is only a way there (`mapped`), and what is written through it
+//! is what is written to the file.
 //!
 //! | | excludes each other by |
 //! |---|---|
@@ -29,8 +31,7 @@
 //!
 //! - S1. Who changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one, looks at the
 //!   entry again while it has the page; who changes entries looks at the pages after it has changed them, and waits for whoever
-//!   has one. A fence on each side (a writer's is behind the change that froze
-//!   the frame), so at least one sees the other:
+//!   has one. A fence on each side (a writer's is behind the change that froze the frame), so at least one sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
@@ -38,35 +39,42 @@
 //!   ```
 //!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written after protect has.
 //! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame before it has the word.
-//! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that word, only if its entry is
-//!   still there afterwards: who takes pages away takes their entries first.
+//! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that word, only if its entry is the same
+//!   before and afterwards. As the number in an entry never comes back (ENTRY-1 of `entry`), the page was mapped all the time in between.
 //! - S4. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
 //!   word tells, or the frame's record (`frames::swapping`).
-//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word again, and
-//!   a written page's version: so at that moment the page was there, with these bytes, and mapped as the entry says (`read`).
+//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word
+//!   again, and a written page's version: so at that moment the page was there, with these bytes, and mapped as the entry says
+//!   (`read`).
 //!
 //! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where there is swap, pages are on their
 //! group's lists as those of files are, and leave memory by `swap_out`; their word says then where they are, and a fault brings
 //! them back (`swap_in`). Where there is none, they are on no list, and the group's limit answers with an error.
 
+mod account;
 mod address;
 mod advise;
 mod change;
-mod entries;
 mod entry;
+mod free_addresses;
 mod guard;
 mod index;
 mod lazy_table;
 mod listing;
 mod mapped;
+mod numbers;
+mod ranges;
 mod read;
 mod read_along;
 mod refusal;
 mod region;
 mod relocate;
+mod slots;
 mod swap_in;
 mod table;
+mod tidy;
 mod touch;
+mod tree;
 mod warm;
 mod window;
 mod write;
@@ -83,18 +91,20 @@ use std::ops::Range;
 use frames::PageMaps;
 use range_lock::RangeLock;
 use sync::Arc;
-use sync::atomic::AtomicBool;
+use sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 use crate::file::File;
 use crate::group::Group;
 use crate::manager::Manager;
 use crate::read_ahead::prefetch::ReadAhead;
-use address::{Addresses, Pages};
+use account::{Account, Payer};
+use address::Pages;
 use entry::Entry;
+use free_addresses::FreeAddresses;
 use index::Index;
 use mapped::MappedFiles;
-use warm::WarmFrames;
+use tidy::Noted;
 
 /// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same space; with the last one its
 /// memory is freed, and its files are closed.
@@ -103,7 +113,12 @@ pub struct Space {
     state: Arc<SpaceState>,
     /// At hand for hits.
     maps: PageMaps,
+    /// Drops last.
+    _known: Arc<Known>,
 }
+
+/// The space is found by its page words (`table`) until the last handle goes, which tears it down.
+struct Known(Arc<SpaceState>);
 
 /// What the handles of a space share.
 struct SpaceState {
@@ -112,10 +127,13 @@ struct SpaceState {
     files: MappedFiles,
     /// Of changes to the index.
     lock: RangeLock,
-    addresses: Addresses,
-    warm: WarmFrames,
+    addresses: FreeAddresses,
     /// How slots are walked along (`read_along`).
     read_ahead: ReadAhead,
+    /// Whether what the lock takes, once it has spread, is charged.
+    lock_is_charged: AtomicBool,
+    /// Tables of the index that may not be needed any more.
+    noted: Noted,
     page_shift: u32,
     /// Whether anybody ever had a guard of a page: only then does unmapping look for pins first.
     has_guards: AtomicBool,
@@ -127,31 +145,34 @@ impl Space {
         let manager = group.pagefold().manager();
         manager.refuse_child()?;
         let page_shift = manager.frames.page_size().trailing_zeros();
-        let index = Index::new(manager)?;
-        let state = SpaceState {
+        let account = Account::default();
+        let payer = Payer { manager, group: group.state() };
+        account.charge(payer, size_of::<SpaceState>() as u64 + free_addresses::CHARGED_AT_ONCE)?;
+        let state = Arc::new_cyclic(|space| SpaceState {
             group: group.clone(),
-            index,
+            index: Index::new(manager, account, space.clone()),
             files: MappedFiles::new(),
             lock: RangeLock::with_unit_bits(page_shift),
-            addresses: Addresses::new(page_shift),
-            warm: WarmFrames::new(),
+            addresses: FreeAddresses::new(page_shift),
             read_ahead: ReadAhead::default(),
+            lock_is_charged: AtomicBool::new(false),
+            noted: Noted::default(),
             page_shift,
             has_guards: AtomicBool::new(false),
-        };
-        let state = Arc::new(state);
-        manager.spaces.add(&state);
-        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)) })
+        });
+        let known = Arc::new(Known(Arc::clone(&state)));
+        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), _known: known })
     }
 
     /// Maps `len` bytes of zeros, rounded up to whole pages, where there is room. Says where: the range's start is whole
     /// pages. No memory is taken before pages are written to.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] for no bytes or too many; [`Error::NoAddresses`]; no room in the budget for the index.
+    /// [`Error::BadAddress`] for no bytes or too many; [`Error::NoAddresses`]; [`Error::LimitReached`] or no room in the budget for the
+    /// index, which is charged to the group.
     pub fn map(&self, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
-        state.map_somewhere(len, |pages| state.map_pages(pages, Entry::anonymous(protection)))
+        state.map_somewhere(len, |pages| state.map_own(pages, protection))
     }
 
     /// Maps `range`, in which nothing is mapped yet.
@@ -161,7 +182,7 @@ impl Space {
     pub fn map_at(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
-        if state.map_pages(pages, Entry::anonymous(protection))? { Ok(()) } else { Err(Error::Mapped { range }) }
+        if state.map_own(pages, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
     /// Maps `len` bytes of a file, rounded up to whole pages, from `offset` in it on, which is whole pages; where there is room.
@@ -200,25 +221,26 @@ impl Space {
     /// as long as the file is open, and their changes get to it as ever.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if somebody has a page of it pinned that is no
-    /// file's, or keeps changing one. Nothing is changed then.
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of it that is no file's is pinned, or a page is
+    /// being changed for seconds. Nothing is changed then. [`Error::LimitReached`] if a part of what was mapped together goes, and the
+    /// index has no room for what stays: then the range is still mapped, and its own memory [discarded](Self::discard).
     pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         state.unmap_pages(state.pages(&range)?)
     }
 
     /// Changes what may be done with the memory in `range`, all of which is mapped. No write that isn't permitted any more
-    /// happens after this has returned.
+    /// happens after this has returned. An access that the change refuses waits until it is over.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap); [`Error::ReadOnly`], as [`map_file`](Self::map_file).
     pub fn protect(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
-        let check = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.files.get(number)) {
+        let check = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.mapped(number)) {
             Some(mapped) => mapped.check(protection).map_err(|error| state.at(run.first, error)),
             None => Ok(()),
         };
-        state.change(state.pages(&range)?, check, |entry| entry.with_protection(protection))
+        state.change_protection(state.pages(&range)?, check, protection)
     }
 
     /// The group that is charged for the space's memory.
@@ -233,21 +255,85 @@ impl SpaceState {
         self.group.pagefold().manager()
     }
 
+    fn payer(&self) -> Payer<'_> {
+        Payer { manager: self.manager(), group: self.group.state() }
+    }
+
+    /// This CPU's handle of the mapping with that number, if there is one.
+    fn mapped(&self, number: u64) -> Option<Arc<Mapped>> {
+        self.files.get(number, &self.manager().spaces.nearby)
+    }
+
+    /// Before a range is locked: charges what the lock takes, once two threads have met there. Where there is no room, the next one tries.
+    fn charge_lock(&self) {
+        // Relaxed: the exchange decides.
+        let owes = || self.lock.table_bytes() > 0 && !self.lock_is_charged.load(Ordering::Relaxed);
+        if owes() && !self.lock_is_charged.swap(true, Ordering::Relaxed) {
+            let charged = self.index.account().try_charge(self.payer(), self.lock.table_bytes() as u64);
+            self.lock_is_charged.store(charged, Ordering::Relaxed);
+        }
+    }
+
+    /// Maps memory that is no file's. False, and nothing is changed, if something is mapped there.
+    fn map_own(&self, pages: Pages, protection: Protection) -> Result<bool, Error> {
+        self.map_pages(pages, Entry::own(self.manager().spaces.numbers.fresh(), protection))
+    }
+
     /// Has `map` map as many pages as there are in `len` bytes, wherever it says that it could.
     fn map_somewhere(&self, len: u64, map: impl Fn(Pages) -> Result<bool, Error>) -> Result<Range<u64>, Error> {
         let count = self.count(len)?;
+        self.manager().refuse_child()?; // Before a lock is taken, here and elsewhere: it may have been held at the fork.
+        self.addresses.prepare(self.index.account(), self.payer())?;
         loop {
-            let pages = self.addresses.take(count).ok_or(Error::NoAddresses { len })?;
-            // Somebody may have asked for these addresses by name.
+            let pages = self.take_addresses(count).ok_or(Error::NoAddresses { len })?;
             match map(pages) {
                 Ok(true) => return Ok(self.bytes(pages)),
-                Ok(false) => {}
+                Ok(false) => self.pass_over(pages),
                 Err(error) => {
                     self.addresses.give(pages);
                     return Err(error);
                 }
             }
         }
+    }
+
+    /// Addresses that no other thread is given, and where nothing is mapped as far as a look without a lock shows.
+    fn take_addresses(&self, count: u64) -> Option<Pages> {
+        loop {
+            let pages = self.addresses.take(count)?;
+            if self.is_free(pages) {
+                return Some(pages);
+            }
+            self.pass_over(pages);
+        }
+    }
+
+    /// Has addresses that were taken, and of which some turned out to be mapped at the caller's choice, be given out no more; all of
+    /// what is mapped there.
+    fn pass_over(&self, pages: Pages) {
+        for (run, entry) in self.index.runs(pages) {
+            if entry == Entry::NONE {
+                self.addresses.give(run);
+                continue;
+            }
+            let mut end = run.end;
+            while end == pages.end || end > pages.end && end < Index::ALL.end {
+                let (next, next_end) = self.index.run(end);
+                if next == Entry::NONE {
+                    break;
+                }
+                end = next_end.min(Index::ALL.end);
+            }
+            self.forget_addresses(Pages { end, ..run });
+        }
+    }
+
+    /// Has addresses be given out no more that were found mapped.
+    fn forget_addresses(&self, pages: Pages) {
+        self.addresses.forget(pages);
+        // Those that were unmapped meanwhile were given back before they were forgotten, perhaps.
+        let unmapped = self.index.runs(pages).filter(|&(_, entry)| entry == Entry::NONE);
+        unmapped.for_each(|(run, _)| self.addresses.give(run));
     }
 
     /// Maps a part of a file. False, and nothing is changed, if something is mapped there.
@@ -265,14 +351,24 @@ impl SpaceState {
         }
         self.manager().refuse_child()?;
         let delta = (offset >> self.page_shift).wrapping_sub(pages.first);
-        let number = self.files.add(self.manager(), &self.group, file, delta)?;
+        let number = self.files.add(self.index.account(), self.payer(), &self.group, file, delta)?;
         self.files.added(number, pages.count());
-        let permitted = self.files.get(number).map_or(Ok(()), |mapped| mapped.check(protection));
+        let permitted = self.mapped(number).map_or(Ok(()), |mapped| mapped.check(protection));
         let mapped = permitted.and_then(|()| self.map_pages(pages, Entry::of_file(number, protection)));
         if !matches!(mapped, Ok(true)) {
-            drop(self.files.remove(self.manager(), number));
+            drop(self.files.remove(self.index.account(), self.payer(), number));
         }
         mapped
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let Self(space) = self;
+        // In a forked child a thread of the parent's may have the locks for ever.
+        if !space.manager().frames.forked() {
+            space.index.forget(space.manager());
+        }
     }
 }
 
@@ -282,16 +378,45 @@ impl Drop for SpaceState {
             return;
         }
         // Guards that were leaked keep their frames, and their part of the map, for good.
-        for pages in self.index.all() {
-            let _ = self.free_unheld(pages);
-        }
-        self.files.clear(self.manager());
-        self.index.uncharge(self.manager());
+        let _ = self.free_unheld(Index::ALL);
+        self.files.clear(self.index.account(), self.payer());
+        self.index.clear(self.payer());
     }
 }
 
 impl fmt::Debug for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Space").field("group", &self.state.group.name()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::Pagefold;
+    use crate::io::SimulatedDisk;
+
+    /// A thread that looked for room found a range mapped, at addresses of another thread's choice, and had all of it given out no
+    /// more until it is unmapped. But some of it had been unmapped, and given back, in between: that part was never given out again.
+    #[test]
+    fn addresses_that_are_unmapped_while_they_are_passed_over_come_back() {
+        const GIB: u64 = 1 << 30;
+        let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();
+        let space = mm.group("tenant").build().unwrap().space().unwrap();
+        let chosen = GIB..GIB + 64 * 4096;
+        let pages = space.state.pages(&chosen).unwrap();
+        for parts in [&[(0, 64)][..], &[(0, 10)], &[(50, 64)], &[(20, 30), (40, 41)]] {
+            space.map_at(chosen.clone(), Protection::Read).unwrap();
+            // The one thread has seen that; now the other one unmaps it.
+            for (first, end) in parts {
+                space.unmap(GIB + first * 4096..GIB + end * 4096).unwrap();
+            }
+            space.state.forget_addresses(pages);
+            for area in space.areas() {
+                space.unmap(area.range).unwrap();
+            }
+            let all = space.map((1 << 47) - GIB, Protection::Read).unwrap_or_else(|_| panic!("{parts:?} are lost"));
+            space.unmap(all).unwrap();
+        }
     }
 }

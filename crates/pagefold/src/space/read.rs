@@ -13,19 +13,22 @@
 //! ```
 //! So there is a moment when the address was mapped so that it may be read, and what was copied is what was there: not of a page
 //! that was unmapped before, be it that another one is mapped there since or that its file's map is another's, nor of one that
-//! mayn't be read. What changes an entry needn't wait for readers. (A space's own memory has no file that it could be written back to, so
-//! what was once written to stays a *written* page, and reading it has to be as short: the version is on a line of the frame's record,
-//! which only its writers write to, and reclaim.)
+//! mayn't be read. What changes an entry needn't wait for readers. (A space's own memory has no file that it could be written
+//! back to, so what was once written to stays a *written* page, and reading it has to be as short: the version is on a line of
+//! the frame's record, which only its writers write to, and reclaim.)
 //!
-//! All else goes the long way, with the same looks in the same order: pages that aren't in memory, not whole, or whose use has to be noted.
+//! All else goes the long way, with the same looks in the same order: pages that aren't in memory, not whole, or whose use has to
+//! be noted. (A mapped file's goes the file's long way, and has its entry looked at once that is over.)
 
-use frames::PageState;
+use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
 use sync::atomic::{Backoff, Ordering, fence};
 
+use super::address::Protection;
 use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
 use super::swap_in::Fault;
+use super::tree::Seen;
 use super::{Space, SpaceState};
 use crate::error::Error;
 
@@ -39,8 +42,9 @@ impl Space {
     /// A page in memory is copied without a lock of the space or the area, and without a write to anything that CPUs share.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; with the address, [`Error::PastEnd`] if a mapped file hasn't all of the
-    /// bytes and those of [`File::read_at`](crate::File::read_at). Earlier pages of `buf` hold their bytes then.
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page was written to again and again for seconds;
+    /// with the address, [`Error::PastEnd`] if a mapped file hasn't all of the bytes and those of
+    /// [`File::read_at`](crate::File::read_at). Earlier pages of `buf` hold their bytes then.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
         if self.maps.page_shift() == USUAL_PAGE_SHIFT && self.read_hot(USUAL_PAGE_SHIFT, buf, address) {
@@ -66,15 +70,48 @@ impl Space {
     fn read_hot(&self, page_shift: u32, into: &mut [u8], address: u64) -> bool {
         let state = &*self.state;
         let page = address >> page_shift;
-        let Some(region) = state.index.region(page) else { return false };
-        let entry = region.entry(page % REGION_PAGES);
-        let still = move || region.has_entry(page % REGION_PAGES, entry);
-        if !entry.may_read() {
-            return false;
-        }
-        let Some(number) = entry.file() else {
-            return self.maps.read_hot(region.map_number, address & ((REGION_PAGES << page_shift) - 1), into, still);
+        let way = match state.index.way(&self.maps, page) {
+            Some(Ok(way)) => way,
+            Some(Err(word)) => return self.read_hot_whole(word, address, into),
+            None => return false,
         };
+        match way.leaf(&self.maps, page) {
+            // By itself, as less is looked at again: there are registers to keep that.
+            None => self.read_hot_mapped(Entry(way.granule.1), way.region.1, address, into, move || way.is_still()),
+            Some(leaf) => {
+                let still = move || leaf.is_still() && way.is_still();
+                self.read_hot_mapped(Entry(leaf.1), way.region.1, address, into, still)
+            }
+        }
+    }
+
+    /// The same of a page with that entry, and that link to its region.
+    #[inline(always)]
+    fn read_hot_mapped(
+        &self,
+        entry: Entry,
+        link: u64,
+        address: u64,
+        into: &mut [u8],
+        still: impl FnOnce() -> bool,
+    ) -> bool {
+        if entry.may_read_own() {
+            return self.maps.read_hot_shortest(MapInWord(link), address, into, still);
+        }
+        self.read_hot_file(entry, address, into, still)
+    }
+
+    /// The same in a run of whole regions, by their word, which has that entry. What was never written isn't in memory; so it is a file's.
+    #[inline(never)]
+    fn read_hot_whole(&self, word: Seen<'_>, address: u64, into: &mut [u8]) -> bool {
+        self.read_hot_file(Entry(word.1), address, into, || word.is_still())
+    }
+
+    /// The same of a file's page, with that entry.
+    #[inline(always)]
+    fn read_hot_file(&self, entry: Entry, address: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
+        let state = &*self.state;
+        let Some(number) = entry.file_to_read() else { return false };
         let Some(place) = state.files.place(number) else { return false };
         let (map, start) = place.window.locate(address);
         let there = self.maps.read_hot(map, start, into, still);
@@ -89,33 +126,37 @@ impl SpaceState {
     #[cold]
     fn read_page(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        let region = self.region(page)?;
         let start = ((page % REGION_PAGES) << self.page_shift) + offset as u64;
         let mut backoff = Backoff::new();
         loop {
-            let entry = region.entry(page % REGION_PAGES);
+            let (entry, region) = self.index.look(page);
             if !entry.may_read() {
-                return Err(self.refuse(page, entry));
+                self.refuse_or_wait(page, entry, Protection::Read, &mut backoff)?;
+                continue;
             }
-            let still_mapped = || region.has_entry(page % REGION_PAGES, entry);
             if let Some(number) = entry.file() {
                 // Gone? Then the entry has changed (M1).
-                let Some(mapped) = self.files.get(number) else { continue };
+                let Some(mapped) = self.mapped(number) else { continue };
                 let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
-                let read = mapped.opening(entry)?.read_exact_at(into, at);
+                let read = mapped.opening(entry)?.read_exact(into, at);
                 // It may have taken long: what isn't mapped any more is neither read nor an error.
                 fence(Ordering::Acquire); // What was copied was copied before.
-                if still_mapped() {
+                if self.index.entry(page) == entry {
                     return read;
                 }
                 continue;
             }
+            let Some(region) = region else {
+                into.fill(0); // No page around it was ever written.
+                return Ok(());
+            };
+            let still_mapped = || region.has_entry(page, entry);
             if region.map.read_while(start, into, still_mapped) {
                 return Ok(());
             }
             match region.map.state(page % REGION_PAGES) {
-                // S3. The word's Acquire comes before this look.
-                PageState::Vacant { .. } if region.entry(page % REGION_PAGES) == entry => {
+                // S3: the word's Acquire comes before this look, and the entry was the same all the time (ENTRY-1).
+                PageState::Vacant { .. } if still_mapped() => {
                     into.fill(0);
                     return Ok(());
                 }
@@ -126,7 +167,23 @@ impl SpaceState {
                     }
                     outcome => _ = outcome?,
                 },
-                PageState::Resident { .. } => backoff.wait(),
+                // It is written to again and again, or came just now: a pin keeps writers off, as it does for a file's page.
+                PageState::Resident { .. } => {
+                    let mut pinner = region.map.pinner(page % REGION_PAGES);
+                    while still_mapped() {
+                        match pinner.pin(&mut Ahead::No) {
+                            Ok(Some(pin)) => {
+                                fence(Ordering::SeqCst); // S1
+                                if still_mapped() {
+                                    pin.copy_to(offset, into);
+                                    return Ok(());
+                                }
+                            }
+                            Ok(None) => break,
+                            Err(_) => backoff.wait_or(|| self.busy(page))?,
+                        }
+                    }
+                }
             }
         }
     }
@@ -137,6 +194,6 @@ impl SpaceState {
         let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };
         let Some(PageEntry::SameFilled(fill)) = PageEntry::from_bits(elsewhere) else { return false };
         fill.copy_to(offset, into);
-        region.entry(local) == entry && region.map.state(local) == PageState::Swapped { entry: elsewhere } // S3
+        region.has_entry(page, entry) && region.map.state(local) == PageState::Swapped { entry: elsewhere } // S3
     }
 }

@@ -27,6 +27,7 @@ use super::region::{REGION_PAGES, Region};
 use super::swap_in::{Fault, Memory, Past};
 use crate::manager::{ChargedFrame, Manager};
 use crate::read_ahead::advice::Advice;
+use crate::read_ahead::prefetch::Share;
 use crate::read_ahead::{Bounds, Eagerness};
 use crate::stats::Counters;
 
@@ -82,7 +83,7 @@ impl SpaceState {
         if fault.writes() && !manager.swap.may_keep(slot) {
             return None; // A3
         }
-        let eagerness = match region.entry(local).advice() {
+        let eagerness = match region.entry(region.first() + local).advice() {
             Advice::Random => return None,
             Advice::Sequential => Eagerness::Sequential,
             _ => Eagerness::Normal,
@@ -124,7 +125,9 @@ impl SpaceState {
             evicted: 0,
             waiting: 0,
         };
-        let window = self.read_ahead.here(|share| share.streams.missed(at..at + 1, at, &is_used, &bounds)).flatten();
+        let missed = |share: &mut Share| share.streams.missed(at..at + 1, at, &is_used, &bounds);
+        let window =
+            self.read_ahead.here(|bytes| self.index.account().try_charge(self.payer(), bytes), missed).flatten();
         let (after, before) = window.map_or((0, 0), |window| window.next_to(at));
         let neighbour = |distance: i64| {
             let (SlotState::Swapped { owner }, slot) = manager.swap.neighbour(slot, distance)? else { return None };
@@ -172,11 +175,12 @@ impl SpaceState {
     /// Puts the words of neighbours in *loading* (A2), as far as there is memory.
     fn begin_along(along: Along<'_>) -> Vec<Coming<'_>> {
         let Along { region, neighbours, frames, .. } = along;
+        let first = region.first();
         let begin = |(Neighbour { local, slot, owner }, frame)| {
             let BeginLoad::Begun(loading) = region.map.begin_load(local) else { return None };
             fence_after_update(); // S1
             let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
-            let is_permitted = Fault::Read.is_permitted(region.entry(local));
+            let is_permitted = Fault::Read.is_permitted(region.entry(first + local));
             (is_there && is_permitted).then_some(Coming { slot, owner, loading, frame })
         };
         neighbours.into_iter().zip(frames).map_while(begin).collect()

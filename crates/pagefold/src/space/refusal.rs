@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use super::SpaceState;
-use super::address::Pages;
 use super::entry::Entry;
-use super::region::{REGION_PAGES, REGION_SHIFT};
+use super::index::Index;
 use crate::error::Error;
+
+/// How many words of the index an error looks at on each side of a page.
+const LOOKS_MAX: u32 = 1024;
 
 impl SpaceState {
     /// A page that isn't mapped as it would have to be.
@@ -39,12 +41,26 @@ impl SpaceState {
         }
     }
 
-    /// The run of pages around `page` with the same entry, in bytes; within its region.
+    /// The area around a page, in bytes, as far as a bounded look around it shows.
     fn area_of(&self, page: u64) -> Range<u64> {
-        let base = page >> REGION_SHIFT << REGION_SHIFT;
-        let region = Pages { first: base, end: base.saturating_add(REGION_PAGES) };
-        let run = self.index.runs(region).map(|(run, _)| run).find(|run| (run.first..run.end).contains(&page));
-        let area = run.unwrap_or(region);
-        area.first << self.page_shift..area.end.saturating_mul(1 << self.page_shift)
+        let (entry, mut end) = self.index.run(page);
+        let (_, mut first) = self.index.run_back(page);
+        let is_like = |other: Entry| other.is_like(entry) && other.file() == entry.file();
+        for _ in 0..LOOKS_MAX {
+            let (next, next_end) = self.index.run(end);
+            if !is_like(next) || end >= Index::ALL.end {
+                break;
+            }
+            end = next_end;
+        }
+        for _ in 0..LOOKS_MAX {
+            let Some(before) = first.checked_sub(1) else { break };
+            let (next, next_first) = self.index.run_back(before);
+            if !is_like(next) {
+                break;
+            }
+            first = next_first;
+        }
+        first << self.page_shift..end.saturating_mul(1 << self.page_shift)
     }
 }

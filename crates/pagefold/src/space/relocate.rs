@@ -1,7 +1,7 @@
 //! Making memory longer where it is, and moving it elsewhere.
 //!
-//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked, and have
-//! no entries meanwhile: nobody finds a page in the old place or the new one before all of them are there. The words of the new
+//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked, and their entries refuse all accesses
+//! meanwhile, which wait: no thread finds a page in the old place or the new one before all of them are there. The words of the new
 //! place are in *loading*, and the pages in memory with their frames isolated, before anything leaves the old one: so nothing can
 //! fail half-way. Pages that were swapped out come back for it, as slots are sealed with the number of a page's word.
 
@@ -12,7 +12,6 @@ use swap::SlotId;
 use sync::atomic::Backoff;
 
 use super::address::Pages;
-use super::change::Runs;
 use super::entry::Entry;
 use super::region::{REGION_PAGES, Region};
 use super::swap_in::Fault;
@@ -51,24 +50,30 @@ impl Space {
         let all_pages = state.pages(&all)?;
         let more = Pages { first: pages.end, end: all_pages.end };
         state.manager().refuse_child()?;
-        state.index.prepare(state.manager(), more)?;
         let _guard = state.lock(all_pages);
-        let runs = state.mapped_runs(pages)?;
+        state.check_mapped(pages)?;
         if !state.is_free(more) {
             return Err(Error::Mapped { range: state.bytes(more) });
         }
-        let Some((_, entry)) = runs.last() else { return Ok(range) };
-        let mapped = entry.file().and_then(|number| state.files.get(number));
+        let entry = state.index.entry(pages.end - 1);
+        let mapped = entry.file().and_then(|number| state.mapped(number));
         if mapped.is_some_and(|mapped| mapped.page_of(more.end) > FILE_END >> state.page_shift) {
             return Err(Error::BadAddress { address: range.start, len, why: "past the end of any file" });
         }
-        entry.file().into_iter().for_each(|number| state.files.added(number, more.count()));
-        state.index.change(more, *entry);
+        state.prepare(more)?;
+        let entry = match entry.file() {
+            Some(number) => {
+                state.files.added(number, more.count());
+                entry
+            }
+            None => entry.with_number(state.manager().spaces.numbers.fresh()),
+        };
+        state.change_entries(more, |_| entry);
         Ok(all)
     }
 
     /// Moves what is mapped in `range`, all of it, to the address `to`, where nothing is mapped in as many bytes. It keeps its
-    /// memory, protections and advice. Accesses to either place are refused while that goes on. What was swapped out comes back
+    /// memory, protections and advice. Accesses to either place wait while that goes on. What was swapped out comes back
     /// for it, all of it at once: move larger parts in steps.
     ///
     /// # Errors
@@ -97,13 +102,19 @@ impl Space {
     pub fn move_anywhere(&self, range: Range<u64>) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         let old = state.pages(&range)?;
+        state.manager().refuse_child()?;
+        state.addresses.prepare(state.index.account(), state.payer())?;
         loop {
             let len = range.end - range.start;
-            let new = state.addresses.take(old.count()).ok_or(Error::NoAddresses { len })?;
+            let new = state.take_addresses(old.count()).ok_or(Error::NoAddresses { len })?;
             match self.move_to(range.clone(), new.first << state.page_shift) {
-                // Somebody asked for these addresses by name.
-                Err(Error::Mapped { .. }) => {}
-                moved => return moved.map(|()| state.bytes(new)),
+                Ok(()) => return Ok(state.bytes(new)),
+                // Mapped there at an address of the caller's choice.
+                Err(Error::Mapped { .. }) => state.pass_over(new),
+                Err(error) => {
+                    state.addresses.give(new);
+                    return Err(error);
+                }
             }
         }
     }
@@ -112,60 +123,53 @@ impl Space {
 impl SpaceState {
     fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        self.index.prepare(self.manager(), old)?;
-        self.index.prepare(self.manager(), new)?; // Most of what it takes, while nothing is locked.
         let guards = self.lock_both(old, new);
+        self.check_mapped(old)?;
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
-        let runs = self.vacate(old)?;
+        self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
-        let restore = |_: &Error| runs.iter().for_each(|(run, entry)| self.index.change(*run, *entry));
-        // What cut a granule in the old place may cut another one in the new place.
-        let mut moved = runs.iter().map(|(run, _)| run.moved(by));
-        moved.try_for_each(|run| self.index.prepare(self.manager(), run)).inspect_err(restore)?;
-        let entries = self.moved_entries(&runs, by).inspect_err(restore)?;
-        let moving = self.reserve(&runs, by).inspect_err(|error| {
-            self.forget(&entries, &runs);
-            restore(error);
+        let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {
+            drop(self.forget_pages(new)); // Their files are open elsewhere.
+            self.restore(old);
         })?;
         moving.into_iter().for_each(|page| self.move_page(page));
-        for ((run, _), entry) in runs.iter().zip(entries) {
-            self.index.change(run.moved(by), entry);
-        }
-        let closed = self.count_out(&runs);
+        self.restore(new);
+        let (closed, many) = self.forget_pages(old);
         drop(guards);
         drop(closed);
+        if many {
+            self.tidy();
+        }
         Ok(())
     }
 
-    /// The entries of runs in their new place: other numbers, where they are parts of files.
-    fn moved_entries(&self, runs: &Runs, by: u64) -> Result<Vec<Entry>, Error> {
-        let mut entries = Vec::with_capacity(runs.len());
-        for (run, entry) in runs {
-            let moved = match entry.file().and_then(|number| self.files.get(number)) {
-                None => Ok(*entry),
-                Some(mapped) => self.files.add_moved(self.manager(), &mapped, by.wrapping_neg()).map(|number| {
+    /// Puts the entries of vacated pages into the new place: with other numbers, and vacated there as well.
+    fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
+        let own = self.manager().spaces.numbers.fresh();
+        self.index.runs(old).try_for_each(|(run, entry)| {
+            let new = run.moved(by);
+            // What cut a granule in the old place may cut another one in the new place.
+            self.prepare(new)?;
+            let number = match entry.file().and_then(|number| self.mapped(number)) {
+                None => own,
+                Some(mapped) => {
+                    let number =
+                        self.files.add_moved(self.index.account(), self.payer(), &mapped, by.wrapping_neg())?;
                     self.files.added(number, run.count());
-                    entry.with_file(number)
-                }),
+                    number
+                }
             };
-            entries.push(moved.inspect_err(|_| self.forget(&entries, runs))?);
-        }
-        Ok(entries)
-    }
-
-    /// Takes mappings back that were made for entries that won't be. Their files are open elsewhere.
-    fn forget(&self, entries: &[Entry], runs: &Runs) {
-        for (entry, (run, _)) in entries.iter().zip(runs) {
-            drop(entry.file().and_then(|number| self.files.removed(self.manager(), number, run.count())));
-        }
+            self.change_entries(new, |_| entry.with_number(number));
+            Ok(())
+        })
     }
 
     /// Takes the new words of all pages that were written, and has these in memory and off their lists.
-    fn reserve(&self, runs: &Runs, by: u64) -> Result<Vec<Moving<'_>>, Error> {
+    fn reserve(&self, old: Pages, by: u64) -> Result<Vec<Moving<'_>>, Error> {
         let mut moving = Vec::new();
-        let reserved = self.reserve_into(&mut moving, runs, by);
+        let reserved = self.reserve_into(&mut moving, old, by);
         match reserved {
             Ok(()) => Ok(moving),
             Err(error) => {
@@ -175,12 +179,13 @@ impl SpaceState {
         }
     }
 
-    fn reserve_into<'a>(&'a self, moving: &mut Vec<Moving<'a>>, runs: &Runs, by: u64) -> Result<(), Error> {
-        for (run, _) in runs.iter().filter(|(_, entry)| entry.file().is_none()) {
-            for (region, local) in self.index.regions(*run) {
+    fn reserve_into<'a>(&'a self, moving: &mut Vec<Moving<'a>>, old: Pages, by: u64) -> Result<(), Error> {
+        for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
+            for (region, local) in self.index.regions(run) {
+                let first = region.first();
                 for page in region.map.pages_in_memory(local) {
                     let Some(frame) = self.isolate(region, page)? else { continue };
-                    match self.reserve_page((region.first + page).wrapping_add(by)) {
+                    match self.reserve_page((first + page).wrapping_add(by)) {
                         Ok(to) => moving.push(Moving { from: (region, page), frame, to }),
                         Err(error) => {
                             self.manager().list_again(frame);
@@ -201,7 +206,7 @@ impl SpaceState {
             match region.map.state(page) {
                 PageState::Vacant { .. } => return Ok(None),
                 PageState::Swapped { .. } => {
-                    let page = region.first + page;
+                    let page = region.first() + page;
                     self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
                     continue;
                 }
@@ -227,7 +232,7 @@ impl SpaceState {
     }
 
     fn reserve_page(&self, page: u64) -> Result<Loading<'_>, Error> {
-        let region = self.region(page)?;
+        let Some(region) = self.region_for_page(page)? else { return Err(self.refuse(page, Entry::NONE)) };
         let mut rooms_made = 0;
         let mut backoff = Backoff::new();
         loop {
@@ -296,9 +301,47 @@ impl SpaceState {
         loop {
             match self.manager().frames.allocate() {
                 Some(frame) => return frame,
-                None if self.manager().reclaim_any(1) == 0 => backoff.wait(),
+                None if self.manager().reclaim_any(self.manager().page_for(self.group.state()), 1) == 0 => {
+                    backoff.wait();
+                }
                 None => {}
             }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use crate::io::SimulatedDisk;
+    use crate::{Pagefold, Protection};
+
+    const PAGE: u64 = 4096;
+    const GIB: u64 = 1 << 30;
+
+    /// A page moved away and back, and had the same entry as before. A reader that had found the page's word vacant in between, and
+    /// the entry the same before and after, took the page for one that was never written (ENTRY-1).
+    #[test]
+    fn memory_that_moved_away_and_back_has_another_entry() {
+        let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();
+        let space = mm.group("tenant").build().unwrap().space().unwrap();
+        let (here, there) = (GIB..GIB + 4 * PAGE, 3 * GIB..3 * GIB + 4 * PAGE);
+        let mut seen = Vec::new();
+        let mut look = |address: u64| {
+            let entry = space.state.index.entry(address / PAGE);
+            assert!(entry.may_read() && !seen.contains(&entry), "{entry:?} was there before");
+            seen.push(entry);
+        };
+        for _ in 0..2 {
+            space.map_at(here.clone(), Protection::ReadWrite).unwrap();
+            space.write_at(&[7], here.start).unwrap();
+            look(here.start);
+            space.move_to(here.clone(), there.start).unwrap();
+            space.move_to(there.clone(), here.start).unwrap();
+            look(here.start);
+            // What memory grows by has been somewhere else, too.
+            space.grow(here.clone(), 5 * PAGE).unwrap();
+            look(here.end);
+            space.unmap(here.start..here.end + PAGE).unwrap();
         }
     }
 }

@@ -54,21 +54,32 @@ impl Fault<'_> {
 
     pub(super) fn is_permitted(self, entry: Entry) -> bool {
         match self {
-            Self::Read => entry.may_read_anonymous(),
-            Self::Write { .. } => entry.may_write_anonymous(),
-            Self::BringBack => entry != Entry::NONE && entry.file().is_none(),
+            Self::Read => entry.may_read_own(),
+            Self::Write { .. } => entry.may_write_own(),
+            Self::BringBack => entry.is_own(),
             Self::Move => true,
         }
+    }
+
+    /// Whether the caller, if it looks again, may find a way to do it: the page is a file's by now, or its entry is being changed.
+    pub(super) fn may_go_on(self, entry: Entry) -> bool {
+        let permitted = match self {
+            Self::Read => entry.restored().may_read(),
+            Self::Write { .. } => entry.restored().may_write(),
+            Self::BringBack | Self::Move => false,
+        };
+        permitted && (entry.file().is_some() || entry.kept().is_some())
     }
 
     /// Makes `page` one that was never written, with what the fault writes: zeros go through the caches if the page is in
     /// them, and past them otherwise, but for the lines that are written to.
     pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
-        match self {
-            Self::Write { bytes, .. } if self.overwrites(page.len()) && !is_warm => return page.stream_from(bytes),
-            Self::Write { .. } if self.overwrites(page.len()) => (),
-            Self::Write { offset, bytes } if !is_warm => page.stream_zeros(offset..offset + bytes.len()),
-            Self::Write { .. } | Self::Read | Self::BringBack | Self::Move => page.zero_from(0),
+        let Self::Write { offset, bytes } = self else { return page.zero_from(0) };
+        match (self.overwrites(page.len()), is_warm) {
+            (true, true) => (),
+            (true, false) => return page.stream_from(bytes),
+            (false, true) => page.zero_from(0),
+            (false, false) => page.stream_zeros(offset..offset + bytes.len()),
         }
         self.write_to(page);
     }
@@ -169,7 +180,7 @@ impl SpaceState {
             }
         });
         let frame = frame.map_err(|error| NoMemory { error, is_outrun: is_outrun.get() })?;
-        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: self.warm.take(), exchange: exchange.take() })
+        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: manager.spaces.warm.take(), exchange: exchange.take() })
     }
 
     /// Gives memory back that turned out not to be needed. A page that left it goes back into it, if nobody was faster.

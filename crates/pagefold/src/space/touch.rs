@@ -12,7 +12,6 @@ use super::swap_in::{Fault, NoMemory};
 use crate::error::Error;
 use crate::lru::rank::Rank;
 use crate::lru::stripe::BATCH_MAX;
-use crate::read::patience::Patience;
 
 /// What is left of pages that are taken out of memory together.
 #[derive(Default)]
@@ -78,16 +77,11 @@ impl SpaceState {
             match region.map.begin_load(local) {
                 BeginLoad::Begun(loading) => {
                     fence_after_update(); // S1
-                    let entry = region.entry(local);
+                    let entry = region.entry(page);
                     if !fault.is_permitted(entry) {
                         drop(loading);
                         self.give_up(memory, along);
-                        // As a file's page it isn't this call's affair: whoever called looks again.
-                        return if fault.is_permitted(entry.with_file(0)) {
-                            Ok(false)
-                        } else {
-                            Err(self.refuse(page, entry))
-                        };
+                        return if fault.may_go_on(entry) { Ok(false) } else { Err(self.refuse(page, entry)) };
                     }
                     return self.bring_in(page, loading, memory, along, fault, is_new);
                 }
@@ -113,7 +107,7 @@ impl SpaceState {
 
     pub(super) fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
         let count = self.manager().release_anonymous(self.group.state(), frames);
-        self.warm.freed(count as u64);
+        self.manager().spaces.warm.freed(count as u64);
     }
 
     /// Takes all of `pages` out of memory, and waits for those who have one (S1): nobody gets one any more.
@@ -124,16 +118,17 @@ impl SpaceState {
 
     /// The same without pages that somebody keeps for long. Says which is the first of them.
     pub(super) fn free_unheld(&self, pages: Pages) -> Option<u64> {
-        self.free_unless_held(pages, Some(Patience::default()))
+        self.free_unless_held(pages, Some(Backoff::new()))
     }
 
     /// With one `patience` for all pages, if there is one.
-    fn free_unless_held(&self, pages: Pages, mut patience: Option<Patience>) -> Option<u64> {
+    fn free_unless_held(&self, pages: Pages, mut patience: Option<Backoff>) -> Option<u64> {
         let (mut gone, mut held) = (Gone::default(), None);
         for (region, local) in self.index.regions(pages) {
+            let first = region.first();
             for page in region.map.pages_in_memory(local) {
                 if !self.take_out(region, page, patience.as_mut(), &mut gone) {
-                    held = held.or(Some(region.first + page));
+                    held = held.or(Some(first + page));
                 }
                 if gone.is_full() {
                     self.free_gone(&mut gone);
@@ -157,7 +152,7 @@ impl SpaceState {
         &'a self,
         region: &'a Region,
         page: u64,
-        mut patience: Option<&mut Patience>,
+        mut patience: Option<&mut Backoff>,
         gone: &mut Gone<'a>,
     ) -> bool {
         let mut backoff = Backoff::new();
@@ -190,7 +185,7 @@ impl SpaceState {
                     match patience.as_deref_mut() {
                         None => backoff.wait(),
                         Some(patience) => {
-                            if patience.wait(|| self.busy(region.first + page)).is_err() {
+                            if patience.wait_or(|| ()).is_err() {
                                 return false;
                             }
                         }

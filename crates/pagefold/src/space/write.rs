@@ -5,9 +5,11 @@ use std::ops::Range;
 use frames::BeginWrite;
 use sync::atomic::{Backoff, fence_after_update};
 
+use super::address::Protection;
 use super::entry::Entry;
-use super::region::{REGION_PAGES, Region};
+use super::region::Region;
 use super::swap_in::Fault;
+use super::tree::Trail;
 use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::write::Written;
@@ -16,12 +18,17 @@ impl Space {
     /// Writes all of `buf` at `address`. Others see each page as it was before the write or after it.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; with the address, [`Error::LimitReached`], [`Error::PastEnd`] if a mapped
-    /// file hasn't all of the bytes, and those of [`File::write_at`](crate::File::write_at). Earlier pages of `buf` are written
-    /// then.
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page has been pinned, or was being changed, for
+    /// seconds, as by a guard of this thread's; with the address, [`Error::LimitReached`], [`Error::PastEnd`] if a mapped file
+    /// hasn't all of the bytes, and those of [`File::write_at`](crate::File::write_at). Earlier pages of `buf` are written then.
     #[inline]
     pub fn write_at(&self, buf: &[u8], address: u64) -> Result<(), Error> {
-        self.state.each_page(address, buf.len(), |page, offset, part| self.state.write_page(page, offset, &buf[part]))
+        let state = &*self.state;
+        let (page, offset) = (address >> state.page_shift, address as usize & ((1 << state.page_shift) - 1));
+        if buf.len() <= (1 << state.page_shift) - offset {
+            return state.write_page(page, offset, buf);
+        }
+        state.write_pages(address, buf)
     }
 
     /// Replaces the number at `address`, which is a multiple of 8, by what `update` makes of it, as one step; leaves it if
@@ -45,9 +52,17 @@ impl Space {
 /// What a change of a page comes upon when it looks at the page's entry.
 pub(super) enum Writable<'a> {
     /// The page is a space's own: to be changed.
-    Own(&'a Region),
+    Own(Trail<'a>),
     /// It is a mapped file's, with this number.
-    File(&'a Region, Entry, u64),
+    File(Entry, u64),
+}
+
+/// What came of writing to a page at once.
+enum Now<'a> {
+    Written,
+    /// It is the space's own, and isn't in memory.
+    Absent(Trail<'a>),
+    Otherwise,
 }
 
 impl SpaceState {
@@ -73,53 +88,130 @@ impl SpaceState {
         Ok(())
     }
 
-    #[inline]
-    pub(super) fn region(&self, page: u64) -> Result<&Region, Error> {
-        match self.index.region(page) {
-            Some(region) => Ok(region),
-            None => Err(self.refuse(page, Entry::NONE)),
-        }
-    }
-
     /// What a page is that is to be written to.
+    #[inline]
     pub(super) fn writable(&self, page: u64) -> Result<Writable<'_>, Error> {
-        let region = self.region(page)?;
-        let entry = region.entry(page % REGION_PAGES);
+        let Some(trail) = self.index.trail(page) else { return self.writable_otherwise(page) };
+        let entry = Entry(trail.entry());
         match entry.file() {
-            _ if !entry.may_write() => Err(self.refuse(page, entry)),
-            None => Ok(Writable::Own(region)),
-            Some(number) => Ok(Writable::File(region, entry, number)),
+            None if entry.may_write_own() => Ok(Writable::Own(trail)),
+            Some(number) if entry.may_write() && trail.is_still() => Ok(Writable::File(entry, number)),
+            _ => self.writable_otherwise(page),
         }
     }
 
-    /// Whether a page's entry still permits writing, to the same memory: for who has the page (S1).
-    pub(super) fn still_writable(region: &Region, page: u64, file: Option<u64>) -> bool {
+    fn writable_otherwise(&self, page: u64) -> Result<Writable<'_>, Error> {
+        let mut backoff = Backoff::new();
+        loop {
+            let (entry, region) = self.index.look(page);
+            match (entry.file(), region) {
+                _ if !entry.may_write() => self.refuse_or_wait(page, entry, Protection::ReadWrite, &mut backoff)?,
+                (Some(number), _) => return Ok(Writable::File(entry, number)),
+                (None, None) => _ = self.region_for_page(page)?,
+                (None, Some(_)) => {}
+            }
+            if let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own()) {
+                return Ok(Writable::Own(trail));
+            }
+        }
+    }
+
+    /// The record of a page's region, for its page word: the first page that is written there needs one. `None` if nothing is mapped
+    /// there any more.
+    pub(super) fn region_for_page(&self, page: u64) -> Result<Option<&Region>, Error> {
+        self.index.region_for_page(self.payer(), page).or_else(|_| {
+            self.tidy();
+            self.index.region_for_page(self.payer(), page)
+        })
+    }
+
+    /// Whether a page that the caller has is still the space's own, to be written (S1).
+    #[inline]
+    pub(super) fn is_still_own(&self, trail: &Trail<'_>, page: u64) -> bool {
         fence_after_update(); // S1: it was by one that the caller got the page.
-        let entry = region.entry(page % REGION_PAGES);
-        entry.may_write() && entry.file() == file
+        trail.is_still() || self.has_own(trail, page)
     }
 
+    /// Whether a page of the trail's region is the space's own, to be written, though the way to its entry may be another one by now.
+    #[cold]
+    pub(super) fn has_own(&self, trail: &Trail<'_>, page: u64) -> bool {
+        self.index.region_of(trail).entry(page).may_write_own()
+    }
+
+    /// Whether a page of the file with that number, which the caller has, is still mapped here, to be written (S1).
+    pub(super) fn is_still_files(&self, page: u64, number: u64) -> bool {
+        fence_after_update(); // S1, as above.
+        let entry = self.index.entry(page);
+        entry.may_write() && entry.file() == Some(number)
+    }
+
+    #[inline(never)]
+    fn write_pages(&self, address: u64, from: &[u8]) -> Result<(), Error> {
+        self.each_page(address, from.len(), |page, offset, part| self.write_page(page, offset, &from[part]))
+    }
+
+    /// Writes to one page.
     fn write_page(&self, page: u64, offset: usize, from: &[u8]) -> Result<(), Error> {
-        self.write(page, offset, from).map_err(|error| self.at(page, error))
+        if from.is_empty() {
+            return Ok(());
+        }
+        match self.write_now(page, offset, from) {
+            Now::Written => return Ok(()),
+            Now::Absent(trail) => self.write_absent(trail, page, offset, from),
+            Now::Otherwise => self.write(page, offset, from),
+        }
+        .map_err(|error| self.at(page, error))
     }
 
+    /// Writes to a page that was found absent.
+    #[inline(never)]
+    fn write_absent(&self, trail: Trail<'_>, page: u64, offset: usize, from: &[u8]) -> Result<(), Error> {
+        match self.fault_or_wait(self.index.region_of(&trail), page, Fault::Write { offset, bytes: from })? {
+            true => Ok(()),
+            false => self.write(page, offset, from),
+        }
+    }
+
+    /// Writes to a page of the space's own that is in memory, if it can be had at once. A child of a fork finds nothing mapped.
+    #[inline(always)]
+    fn write_now(&self, page: u64, offset: usize, from: &[u8]) -> Now<'_> {
+        let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own()) else {
+            return Now::Otherwise;
+        };
+        // Where it is: a copy of what was just stored by parts would wait for the stores.
+        match &mut self.index.begin_write(&trail, page) {
+            BeginWrite::Begun(writing) => {
+                fence_after_update(); // S1
+                if trail.is_still() {
+                    writing.write_unfiled(offset, from);
+                    return Now::Written;
+                }
+                Now::Otherwise
+            }
+            BeginWrite::Absent => Now::Absent(trail),
+            BeginWrite::Pinned | BeginWrite::Busy => Now::Otherwise,
+        }
+    }
+
+    /// Writes to a page, however long that takes.
+    #[inline(never)]
     fn write(&self, page: u64, offset: usize, from: &[u8]) -> Result<(), Error> {
         self.manager().refuse_child()?;
         loop {
             match self.writable(page)? {
-                Writable::Own(region) => {
+                Writable::Own(trail) => {
                     let write = |writing: &mut frames::Writing<'_>| {
                         writing.write_unfiled(offset, from);
                     };
-                    if self.with_page(region, page, (offset, from), write)? {
+                    if self.with_page(&trail, page, (offset, from), write)? {
                         return Ok(());
                     }
                 }
-                Writable::File(region, entry, number) => {
-                    let Some(mapped) = self.files.get(number) else { continue };
-                    let handle = mapped.opening(entry)?.handle();
+                Writable::File(entry, number) => {
+                    let Some(mapped) = self.mapped(number) else { continue };
+                    let handle = mapped.opening(entry)?;
                     let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
-                    let permitted = || Self::still_writable(region, page, Some(number));
+                    let permitted = || self.is_still_files(page, number);
                     let write = || handle.overwrite(from, at, &permitted);
                     if handle.within_file(at, from.len() as u64, write)? == Written::Done {
                         return Ok(());
@@ -131,6 +223,7 @@ impl SpaceState {
 
     fn update(&self, page: u64, offset: usize, update: &mut impl FnMut(u64) -> Option<u64>) -> Result<u64, Error> {
         self.manager().refuse_child()?;
+        self.expect_guards(); // The user's code may take long, or want the page itself.
         let mut before = 0;
         // Says whether the page was clean until now: `write` does.
         let mut change = |writing: &mut frames::Writing<'_>| {
@@ -141,17 +234,17 @@ impl SpaceState {
         };
         loop {
             match self.writable(page)? {
-                Writable::Own(region) => {
-                    if self.with_page(region, page, (0, &[]), |writing| _ = change(writing))? {
+                Writable::Own(trail) => {
+                    if self.with_page(&trail, page, (0, &[]), |writing| _ = change(writing))? {
                         return Ok(before);
                     }
                 }
-                Writable::File(region, entry, number) => {
-                    let Some(mapped) = self.files.get(number) else { continue };
-                    let handle = mapped.opening(entry)?.handle();
+                Writable::File(entry, number) => {
+                    let Some(mapped) = self.mapped(number) else { continue };
+                    let handle = mapped.opening(entry)?;
                     let in_file = mapped.page_of(page);
                     let at = (in_file << self.page_shift) + offset as u64;
-                    let permitted = || Self::still_writable(region, page, Some(number));
+                    let permitted = || self.is_still_files(page, number);
                     let done =
                         handle.within_file(at, 8, || handle.change_within(in_file, at + 8, &permitted, &mut change))?;
                     if done == Written::Done {
@@ -166,19 +259,16 @@ impl SpaceState {
     /// the bytes `first` at their offset, and doesn't run it unless there are none. False if it isn't such a page any more.
     pub(super) fn with_page(
         &self,
-        region: &Region,
+        trail: &Trail<'_>,
         page: u64,
         first: (usize, &[u8]),
         change: impl FnOnce(&mut frames::Writing<'_>),
     ) -> Result<bool, Error> {
-        let mut backoff = Backoff::new();
+        let (mut writer, mut backoff) = (self.index.writer(trail, page), Backoff::new());
         loop {
-            if !region.entry(page % REGION_PAGES).may_write_anonymous() {
-                return Ok(false);
-            }
-            match region.map.begin_write(page % REGION_PAGES) {
+            match writer.begin() {
                 BeginWrite::Begun(mut writing) => {
-                    if !Self::still_writable(region, page, None) {
+                    if !self.is_still_own(trail, page) {
                         return Ok(false);
                     }
                     change(&mut writing);
@@ -186,11 +276,15 @@ impl SpaceState {
                 }
                 BeginWrite::Absent => {
                     let fault = Fault::Write { offset: first.0, bytes: first.1 };
-                    if self.fault_or_wait(region, page, fault)? && !first.1.is_empty() {
+                    if self.fault_or_wait(self.index.region_of(trail), page, fault)? && !first.1.is_empty() {
                         return Ok(true);
                     }
                 }
-                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait(),
+                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| self.busy(page))?,
+            }
+            // The caller has looked before the first turn.
+            if !self.has_own(trail, page) {
+                return Ok(false);
             }
         }
     }

@@ -1,50 +1,37 @@
 //! Gathering the numbers: what each handle, file and group counted, added up when somebody asks.
 
+use std::fmt;
+use std::ops::Deref;
+
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
-use sync::{Arc, ThreadCounter, Weak};
+use sync::{Arc, CounterPlace, ThreadCounter};
 
 use crate::error::Error;
 use crate::file::state::FileState;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
+use crate::slab::Slab;
 use crate::stats::{Counters, FileStats, GroupStats, Stats};
 
-/// Where hits are counted: those of one open handle, or of a place that files are mapped at one after the other. Apart from
-/// them, so that who adds hits up doesn't keep the handle, its file and its group open.
+/// Where hits are counted: those of one open handle, or of a place that files are mapped at one after the other. By default the counter
+/// has no place as long as there are few of them.
+#[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
-    group: u32,
-    /// The file's number, or [`NO_FILE`].
-    file: AtomicU32,
     /// How many are in the numbers of their files and the group.
     settled: AtomicU64,
 }
 
-const NO_FILE: u32 = u32::MAX;
-
 impl Hits {
-    /// For a group, and no file as yet.
+    /// None as yet, and the counter's place, which it has from the start.
     ///
     /// # Errors
     /// [`Error::TooManyCounters`].
-    pub(crate) fn new(group: &GroupState) -> Result<Self, Error> {
-        let counter = ThreadCounter::new().ok_or(Error::TooManyCounters)?;
-        Ok(Self { counter, group: group.id, file: AtomicU32::new(NO_FILE), settled: AtomicU64::new(0) })
-    }
-
-    /// What is counted from now on is `file`'s. Relaxed, here and below: statistics.
-    pub(crate) fn begin(&self, file: &FileState) {
-        self.file.store(file.owner, Ordering::Relaxed);
-    }
-
-    /// Adds what was counted to the numbers of `file` and the group. What comes late is the next file's.
-    pub(crate) fn settle(&self, file: &FileState, group: &GroupState) {
-        self.file.store(NO_FILE, Ordering::Relaxed);
-        let all = self.counter.sum();
-        let more = all.saturating_sub(self.settled.swap(all, Ordering::Relaxed));
-        Counters::add(&file.counters.hits, more);
-        Counters::add(&group.counters.hits, more);
+    pub(crate) fn with_place() -> Result<(Self, CounterPlace), Error> {
+        let counter = ThreadCounter::with_place().ok_or(Error::TooManyCounters)?;
+        let place = counter.place().ok_or(Error::TooManyCounters)?;
+        Ok((Self { counter, settled: AtomicU64::new(0) }, place))
     }
 
     fn unsettled(&self) -> u64 {
@@ -52,23 +39,86 @@ impl Hits {
     }
 }
 
-/// Who counts hits: the open handles, and mappings.
+/// The hits that a group, or a file, hasn't in its numbers yet. Each has a list of its own, so that neither a handle that
+/// comes or goes nor a look at one tenant's numbers has to do with the handles of others.
 #[derive(Default)]
-pub(crate) struct HandleTable {
-    open: Mutex<Vec<Weak<Hits>>>,
+pub(crate) struct HitsList {
+    lists: Mutex<Slab<Arc<Hits>>>,
 }
 
-impl HandleTable {
-    pub(crate) fn add(&self, hits: &Arc<Hits>) {
-        let mut open = self.open.lock();
-        open.retain(|hits| hits.strong_count() > 0);
-        open.push(Arc::downgrade(hits));
+impl HitsList {
+    fn add(&self, hits: &Arc<Hits>) -> u32 {
+        self.lists.lock().insert(Arc::clone(hits))
     }
 
-    /// Hits of the open handles that `of` tells. A handle that is just being closed may count nowhere for a moment.
-    fn hits(&self, of: impl Fn(&Hits) -> bool) -> u64 {
-        let open: Vec<_> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().filter(|hits| of(hits)).map(|hits| hits.unsettled()).sum()
+    fn remove(&self, number: u32) {
+        self.lists.lock().remove(number);
+    }
+
+    /// A handle that is just being closed may count nowhere for a moment.
+    fn unsettled(&self) -> u64 {
+        self.lists.lock().iter().map(|hits| hits.unsettled()).sum()
+    }
+}
+
+impl fmt::Debug for HitsList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HitsList").finish_non_exhaustive()
+    }
+}
+
+/// The hits of an open handle, or of a place, which are on its group's list and on that of the file that is there now.
+pub(crate) struct HitCount {
+    hits: Arc<Hits>,
+    in_group: u32,
+    /// The number on the file's list, or [`NO_FILE`].
+    in_file: AtomicU32,
+}
+
+const NO_FILE: u32 = u32::MAX;
+/// What an allocation takes besides what is asked for, and a place on a list.
+pub(crate) const ALLOCATION: u64 = 16;
+
+impl HitCount {
+    /// Bytes that this takes where it is kept elsewhere: the hits, and their place on two lists; not that of their counter.
+    pub(crate) fn bytes() -> u64 {
+        size_of::<Hits>() as u64 + 4 * ALLOCATION
+    }
+
+    /// Puts them on the group's list, and as yet on no file's.
+    pub(crate) fn enter(hits: Hits, group: &GroupState) -> Self {
+        let hits = Arc::new(hits);
+        Self { in_group: group.hits.add(&hits), hits, in_file: AtomicU32::new(NO_FILE) }
+    }
+
+    /// What is counted from now on is `file`'s. The caller begins and settles one file after the other.
+    pub(crate) fn begin(&self, file: &FileState) {
+        self.in_file.store(file.hits.add(&self.hits), Ordering::Relaxed);
+    }
+
+    /// Adds what was counted to the numbers of `file` and the group. What comes late is the next file's.
+    pub(crate) fn settle(&self, file: &FileState, group: &GroupState) {
+        let number = self.in_file.swap(NO_FILE, Ordering::Relaxed);
+        if number != NO_FILE {
+            file.hits.remove(number);
+        }
+        let all = self.counter.sum();
+        let more = all.saturating_sub(self.settled.swap(all, Ordering::Relaxed));
+        Counters::add(&file.counters.hits, more);
+        Counters::add(&group.counters.hits, more);
+    }
+
+    /// Takes them off the group's list, at the end. Not in `drop`: a forked child takes no locks.
+    pub(crate) fn leave(&self, group: &GroupState) {
+        group.hits.remove(self.in_group);
+    }
+}
+
+impl Deref for HitCount {
+    type Target = Hits;
+
+    fn deref(&self) -> &Hits {
+        &self.hits
     }
 }
 
@@ -82,7 +132,7 @@ impl Manager {
         if self.frames.forked() {
             return Stats::default(); // Locks may have been held at the fork.
         }
-        self.sweep_groups();
+        self.sweep_groups(usize::MAX);
         let budget = self.frames.budget();
         let frames = self.frames.stats();
         let page_bytes = self.frames.page_size() as u64;
@@ -114,7 +164,7 @@ impl Manager {
             max_bytes: group.max() * page_bytes,
             charged_bytes: self.pages_of(group) * page_bytes,
             peak_bytes: group.peak() * page_bytes,
-            hits: get(&counters.hits) + self.handles.hits(|hits| hits.group == group.id),
+            hits: get(&counters.hits) + group.hits.unsettled(),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),
             bytes_in: counters.bytes_in.sum(),
@@ -145,13 +195,14 @@ impl Manager {
         FileStats {
             path: file.path.clone(),
             len: file.len(),
-            hits: get(&counters.hits) + self.handles.hits(|hits| hits.file.load(Ordering::Relaxed) == file.owner),
+            hits: get(&counters.hits) + file.hits.unsettled(),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),
             bytes_in: counters.bytes_in.sum(),
             bytes_out: get(&counters.bytes_out),
             write_requests: get(&counters.write_requests),
-            unclean_bytes: file.unclean.get() * file.page_bytes(),
+            unclean_bytes: file.unclean() * file.page_bytes(),
+            device_silent: file.is_device_silent(),
             write_errors: get(&counters.write_errors),
             evictions: counters.evictions.sum(),
             refaults: counters.refaults.sum(),

@@ -9,13 +9,12 @@ use std::path::PathBuf;
 use sync::ThreadCounter;
 use sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Error;
 use crate::size::Size;
 use crate::swapping::area::SwapAreaStats;
 
-/// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread, so
-/// that misses share no line for them.
-#[derive(Debug)]
+/// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread once there are
+/// more than a few, so that misses share no line for them.
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Hits of handles that are closed.
     pub(crate) hits: AtomicU64,
@@ -37,36 +36,6 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// All at zero.
-    ///
-    /// # Errors
-    /// When the process has too many counters.
-    pub(crate) fn new() -> Result<Self, Error> {
-        Ok(Self {
-            hits: AtomicU64::new(0),
-            misses: Self::by_thread()?,
-            bytes_in: Self::by_thread()?,
-            refaults: Self::by_thread()?,
-            waits: AtomicU64::new(0),
-            evictions: Self::by_thread()?,
-            errors: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
-            write_requests: AtomicU64::new(0),
-            write_errors: AtomicU64::new(0),
-            direct_reclaims: AtomicU64::new(0),
-            read_ahead: AtomicU64::new(0),
-            read_ahead_wasted: AtomicU64::new(0),
-        })
-    }
-
-    /// A counter that is kept by thread.
-    ///
-    /// # Errors
-    /// When the process has too many counters.
-    pub(crate) fn by_thread() -> Result<ThreadCounter, Error> {
-        ThreadCounter::new().ok_or(Error::TooManyCounters)
-    }
-
     /// Adds to one of the shared counters. Relaxed: a statistic.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
@@ -125,7 +94,8 @@ pub struct Stats {
     pub files: Vec<FileStats>,
 }
 
-/// A group's numbers. Sizes are in bytes; events count page lookups, so a read across three pages is three.
+/// A group's numbers. Sizes are in bytes; events count lookups of files' pages, so a read across three pages is three. Accesses
+/// to a space's own memory aren't counted: a count would take longer than such an access has to; `swap_ins` tells its faults.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct GroupStats {
@@ -204,6 +174,10 @@ pub struct FileStats {
     pub write_requests: u64,
     /// What the file doesn't have yet, or may lose in a power cut.
     pub unclean_bytes: u64,
+    /// A call gave up waiting for the file's device
+    /// ([`Builder::io_timeout`](crate::Builder::io_timeout)), and the device has answered nothing
+    /// since.
+    pub device_silent: bool,
     /// Times that writing back, or a sync, failed.
     pub write_errors: u64,
     /// Pages evicted.
@@ -220,10 +194,15 @@ pub struct FileStats {
 }
 
 impl GroupStats {
-    /// Hits as a share of all lookups, 0 to 1; 0 before the first.
+    /// Lookups of files' pages.
+    fn lookups(&self) -> u64 {
+        self.hits + self.misses + self.waits
+    }
+
+    /// Hits as a share of all lookups of files' pages, 0 to 1; 0 before the first.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
-        let lookups = self.hits + self.misses + self.waits;
+        let lookups = self.lookups();
         if lookups == 0 { 0.0 } else { self.hits as f64 / lookups as f64 }
     }
 }
@@ -247,15 +226,17 @@ impl fmt::Display for Stats {
             "group", "charged", "max", "hits", "misses", "hit rate", "in", "out", "unclean", "evictions", "refaults"
         )?;
         for group in &self.groups {
+            let counted = group.lookups() > 0;
+            let or_dash = |text: String| if counted { text } else { "–".to_owned() };
             writeln!(
                 f,
-                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>7.2}% {:>10} {:>10} {:>10} {:>10} {:>10}",
+                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
                 group.name,
                 size(group.charged_bytes),
                 size(group.max_bytes),
-                group.hits,
-                group.misses,
-                100.0 * group.hit_rate(),
+                or_dash(group.hits.to_string()),
+                or_dash(group.misses.to_string()),
+                or_dash(format!("{:.2}%", 100.0 * group.hit_rate())),
                 size(group.bytes_in),
                 size(group.bytes_out),
                 size(group.unclean_bytes),

@@ -35,14 +35,20 @@ impl SwapArea {
         Self { place, options: AreaOptions::default() }
     }
 
-    /// A new file of `size`, mode 0600, that loses its name as soon as it is made: in the directory `path`, or with that name,
-    /// which nothing may have. It takes room on the disk as it fills.
+    /// A new file of `size`, mode 0600, that has no name: in the directory `path`, or in the directory of that name, which no file
+    /// may have. It takes room on the disk as it fills, and gives the room back when the process ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
     }
 
-    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be [made](Self::overwrite) one.
+    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be [made](Self::overwrite) one. It is locked
+    /// while it is an area (`flock`, and `O_EXCL` for a device): where another area is, of this process or another one, or a
+    /// mounted file system, it is refused as in use. Pagefold reads no page of an area that an earlier process wrote.
+    ///
+    /// Pages are written as they are, and stay on the disk after they have come back, and after the area is removed, until other
+    /// bytes are written there: a user that may read the file or the disk sees what was swapped out. So its mode should be 0600; another
+    /// one is told in the log. Where that isn't enough, have the area [encrypted](Self::encrypted).
     #[must_use]
     pub fn path(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::Path(path.into()))
@@ -90,6 +96,18 @@ impl SwapArea {
         self
     }
 
+    /// Encrypts each page that is written there (AES-256-GCM). The key is made when the area is added, and is in memory alone: after the
+    /// process has ended, what is on the disk can't be read. A page that somebody changed there, or put an older one in the place of, is an
+    /// error when it comes back, as without encryption, but also if it was done on purpose. Takes 24 bytes of the budget for each page
+    /// of the area, and 256 KiB for each CPU (4 at least, 16 at most; less for areas below 16 MiB). Compressed pages don't leave memory, and are as they are.
+    ///
+    /// Adding the area fails with [`Error::SwapRefused`] where Pagefold was built without the feature `encrypted-swap`.
+    #[must_use]
+    pub fn encrypted(mut self) -> Self {
+        self.options.encrypted = true;
+        self
+    }
+
     fn source(self, frames: &Arc<Frames>) -> Result<Source, Error> {
         Ok(match self.place {
             Place::Unlinked { at, size } => Source::Unlinked { at, bytes: size?.0 },
@@ -117,6 +135,11 @@ pub struct SwapAreaStats {
     pub bytes: u64,
     /// How much of that is in use.
     pub used_bytes: u64,
+    /// Its device has had pages to write for a while, and doesn't answer: pages go to other areas,
+    /// as long as one has room.
+    pub is_stalled: bool,
+    /// Its pages are encrypted.
+    pub is_encrypted: bool,
     /// If its pages are compressed, in memory.
     pub compressed: Option<CompressedSwapStats>,
 }
@@ -171,7 +194,6 @@ impl Manager {
         let options = area.options;
         let source = area.source(&self.frames)?;
         let is_compressed = matches!(source, Source::Compressed { .. });
-        let _turn = self.area_changes.lock();
         let (mut charged, mut refusal) = (0, None);
         let mut admit = |bytes| match self.charge_metadata(bytes) {
             Ok(()) => {
@@ -188,8 +210,7 @@ impl Manager {
             self.frames.budget().uncharge(charged);
             refusal.unwrap_or(Error::SwapRefused(error))
         })?;
-        // Relaxed: see `swaps`.
-        self.swapping.store(true, Ordering::Relaxed);
+        self.note_areas();
         self.list_anonymous();
         // If it can't be removed again either, it is in use, and its stock is filled when there is room.
         match if is_compressed { self.stock_new_area() } else { Ok(()) } {
@@ -200,16 +221,21 @@ impl Manager {
 
     pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
         self.refuse_child()?;
-        let _turn = self.area_changes.lock();
         self.remove_area(number)
     }
 
     fn remove_area(&self, number: u32) -> Result<(), Error> {
-        let before = self.swap.bytes();
         let removed = self.swap.remove(number, self);
-        self.frames.budget().uncharge(before - self.swap.bytes());
-        self.swapping.store(!self.swap.areas().is_empty(), Ordering::Relaxed);
-        Ok(removed?)
+        self.note_areas();
+        self.frames.budget().uncharge(removed?);
+        Ok(())
+    }
+
+    /// Notes whether there are areas, after one came or went: the last thread that does so sees all of them.
+    fn note_areas(&self) {
+        let _turn = self.area_changes.lock();
+        // Relaxed: see `swaps`.
+        self.swapping.store(!self.swap.is_empty(), Ordering::Relaxed);
     }
 
     pub(crate) fn swap_stats(&self) -> Vec<SwapAreaStats> {
@@ -221,6 +247,8 @@ impl Manager {
             priority: area.priority,
             bytes: area.slots * page_bytes,
             used_bytes: area.used * page_bytes,
+            is_stalled: area.is_stalled,
+            is_encrypted: area.is_encrypted,
             compressed: area.compressed.map(Into::into),
         };
         self.swap.areas().into_iter().map(stats).collect()

@@ -9,11 +9,9 @@ use sync::CachePadded;
 use sync::ThreadCounter;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::error::Error;
 use crate::group::charges::Stock;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::stats::Counters;
 use crate::swapping::exchange::BEYOND_MAX;
 
 /// Slots that a CPU's stock has, at most.
@@ -46,23 +44,20 @@ pub(crate) struct Swapped {
 
 impl Swapped {
     /// Nothing, and no limit.
-    ///
-    /// # Errors
-    /// When the process has too many counters.
-    pub(crate) fn new() -> Result<Self, Error> {
-        Ok(Self {
+    pub(crate) fn new() -> Self {
+        Self {
             pages: CachePadded::new(AtomicU64::new(0)),
             max: AtomicU64::new(u64::MAX),
             in_use: AtomicU64::new(0),
             reclaims_to_skip: AtomicU32::new(0),
-            ins: Counters::by_thread()?,
+            ins: ThreadCounter::default(),
             outs: AtomicU64::new(0),
             same_filled: AtomicU64::new(0),
-            read: Counters::by_thread()?,
+            read: ThreadCounter::default(),
             written: AtomicU64::new(0),
             along: AtomicU64::new(0),
             along_wasted: AtomicU64::new(0),
-        })
+        }
     }
 
     pub(crate) fn pages(&self) -> u64 {

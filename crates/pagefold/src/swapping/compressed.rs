@@ -15,6 +15,7 @@ use sync::time::Instant;
 
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::reclaim::room::Cost;
 
 /// The budget, as areas see it.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Memory for BudgetMemory {
     }
 
     fn max(&self) -> u64 {
-        self.0.budget().max()
+        self.0.budget().goal()
     }
 }
 
@@ -51,7 +52,7 @@ impl Manager {
             return;
         }
         let Some(_turn) = self.room_making.try_lock() else { return };
-        let is_over = (0..DRAINS_MAX).find_map(|_| match self.drain_extent() {
+        let is_over = (0..DRAINS_MAX).find_map(|_| match self.drain_extent(Cost::Any) {
             true => self.swap.stock_up().then_some(true),
             false => Some(false),
         });

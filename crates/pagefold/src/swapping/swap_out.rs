@@ -14,9 +14,11 @@
 //!
 //! The caller holds no word, no list and no lock but that of making room: it waits for the device.
 
+use std::ops::ControlFlow;
+
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
-use swap::{Fill, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
+use swap::{Fill, Note, Owner, PageEntry, PageOut, Position, SlotId, SwapOutError};
 use sync::atomic::Ordering;
 
 use crate::group::state::{ANONYMOUS, GroupState};
@@ -184,15 +186,20 @@ impl Manager {
         kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Takes slots away from pages that were written to since they came back.
+    /// Takes slots away from pages that were written to since they came back: a few, as a fault waits for it.
     fn take_slots_in_vain(&self) {
         // One at a time is enough, and now and then.
-        let Some(mut last) = self.slots_taken.try_lock() else { return };
-        if last.is_some_and(|last| last.elapsed() < TAKING_INTERVAL) {
+        let Some(mut search) = self.slot_search.try_lock() else { return };
+        if search.last.is_some_and(|last| last.elapsed() < TAKING_INTERVAL) {
             return;
         }
-        *last = Some(sync::time::Instant::now());
-        self.swap.each_cached(|slot, frame| self.take_slot(slot, frame, true));
+        search.last = Some(sync::time::Instant::now());
+        let mut tried = 0;
+        self.swap.look_for_cached(&mut search.position, LOOKS_MAX, |slot, frame| {
+            self.take_slot(slot, frame, true);
+            tried += 1;
+            if tried < TAKEN_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
     }
 
     pub(crate) fn take_slot(&self, slot: SlotId, frame: u32, only_in_vain: bool) {
@@ -256,10 +263,21 @@ impl Manager {
     }
 }
 
-/// How often all areas may be searched for slots that are kept in vain.
-const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
+/// Where slots that are kept in vain were last looked for.
+#[derive(Debug, Default)]
+pub(crate) struct SlotSearch {
+    last: Option<sync::time::Instant>,
+    position: Position,
+}
 
-/// The number of a page, as slots know it: that of its word, of which there are 2^35.
+/// How often slots that are kept in vain may be looked for, in how many slots, about 100 µs, and how many pages are asked.
+const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
+const LOOKS_MAX: u32 = 1 << 15;
+const TAKEN_MAX: u32 = 1024;
+
+const _: () = assert!(frames::PAGE_WORDS_SHIFT <= Owner::BITS, "each page word can be an owner");
+
+/// The number of a page, as slots know it: that of its word.
 fn owner(page: &Unwritten<'_>) -> Owner {
     Owner::new(page.word_number()).expect("there are no more page words than owners")
 }

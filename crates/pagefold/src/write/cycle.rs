@@ -16,14 +16,16 @@ use frames::HeldRun;
 
 use crate::file::state::FileState;
 use crate::io::{BackingFile, IoError, Request};
+use crate::read::load::HELPING;
 use crate::write::course::Course;
 
 /// Requests that a cycle has under way, at most,
 const REQUESTS_MAX: usize = 64;
 /// and how many of them of the largest size: there are as many bytes as that.
 const LARGE_MAX: usize = 16;
-/// Requests that may fail before a cycle gives up. A place that can't be written isn't to keep others from it; a device that
-/// is gone has nobody wait for long.
+/// Requests that may fail before a cycle gives up, those for pieces of a request included. A place that can't be written isn't to
+/// keep others from being written; a device that is gone keeps no call waiting for long. Requests under way at that moment come
+/// on top.
 const FAILURES_MAX: u32 = 128;
 /// A stage is over when this part of what was unclean when the cycle began was written,
 const STAGES: u64 = 8;
@@ -37,9 +39,9 @@ const MEASURED_MIN: u64 = 256;
 /// Why a cycle is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Somebody waits for all of it.
+    /// A call waits for all of it.
     Full,
-    /// There is much to write.
+    /// A slice of the flusher's: as long as there is need, and time.
     Sweep,
 }
 
@@ -93,7 +95,7 @@ impl Answers {
     /// Takes what has come; waits for the first if there is none, helping the device as far as it takes help.
     fn take(&self, writer: &dyn BackingFile) -> Vec<Answer> {
         if self.came.lock().is_empty() {
-            writer.help(writer.queue(), &|| !self.came.lock().is_empty());
+            writer.help_as(&writer.queue(), HELPING, &|| !self.came.lock().is_empty());
         }
         let mut came = self.came.lock();
         while came.is_empty() {
@@ -112,7 +114,7 @@ impl<'a> Cycle<'a> {
             writer,
             kind,
             start,
-            unclean: file.unclean.get(),
+            unclean: file.unclean(),
             rest: course.clone(),
             unsettled: course,
             under_way: ArrayVec::new(),
@@ -128,20 +130,21 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Runs it. Gives the page that the next one should start with; none if this one came round.
-    pub(crate) fn run(mut self) -> (Option<u64>, Result<(), IoError>) {
+    /// Runs it. Returns what it didn't come to, the number of pages that became clean, and the first failure.
+    pub(crate) fn run(mut self) -> (Course, u64, Result<(), IoError>) {
+        let _under_way = self.file.device().map(|device| device.begin_cycle());
         let mut synced = self.write_in_stages();
         while !self.under_way.is_empty() {
             self.take_answers();
         }
         // A full one also if nothing was written: a length may have been set, or an earlier sync have failed.
         if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
-            synced = self.end_stage(None);
+            synced = self.end_stage(self.rest.first()); // There is nothing under way.
         }
         if synced.is_err() {
             self.file.settle(self.unsettled.take_before(None), false);
         }
-        (self.rest.first(), self.error.map_or(synced, Err))
+        (self.rest, self.settled, self.error.map_or(synced, Err))
     }
 
     /// Until nothing is left to be begun.
@@ -171,7 +174,10 @@ impl<'a> Cycle<'a> {
     fn submit(&mut self) {
         let pages_max = LARGE_MAX * self.file.run_pages();
         while !self.under_way.is_full() && self.pages_under_way < pages_max {
-            let Some(run) = self.file.next_dirty_run(&mut self.rest) else { break };
+            let Some(run) = self.file.next_dirty_run(&mut self.rest) else {
+                self.rest.take_before(None); // It came round.
+                break;
+            };
             let (first, pages) = (run.pages().start, run.len());
             let answers = Arc::clone(&self.answers);
             let put = move |run, result| answers.put(Answer { run, result });
@@ -194,6 +200,8 @@ impl<'a> Cycle<'a> {
     /// Looks at what the device is done with. There is something under way.
     fn take_answers(&mut self) {
         for Answer { mut run, result } in self.answers.take(self.writer) {
+            self.progressed();
+            self.file.cycle_answered();
             self.under_way.retain(|first| *first != run.pages().start);
             self.pages_under_way -= run.len();
             match result {
@@ -202,12 +210,18 @@ impl<'a> Cycle<'a> {
                 }
                 Err(error) => {
                     self.failed(error);
-                    let pieces = self.file.write_in_pieces(self.writer, run);
+                    let may_fail = FAILURES_MAX.saturating_sub(self.failures);
+                    let pieces = self.file.write_in_pieces(self.writer, run, may_fail);
                     self.written += pieces.written;
                     self.failures += pieces.failures;
                 }
             }
         }
+    }
+
+    /// The device is alive.
+    fn progressed(&self) {
+        self.file.device().into_iter().for_each(|device| device.under_way.progressed());
     }
 
     fn failed(&mut self, error: IoError) {
@@ -217,10 +231,14 @@ impl<'a> Cycle<'a> {
 
     /// Syncs the file, and settles what lies before the page `before`, or all.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
+        self.progressed();
         self.writer.sync()?;
+        self.progressed();
+        self.file.cycle_answered();
         self.settled += self.file.settle(self.unsettled.take_before(before), true);
         if self.written >= MEASURED_MIN {
-            self.file.manager.rate.measured(self.written, self.stage_start.elapsed());
+            let elapsed = self.stage_start.elapsed();
+            self.file.device().into_iter().for_each(|device| device.rate.measured(self.written, elapsed));
         }
         self.written_in_all += mem::take(&mut self.written);
         self.stage_start = Instant::now();

@@ -1,42 +1,54 @@
-//! How much may differ from its file, and how writers are slowed down before it gets there.
+//! How many pages may be dirty, and how writers are slowed down before there are too many.
 //!
-//! A page that its file doesn't have can't be evicted, so at most seven eighths of a group's limit, and of the frames that the
-//! budget has room for, should be such *unclean* pages. From a third of that on, the flusher writes (`flusher`); from three quarters on writers are slowed
-//! down, the more the nearer they come: each page that they make unclean costs them time, which they sleep off a few
-//! milliseconds at a time. What a page costs follows from how fast pages have been written back lately, so that writers settle
-//! at the pace of the disk somewhere between the two marks. (As Linux's `balance_dirty_pages` does, without its estimates per
-//! device.) Much that is unclean is good for a disk: pages that are written to again while they wait are written back once, and
-//! those that lie together go in one request.
+//! A dirty page can't be evicted, so at most seven eighths of what a group may have in memory should be dirty. The flusher
+//! writes from a third of that on (`flusher`). Writers are slowed down from three quarters on: each page that they make
+//! dirty costs them time, which they sleep off a few milliseconds at a time. What a page costs follows from how fast
+//! pages of its device have been written back lately, so that writers settle at the pace of the disk somewhere between the
+//! two marks. (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.) Much that is dirty is good for a
+//! disk: pages that are written to again while they wait are written back once, and neighbours go in one request.
+//!
+//! # Groups
+//! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A writer is held back by its own
+//! group's dirty pages alone, by two rules:
+//! - *Its limit*: seven eighths of it, as above.
+//! - *Its part of the budget*: [`PARTS_MAX`] times what is left. If `M` pages may be dirty in all and `D` are, a group is
+//!   slowed down from `3 (M - D)` dirty pages on and stopped at `15 (M - D)`. These are the dynamic thresholds of shared-memory
+//!   switches (Choudhury and Hahne, 1998). A group alone stops at 15/16 of `M`; `n` groups that write as much as they can
+//!   stop at `15 / (15 n + 1)` each, equal parts; a group that has fewer dirty pages is never held back. No group has to
+//!   know how many others there are.
 
 use std::time::Duration;
 
-use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::thread::sleep;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::file::state::FileState;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// UncleanCount pages, of a group, a file or all. It may be below zero for a moment: a page may be counted out before it was
+/// Dirty pages, of a group, a part or all. It may be below zero for a moment: a page may be counted out before it was
 /// counted in.
 #[derive(Debug, Default)]
 pub(crate) struct UncleanCount(AtomicU64);
 
 impl UncleanCount {
     pub(crate) fn get(&self) -> u64 {
-        let pages = self.0.load(Ordering::Relaxed);
+        let pages = self.exact();
         if pages > u64::MAX / 2 { 0 } else { pages }
     }
 
-    /// Says whether it is the first.
-    fn add(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) == 0
+    /// The count as it is, below zero included. SeqCst: see [`DirtyPart`](crate::write::dirty_part::DirtyPart).
+    pub(crate) fn exact(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
     }
 
-    fn remove(&self, pages: u64) {
+    /// Adds a page. Returns whether it is the first.
+    pub(crate) fn add(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn remove(&self, pages: u64) {
         self.0.fetch_sub(pages, Ordering::Relaxed);
     }
 }
@@ -44,10 +56,20 @@ impl UncleanCount {
 /// The part of a limit that is left for clean pages, and how many those are at least, where that is less than a quarter.
 const CLEAN_SHARE: u64 = 8;
 const CLEAN_MIN: u64 = 64;
-/// The shares of that from which on the flusher writes,
+/// The share of a limit's dirty pages from which on the flusher writes,
 const WRITTEN_FROM: f64 = 1.0 / 3.0;
-/// and writers are slowed down.
+/// and the one from which on writers are slowed down.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
+/// The same for a group's part of the budget, as multiples of what is left: the flusher writes, when a third of all that
+/// may be dirty is,
+const PARTS_WRITTEN: f64 = 1.0 / 8.0;
+/// writers are slowed down,
+const PARTS_SLOWED: f64 = 3.0;
+/// and stopped.
+const PARTS_MAX: f64 = 15.0;
+/// What counts as left of the budget at least, as a part of what may be dirty: a group with few dirty pages goes on whatever
+/// others have done.
+const LEFT_MIN: u64 = 256;
 /// Writers sleep when they owe so much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
 /// and no longer than this at a time.
@@ -80,88 +102,115 @@ impl Rate {
     }
 }
 
+/// How near a group comes to the marks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pressure {
+    /// Dirty pages as a share of what its limit allows.
+    own: f64,
+    /// Dirty pages as a multiple of what is left of the budget.
+    parts: f64,
+}
+
+impl Pressure {
+    /// Of a group with `dirty` pages and a limit of `max`, if `all` are dirty of a budget of `capacity` pages.
+    fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
+        let all_max = dirty_max(capacity);
+        let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
+        Self { own: dirty as f64 / dirty_max(max.min(capacity)) as f64, parts: dirty as f64 / left as f64 }
+    }
+
+    /// How far the writers of the group are slowed down: not at 0 and below, stopped at 1.
+    fn slowed(self) -> f64 {
+        let own = (self.own - SLOWED_FROM) / (1.0 - SLOWED_FROM);
+        own.max((self.parts - PARTS_SLOWED) / (PARTS_MAX - PARTS_SLOWED))
+    }
+}
+
 impl Manager {
-    /// Counts a page that has just become unclean.
-    pub(crate) fn became_unclean(&self, file: &FileState, group: u32) {
-        if file.unclean.add() {
-            file.unclean_since_ms.store(self.now_ms(), Ordering::Relaxed);
-        }
-        // From now on something has to be written some time: the flusher, which may sleep for good, has to know.
-        if self.unclean.add() {
-            self.flusher.ring();
-        }
-        if let Some(group) = self.groups.get(group) {
-            group.unclean.add();
-        }
+    /// The pressure on a group if `dirty` of its pages are.
+    fn pressure(&self, group: &GroupState, dirty: u64) -> Pressure {
+        Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
     }
 
-    /// Counts pages that aren't unclean any more.
-    pub(crate) fn became_clean(&self, file: &FileState, group: Option<&GroupState>, pages: u64) {
-        file.unclean.remove(pages);
-        self.unclean.remove(pages);
-        if let Some(group) = group {
-            group.unclean.remove(pages);
-        }
-    }
-
-    /// UncleanCount pages as a share of what there should be at most: the group's, or all if that is more.
-    pub(crate) fn unclean_share(&self, group: &GroupState) -> f64 {
-        let share = |unclean: u64, max: u64| unclean as f64 / unclean_max(max) as f64;
-        let all = share(self.unclean.get(), self.frames.capacity() as u64);
-        share(group.unclean.get(), group.max()).max(all)
-    }
-
-    /// Before a page is made unclean: waits while there are too many. Those of files that can't be written aren't waited
-    /// for.
+    /// Before a page is made dirty: waits while the writer's group has too many dirty pages. Those
+    /// that can't be written now aren't waited for, unless the page would be one of them.
     ///
     /// # Errors
-    /// [`Error::WriteFailed`] if there are too many, and this file's can't be written.
+    /// [`Error::WriteFailed`] if there are too many, and this file's can't be written;
+    /// [`Error::DeviceTimeout`].
     pub(crate) fn wait_for_clean(&self, handle: &Handle) -> Result<(), Error> {
         let group = handle.group.state();
         for _ in 0..WAITS_MAX {
-            if self.unclean_share(group) < 1.0 {
+            let dirty = group.unclean.get();
+            if self.pressure(group, dirty).slowed() < 1.0 {
                 return Ok(());
             }
             if let Some(error) = handle.file.latch.failing() {
                 return Err(Error::WriteFailed { path: handle.file.path.clone(), error });
             }
-            if self.writable_share(group) < 1.0 {
+            let live = dirty.saturating_sub(self.count_stuck(group));
+            if self.pressure(group, live).slowed() < 1.0 && !handle.file.is_stalled() {
                 return Ok(());
             }
-            self.flusher.ring();
+            handle.file.check_write_back()?;
+            self.ring_for_group(group);
             sleep(PAUSE_MAX / 4);
         }
         Ok(())
     }
 
-    /// As [`unclean_share`](Self::unclean_share), of pages whose files can be written; whose group they are isn't looked at.
-    fn writable_share(&self, group: &GroupState) -> f64 {
-        let writable = |file: &&Arc<FileState>| file.latch.failing().is_none();
-        let unclean: u64 = self.files.all().iter().filter(writable).map(|file| file.unclean.get()).sum();
-        unclean as f64 / unclean_max(group.max().min(self.frames.capacity() as u64)) as f64
-    }
-
-    /// After a page was made unclean: slows the writer down if it has to be.
+    /// After a page was made dirty: slows the writer down if it has to be.
     pub(crate) fn pace(&self, handle: &Handle) {
-        let share = self.unclean_share(handle.group.state());
-        if share >= WRITTEN_FROM {
-            self.flusher.ring();
-        }
-        if share < SLOWED_FROM {
+        let group = handle.group.state();
+        let pressure = self.pressure(group, group.unclean.get());
+        // The cheap half of `wants_writing`: the flusher looks again.
+        if pressure.own < WRITTEN_FROM && pressure.parts < PARTS_WRITTEN {
             return;
         }
-        // Nothing at this mark; the disk's pace half way to the other, where it settles if there is one writer.
-        let ns = self.rate.page_ns() * (share - SLOWED_FROM) / (1.0 - SLOWED_FROM) * 2.0;
-        let debt = handle.debt_ns.fetch_add(ns as u64, Ordering::Relaxed) + ns as u64;
+        let Some(device) = handle.file.device() else { return };
+        if self.wants_writing(group).is_some() {
+            self.flusher.ring(device);
+        }
+        let slowed = pressure.slowed();
+        if slowed <= 0.0 {
+            return;
+        }
+        // Nothing at the first mark; the disk's pace half way to the other, where it settles if there is one writer.
+        let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
+        let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
         if debt >= DEBT_MIN.as_nanos() as u64 {
-            handle.debt_ns.fetch_sub(debt, Ordering::Relaxed);
-            sleep(Duration::from_nanos(debt).min(PAUSE_MAX));
+            // The thread that takes the debt sleeps it off; another one that saw it as well takes what came since.
+            let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
+            sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
         }
     }
 
-    /// Whether the flusher should write now.
-    pub(crate) fn has_much_unclean(&self) -> bool {
-        self.groups.any(|group| self.unclean_share(group) >= WRITTEN_FROM)
+    /// How urgently the flusher should write dirty pages of the group now because there are many; `None` if there aren't.
+    /// Those that can't be written don't count.
+    pub(crate) fn wants_writing(&self, group: &GroupState) -> Option<f64> {
+        let live = group.unclean.get().saturating_sub(group.dirt.stuck());
+        let pressure = self.pressure(group, live);
+        let many_in_all =
+            || self.unclean.get() as f64 >= WRITTEN_FROM * dirty_max(self.frames.capacity() as u64) as f64;
+        let wants = pressure.own >= WRITTEN_FROM || pressure.parts >= PARTS_WRITTEN && many_in_all();
+        wants.then(|| pressure.own.max(pressure.parts / PARTS_MAX))
+    }
+
+    /// Asks for dirty pages to be written because memory is needed: those of `group`, or of any. Returns whether there are
+    /// some.
+    pub(crate) fn ask_for_clean(&self, group: Option<&GroupState>) -> bool {
+        match group {
+            Some(group) if group.unclean.get() > 0 => {
+                group.dirt.short(self.now_ms());
+                self.ring_for_group(group);
+                true
+            }
+            None if self.unclean.get() > 0 => {
+                self.flusher.ring_for_frames(self.now_ms());
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Milliseconds since the beginning.
@@ -170,8 +219,45 @@ impl Manager {
     }
 }
 
-/// The most that should be unclean of so many pages.
-fn unclean_max(pages: u64) -> u64 {
+/// The most that should be dirty of so many pages.
+fn dirty_max(pages: u64) -> u64 {
     let clean = (pages / CLEAN_SHARE).max(CLEAN_MIN).min(pages.div_ceil(4));
     (pages - clean).max(1)
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u64 = 80_000;
+    const DIRTY_MAX: u64 = 70_000;
+
+    /// Where groups without a limit stop if they go on as long as they may.
+    fn stops_at(groups: u64) -> u64 {
+        (0..)
+            .step_by(10)
+            .find(|&dirty| Pressure::of(dirty, CAPACITY, dirty * groups, CAPACITY).slowed() >= 1.0)
+            .unwrap()
+    }
+
+    #[test]
+    fn groups_that_write_as_much_as_they_can_get_equal_parts_of_the_budget() {
+        assert_eq!(stops_at(1), 65_630, "15/16");
+        assert_eq!(stops_at(2), 33_880, "15/31");
+        assert_eq!(stops_at(10), 6_960, "15/151");
+    }
+
+    #[test]
+    fn a_group_with_few_dirty_pages_is_not_slowed_down_by_others() {
+        let few = |all| Pressure::of(200, CAPACITY, all, CAPACITY).slowed();
+        assert!(few(200) < 0.0 && few(stops_at(1) + 200) < 0.0 && few(10 * stops_at(10)) < 0.0);
+        assert!(few(DIRTY_MAX + 1_000) < 0.0, "whatever others did");
+    }
+
+    #[test]
+    fn a_limit_stops_its_group() {
+        let slowed = |dirty| Pressure::of(dirty, 800, dirty, CAPACITY).slowed();
+        assert_eq!((slowed(525), slowed(700)), (0.0, 1.0));
+        assert!((slowed(612) - 0.5).abs() < 0.01);
+    }
 }

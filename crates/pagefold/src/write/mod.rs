@@ -1,9 +1,10 @@
 //! The way of a write: page by page into memory, from where it is written back some time.
 //!
 //! - A page that is written as a whole, or that its file has nothing of, isn't read first.
-//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows after the bytes are there, and
-//!   pages beyond the end that are still in memory, read when the file was longer, go before that. What is written back
-//!   ends at the length, so a page becomes dirty, once more if need be, after the length has grown.
+//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows with the bytes, in one step of the page's version:
+//!   a reader that copies any of them finds the length grown, and so looks at the page again if it had taken the old length for
+//!   its end. Pages beyond the end that are still in memory, read when the file was longer, go before that. What is written back
+//!   ends at the length, so the page becomes dirty after the length has grown.
 //! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the length again once they
 //!   have the page, or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is
 //!   before the cut, and cut off, or after it, and goes past the end.
@@ -11,27 +12,36 @@
 //!   in place only by who has looked at the length in the turn; else its guard would be too short, and leave old bytes behind
 //!   new ones.
 //!
+//! - L4. A page is charged to the group that makes it dirty: the writer takes it over before that, if it is another group's. So a
+//!   group's limit isn't filled with dirty pages by others, and the writer is held back, or refused, by its own. A page
+//!   that is dirty stays where it is until it is clean.
+//!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
 
+pub(crate) mod clean_wait;
 pub(crate) mod course;
 pub(crate) mod cycle;
+pub(crate) mod device;
 pub(crate) mod dirty;
+pub(crate) mod dirty_part;
 pub(crate) mod error_latch;
 pub(crate) mod flusher;
 pub(crate) mod page_mut;
 pub(crate) mod request;
 pub(crate) mod writeback;
 
+use std::ops::Range;
+
 use frames::{BeginLoad, BeginWrite, Labels, PageState, Writing};
+use sync::atomic::Backoff;
+use sync::lock::MutexGuard;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::file::state::FileState;
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
 use crate::read::Call;
 use crate::read::load::ROOM_ATTEMPTS;
-use crate::read::patience::Patience;
 use crate::stats::Counters;
 
 /// What came of writing to one page.
@@ -74,12 +84,35 @@ impl Handle {
         manager.wait_for_clean(self)?;
         let end = at + piece.len() as u64;
         if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
-            let _turn = self.file.extension.lock();
+            let _turn = self.turn_without_gap(at..end)?;
             self.file.forget_beyond_end(at..end)?;
             self.write_page(piece, at, None, &|| true)?;
         }
         manager.pace(self);
         Ok(())
+    }
+
+    /// The right to change the file's length, for a write of `piece`, before which there is no gap
+    /// any more.
+    fn turn_without_gap(&self, piece: Range<u64>) -> Result<MutexGuard<'_, ()>, Error> {
+        loop {
+            let turn = self.file.lock_extension()?;
+            if piece.start <= self.file.len() {
+                return Ok(turn);
+            }
+            if self.file.watch().is_none() {
+                self.file.close_gap(piece)?;
+                return Ok(turn);
+            }
+            // That waits for the device, so a worker does it. The file may be cut off again before
+            // this thread has the turn.
+            drop(turn);
+            let piece = piece.clone();
+            self.file.in_time(move |file| {
+                let _turn = file.extension.lock();
+                if piece.start > file.len() { file.close_gap(piece) } else { Ok(()) }
+            })?;
+        }
     }
 
     /// Writes bytes within one page that the file has.
@@ -125,7 +158,7 @@ impl Handle {
             return Ok(Written::Refused);
         }
         let was_clean = change(&mut writing);
-        self.file.count(was_clean, &writing);
+        self.count(was_clean, &writing);
         Ok(Written::Done)
     }
 
@@ -146,30 +179,39 @@ impl Handle {
             true => Some(Written::PastEnd), // L2
             false => (!permitted()).then_some(Written::Refused),
         };
-        let mut patience = Patience::default();
-        let mut rooms_made = 0;
+        let (mut writer, mut backoff) = (file.map.writer(page), Backoff::new());
+        let (mut rooms_made, mut is_counted) = (0, false);
         loop {
-            match file.map.begin_write(page) {
+            match writer.begin() {
+                BeginWrite::Begun(writing) if self.is_foreign(&writing) => {
+                    drop(writing);
+                    self.adopt(page, &mut backoff)?;
+                }
                 BeginWrite::Begun(mut writing) => {
                     if let Some(refused) = refused() {
                         return Ok(refused);
                     }
-                    file.count(writing.write((at - start) as usize, piece), &writing);
-                    if within.is_none() {
-                        file.grow_to(at + piece.len() as u64);
-                        file.count(writing.write(0, &[]), &writing); // L1
-                    }
+                    let grow = || {
+                        if within.is_none() {
+                            file.grow_to(at + piece.len() as u64); // L1
+                        }
+                    };
+                    self.count(writing.write_and((at - start) as usize, piece, grow), &writing);
                     drop(writing);
-                    self.hits.counter.add(1);
+                    self.hits.counter.add(u64::from(!is_counted));
                     return Ok(Written::Done);
                 }
-                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
+                BeginWrite::Pinned if file.take_kept_pin(page) => {}
+                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| file.page_busy(page))?,
                 BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
-                BeginWrite::Absent if self.needs_reading(at, at + piece.len() as u64) => {
-                    self.bring_in(&mut Call::default(), page)?;
+                BeginWrite::Absent if self.needs_reading(at, at + piece.len() as u64, within.is_none()) => {
+                    self.bring_in(&mut Call::writing(page, within.is_none()), page)?;
+                    is_counted = true;
                 }
                 BeginWrite::Absent => {
-                    if let Some(written) = self.make_page(piece, at, within.is_none(), refused, &mut rooms_made)? {
+                    let made = self.make_page(piece, at, within.is_none(), refused, &mut rooms_made);
+                    file.answers().heard();
+                    if let Some(written) = made? {
                         return Ok(written);
                     }
                 }
@@ -178,13 +220,13 @@ impl Handle {
     }
 
     /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to `to` within it, which are
-    /// overwritten.
-    pub(crate) fn needs_reading(&self, at: u64, to: u64) -> bool {
+    /// overwritten. It may have more than is known of, unless the caller has the `turn` to change its length (`length`).
+    pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
-        let len = file.len();
-        let end = len.min(start + file.page_bytes());
-        start < file.disk_len().min(len) && (at > start || to < end)
+        let (len, page_end) = (file.len(), start.saturating_add(file.page_bytes()));
+        let end = if turn { len.min(page_end) } else { page_end };
+        start < file.disk_len() && (at > start || to < end)
     }
 
     /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows` the file, that is as
@@ -200,7 +242,7 @@ impl Handle {
         let (file, group) = (&*self.file, self.group.state());
         let page = at >> file.page_shift();
         if file.map.state(page) == PageState::Loading {
-            let _ = file.map.wait(page); // If that load failed, we don't need it.
+            file.wait_for_page(page)?; // If that load failed, we don't need it.
             return Ok(None);
         }
         let frame = file.manager.take_frame(group)?;
@@ -220,7 +262,7 @@ impl Handle {
         if let Some(refused) = refused() {
             return Ok(Some(refused)); // Dropped, the load is none.
         }
-        if self.needs_reading(at, at + piece.len() as u64) {
+        if self.needs_reading(at, at + piece.len() as u64, grows) {
             return Ok(None); // Meanwhile somebody wrote to the page, and it was written back and evicted.
         }
         let offset = (at - (page << file.page_shift())) as usize;
@@ -242,7 +284,7 @@ impl Handle {
             file.grow_to(at + piece.len() as u64); // L1; readers wait for the page.
         }
         let isolated = loading.publish_dirty(frame.into_frame(), labels);
-        file.manager.became_unclean(file, group.id);
+        self.became_dirty(group.id);
         file.manager.enter(group, isolated);
         Ok(Some(Written::Done))
     }
@@ -261,7 +303,7 @@ impl Handle {
         {
             return Ok(held);
         }
-        let _turn = file.extension.lock();
+        let _turn = file.lock_extension()?;
         self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
@@ -270,31 +312,66 @@ impl Handle {
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
-        let mut patience = Patience::default();
+        let (mut writer, mut backoff) = (file.map.writer(page), Backoff::new());
+        let mut is_counted = false;
         loop {
             if file.len() <= start || within.is_some_and(|end| file.len() < end) {
                 return Ok(None);
             }
-            match file.map.begin_write(page) {
+            match writer.begin() {
+                BeginWrite::Begun(writing) if self.is_foreign(&writing) => {
+                    drop(writing);
+                    self.adopt(page, &mut backoff)?;
+                }
                 BeginWrite::Begun(writing) => {
                     let len = file.len().saturating_sub(start).min(file.page_bytes());
                     if within.is_none_or(|end| file.len() >= end) && len > 0 {
+                        self.hits.counter.add(u64::from(!is_counted));
                         return Ok(Some((writing, len as usize)));
                     }
                 }
-                BeginWrite::Pinned | BeginWrite::Busy => patience.wait(|| file.page_busy(page))?,
-                BeginWrite::Absent => self.bring_in(&mut Call::default(), page)?,
+                BeginWrite::Pinned if file.take_kept_pin(page) => {}
+                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| file.page_busy(page))?,
+                BeginWrite::Absent => {
+                    self.bring_in(&mut Call::writing(page, within.is_none()), page)?;
+                    is_counted = true;
+                }
             }
         }
     }
 }
 
-impl FileState {
+impl Handle {
     /// Counts the page, if it was clean until now.
     pub(crate) fn count(&self, was_clean: bool, writing: &Writing<'_>) {
         if was_clean {
-            self.manager.became_unclean(self, writing.group());
+            self.became_dirty(writing.group());
         }
+    }
+
+    /// Whether the page is to be charged to the handle's group before it is made dirty (L4).
+    fn is_foreign(&self, writing: &Writing<'_>) -> bool {
+        writing.group() != self.group.state().id && writing.is_clean()
+    }
+
+    /// Charges a clean page to the handle's group, as far as it still is there, and isn't in use at this moment: then the caller
+    /// comes again.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use each time, for seconds.
+    fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
+        let (file, group) = (&*self.file, self.group.state());
+        let manager = &*file.manager;
+        // As for a page that is loaded: reclaims, and waits for the group's own dirty pages.
+        let charge = manager.take_frame(group)?.into_page_charge();
+        manager.drain_entries(); // Only pages on lists change their group.
+        let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };
+        if manager.recharge_page(file, page, frame, group) {
+            charge.hand_over();
+            return Ok(());
+        }
+        drop(charge);
+        backoff.wait_or(|| file.page_busy(page))
     }
 }
 

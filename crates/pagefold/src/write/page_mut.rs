@@ -6,7 +6,10 @@ use std::ops::{Deref, DerefMut};
 use frames::Writing;
 use sync::Arc;
 
+use crate::error::Error;
 use crate::file::handle::Handle;
+use crate::group::state::GroupState;
+use crate::manager::Manager;
 use crate::space::Mapped;
 
 /// Whose page it is.
@@ -16,6 +19,34 @@ pub(crate) enum Owner<'a> {
     Mapping(Arc<Mapped>),
     /// A space's own. Nobody counts how many of these were written to.
     Space,
+}
+
+/// What the copy costs: a page of the group, and its bytes of the budget.
+pub(crate) struct CopyCharge<'a> {
+    manager: &'a Manager,
+    group: &'a GroupState,
+}
+
+impl<'a> CopyCharge<'a> {
+    /// Charges a copy. Reclaims as for a page; the caller holds none.
+    ///
+    /// # Errors
+    /// As [`Manager::take_frame`]; [`Error::BudgetBusy`].
+    pub(crate) fn new(manager: &'a Manager, group: &'a GroupState) -> Result<Self, Error> {
+        manager.charge_pages(group, 1)?;
+        let bytes = manager.frames.page_size() as u64;
+        manager.charge_metadata(bytes).inspect_err(|_| manager.uncharge_pages(group, 1))?;
+        Ok(Self { manager, group })
+    }
+}
+
+impl Drop for CopyCharge<'_> {
+    fn drop(&mut self) {
+        if !self.manager.frames.forked() {
+            self.manager.frames.budget().uncharge(self.manager.frames.page_size() as u64);
+            self.manager.uncharge_pages(self.group, 1);
+        }
+    }
 }
 
 /// A page that nobody else writes to or pins while this lives. Changes are made to a copy, since readers without
@@ -28,16 +59,17 @@ pub struct PageMut<'a> {
     writing: Writing<'a>,
     bytes: Box<[u8]>,
     changed: bool,
+    _charge: CopyCharge<'a>,
     /// Goes last: the page has to be let go of first.
     owner: Owner<'a>,
 }
 
 impl<'a> PageMut<'a> {
     /// The first `len` bytes of the page.
-    pub(crate) fn new(owner: Owner<'a>, writing: Writing<'a>, len: usize) -> Self {
+    pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, writing: Writing<'a>, len: usize) -> Self {
         let mut bytes = vec![0; len].into_boxed_slice();
         writing.copy_to(0, &mut bytes);
-        Self { writing, bytes, changed: false, owner }
+        Self { writing, bytes, changed: false, _charge: charge, owner }
     }
 }
 
@@ -58,15 +90,15 @@ impl DerefMut for PageMut<'_> {
 
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
-        if !self.changed || !self.writing.write(0, &self.bytes) {
+        if !self.changed || self.writing.forked() || !self.writing.write(0, &self.bytes) {
             return;
         }
-        let file = match &self.owner {
-            Owner::File(handle) => &handle.file,
-            Owner::Mapping(mapped) => mapped.file(),
+        let handle = match &self.owner {
+            Owner::File(handle) => handle,
+            Owner::Mapping(mapped) => mapped.handle(),
             Owner::Space => return,
         };
-        file.count(true, &self.writing);
+        handle.count(true, &self.writing);
     }
 }
 

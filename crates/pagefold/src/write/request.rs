@@ -72,14 +72,15 @@ impl FileState {
         (before - run.len()) as u64
     }
 
-    /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went well.
-    pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun) -> Pieces {
+    /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went well. Leaves the rest dirty
+    /// when `may_fail` pieces have failed.
+    pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun, may_fail: u32) -> Pieces {
         let mut pieces = Pieces::default();
         let mut size = run.len() / 2;
         if size == 0 {
             return pieces; // It was one page, and is dirty again.
         }
-        while !run.is_empty() && pieces.failures < FAILURES_MAX {
+        while !run.is_empty() && pieces.failures < FAILURES_MAX.min(may_fail) {
             let some = size.min(run.len());
             let bytes: ArrayVec<_, PAGES_MAX> = run.bytes().take(some).collect();
             let len = (some << self.page_shift()).min(self.bytes_of(&run));

@@ -7,9 +7,9 @@
 //! fails, what was written is dirty again.
 //!
 //! There are two kinds. A *full* cycle is what a `sync` waits for: it goes through the whole file, or a range. A *sweep*
-//! is the flusher's: it goes on as long as there is much to write, and makes way for whoever wants the turn. Both begin where
-//! the last sweep ended (`hand`), so that wherever a cycle comes to, about as much was written to since the last one as may be,
-//! and lies side by side.
+//! is the flusher's: it goes on for a moment, as long as there is need, and makes way for calls that want the turn. The next
+//! sweep goes on where the last one ended; together they make a *round* of the file. Full cycles begin there as well (`hand`),
+//! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side.
 //!
 //! - B1. One cycle of a file at a time (`turn`), led by one thread, which alone holds pages. What it was answered it looks at
 //!   when it comes to it: a page stays held until then, which is in nobody's way.
@@ -21,9 +21,12 @@
 //!   written before the stage's sync began, since each page is come to once in a cycle. If a sync fails, everything that was
 //!   written since the last good one is dirty again, and what was under way meanwhile too: the failure may be theirs, and the
 //!   next sync needn't tell again.
-//! - B5. A cycle ends. A sweep ends after a second. A full cycle settles in stages no more than three times the pages
+//! - B5. A cycle ends. A sweep ends after half a second. A full cycle settles in stages no more than three times the pages
 //!   that were unclean when it began; then none become clean before its end, so that writers are stopped by the mark (`dirty`). Two
 //!   times is what it comes to where writers go at the pace of the disk: half of what they write meanwhile lies ahead of it.
+//! - B6. A file that another process has cut off isn't written to before its new length was taken over (`length`): what was cut off
+//!   would come back. The cycle fails. Between its look and its last write it may happen all the same: another process's cut isn't
+//!   kept from running beside a write.
 //!
 //! Lock order: `extension` → `turn`; under it whoever leads waits for the device alone. Frames are never
 //! obtained here.
@@ -39,32 +42,47 @@ use sync::time::{Duration, Instant};
 use frames::{HeldPage, Hold, Unclean};
 
 use crate::file::state::FileState;
-use crate::group::state::GroupState;
 use crate::io::IoError;
 use crate::stats::Counters;
 use crate::write::course::Course;
 use crate::write::cycle::{Cycle, Kind};
+use crate::write::dirty_part::DirtyPart;
 
 /// A sweep ends after so long: other files may have to be written as well.
-const SWEEP_MAX: Duration = Duration::from_secs(1);
+const SWEEP_MAX: Duration = Duration::from_millis(500);
 
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
-    /// Who has it runs a cycle, or keeps others from it. What went wrong in the last one over the whole file.
-    turn: Mutex<Option<IoError>>,
+    /// The thread that has it runs a cycle, or keeps others from it.
+    turn: Mutex<Turn>,
     /// Who wants it, other than for a sweep.
     waiting: AtomicU64,
     /// Cycles over the whole file that have begun, and the last one of those that has ended.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// The page that the next sweep starts at.
-    hand: AtomicU64,
+}
+
+/// What cycles leave to each other.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// What went wrong in the last full cycle over the whole file.
+    error: Option<IoError>,
+    /// The page that the next cycle starts at.
+    hand: u64,
+    /// The round that sweeps are in the middle of, without a failure so far.
+    round: Option<Round>,
+}
+
+#[derive(Debug)]
+struct Round {
+    rest: Course,
+    started_ms: u64,
 }
 
 impl Writeback {
     /// Keeps the file from being written back, from when what is under way has ended.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, Option<IoError>> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, Turn> {
         // Relaxed, here and in `is_wanted`: a hint to who sweeps.
         self.waiting.fetch_add(1, Relaxed);
         let turn = self.turn.lock();
@@ -89,13 +107,16 @@ impl FileState {
         let mut turn = self.writeback.pause();
         if self.writeback.ended.load(Relaxed) < wanted {
             let number = self.writeback.begun.fetch_add(1, Relaxed) + 1;
-            // What becomes unclean during the cycle may be as old as its beginning.
+            // What becomes dirty during the cycle may be as old as its beginning.
             let started_ms = self.manager.now_ms();
-            *turn = self.cycle(self.round(), Kind::Full).1.err();
-            self.unclean_since_ms.store(started_ms, Relaxed);
+            turn.error = self.cycle(Course::round(turn.hand), Kind::Full).2.err();
+            if turn.error.is_none() {
+                self.came_round(started_ms);
+            }
+            turn.round = None;
             self.writeback.ended.store(number, Relaxed);
         }
-        turn.map_or(Ok(()), Err)
+        turn.error.map_or(Ok(()), Err)
     }
 
     /// The same for the pages of a range.
@@ -104,59 +125,71 @@ impl FileState {
     /// As [`write_back_all`](Self::write_back_all).
     pub(crate) fn write_back(&self, pages: Range<u64>) -> Result<(), IoError> {
         let _turn = self.writeback.pause();
-        self.cycle(Course::of(pages), Kind::Full).1
+        self.cycle(Course::of(pages), Kind::Full).2
     }
 
-    /// Writes for a while, from where the last sweep ended. Does nothing if somebody else is at it.
-    pub(crate) fn sweep(&self) {
-        let Some(_turn) = self.writeback.turn.try_lock() else { return };
-        // The file's latch knows of failures.
-        if let (Some(next), _) = self.cycle(self.round(), Kind::Sweep) {
-            self.writeback.hand.store(next, Relaxed); // Under `turn`, as in `round`.
+    /// Writes for a while, from where the last sweep ended. Returns whether that was of use: pages became clean. Does
+    /// nothing if another thread has the turn.
+    pub(crate) fn sweep(&self) -> bool {
+        let Some(mut turn) = self.writeback.turn.try_lock() else { return false };
+        let hand = turn.hand;
+        let new = || Round { rest: Course::round(hand), started_ms: self.manager.now_ms() };
+        let Round { rest, started_ms } = turn.round.take().unwrap_or_else(new);
+        let (rest, settled, result) = self.cycle(rest, Kind::Sweep);
+        // The file's latch knows of failures. The next round begins behind them.
+        match (rest.first(), result) {
+            // Sometimes: a sweep ends in the middle of a round.
+            (Some(next), Ok(())) => (turn.hand, turn.round) = (next, Some(Round { rest, started_ms })),
+            (Some(next), Err(_)) => turn.hand = next,
+            (None, Ok(())) => self.came_round(started_ms),
+            (None, Err(_)) => {}
         }
+        settled > 0
     }
 
-    /// All of the file, from where the last sweep ended: there it has waited longest, and has most to write side by side.
-    fn round(&self) -> Course {
-        Course::round(self.writeback.hand.load(Relaxed))
+    /// All of the file was written, from `started_ms` on, without a failure: only that shows that it can be.
+    fn came_round(&self, started_ms: u64) {
+        self.clean_since(started_ms);
+        self.note_outcome(None);
     }
 
-    /// Runs a cycle, for whoever has the turn. Gives the page that the next one should start with; none if this one came
-    /// round.
-    fn cycle(&self, course: Course, kind: Kind) -> (Option<u64>, Result<(), IoError>) {
-        let Some(writer) = self.writer() else { return (None, Ok(())) };
-        let (next, result) = Cycle::new(self, writer, course, kind).run();
-        match result {
-            Ok(()) if kind == Kind::Full => self.latch.heal(),
-            Ok(()) => {}
-            Err(error) => {
-                Counters::add(&self.counters.write_errors, 1);
-                self.latch.fail(error);
-            }
+    /// Runs a cycle, for the thread that has the turn. Returns what it didn't come to, and the number of pages that became
+    /// clean.
+    fn cycle(&self, course: Course, kind: Kind) -> (Course, u64, Result<(), IoError>) {
+        let Some(writer) = self.writer() else { return (Course::of(0..0), 0, Ok(())) };
+        let (rest, settled, result) = match self.is_cut_off() {
+            Ok(false) => Cycle::new(self, writer, course, kind).run(),
+            Ok(true) => (course, 0, Err(IoError::CutOff)), // B6
+            Err(error) => (course, 0, Err(error)),
+        };
+        if let Err(error) = result {
+            Counters::add(&self.counters.write_errors, 1);
+            self.note_outcome(Some(error));
         }
-        (next, result)
+        (rest, settled, result)
     }
 
     /// Whether a sweep that began at `start` has to end.
     pub(crate) fn sweep_is_over(&self, start: Instant) -> bool {
-        self.writeback.is_wanted() || start.elapsed() > SWEEP_MAX || !self.manager.has_much_unclean()
+        self.writeback.is_wanted() || start.elapsed() > SWEEP_MAX || !self.needs_writing()
     }
 
     /// After a sync: what was written is clean, or dirty again. Says how much became clean.
     pub(crate) fn settle(&self, pages: [Range<u64>; 2], synced: bool) -> u64 {
-        let mut cleaned = Cleaned { file: self, group: None, pages: 0 };
+        let mut cleaned = Cleaned { file: self, part: None, pages: 0 };
         let mut total = 0;
         for mut rest in pages {
             while let Some(page) = self.map.next_written(rest.clone()) {
                 rest.start = page + 1;
                 let Some(held) = self.hold(page, Unclean::Unstable) else { continue };
                 if !synced {
+                    // Sometimes: a sync fails after pages were written.
                     held.end(Unclean::Dirty);
                     continue;
                 }
-                let group = held.group();
+                cleaned.expect(held.group());
                 if held.settle() {
-                    cleaned.add(group);
+                    cleaned.pages += 1;
                     total += 1;
                 }
             }
@@ -181,7 +214,8 @@ impl FileState {
 /// Pages that have become clean, counted a few at a time.
 struct Cleaned<'a> {
     file: &'a FileState,
-    group: Option<(u32, Option<Arc<GroupState>>)>,
+    /// The group that they are charged to, and where they are counted.
+    part: Option<(u32, Option<Arc<DirtyPart>>)>,
     pages: u64,
 }
 
@@ -189,24 +223,20 @@ impl Cleaned<'_> {
     /// Pages counted at once.
     const BATCH: u64 = 64;
 
-    fn add(&mut self, group: u32) {
-        if self.pages >= Self::BATCH || self.group.as_ref().is_none_or(|(last, _)| *last != group) {
+    /// The next page is charged to `group`, which can't go while that page is dirty.
+    fn expect(&mut self, group: u32) {
+        if self.pages >= Self::BATCH || self.part.as_ref().is_none_or(|(last, _)| *last != group) {
             self.count();
-            self.group = Some((group, self.file.manager.groups.get(group)));
+            self.part = Some((group, self.file.part_of_number(group)));
         }
-        self.pages += 1;
     }
 
     fn count(&mut self) {
-        if self.pages == 0 {
-            return;
+        let pages = std::mem::take(&mut self.pages);
+        if let Some((_, Some(part))) = self.part.as_ref().filter(|_| pages > 0) {
+            Counters::add(&part.group.counters.bytes_out, pages * self.file.page_bytes());
+            part.became_clean(&self.file.manager, pages);
         }
-        let group = self.group.as_ref().and_then(|(_, group)| group.as_deref());
-        if let Some(group) = group {
-            Counters::add(&group.counters.bytes_out, self.pages * self.file.page_bytes());
-        }
-        self.file.manager.became_clean(self.file, group, self.pages);
-        self.pages = 0;
     }
 }
 

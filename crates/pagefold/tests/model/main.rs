@@ -3,7 +3,7 @@
 //!
 //! Every byte read is compared with the one that belongs there, and whatever a `sync` that went well promised with what
 //! the disk has. After every step the limits are looked at. A failure prints the command that repeats it.
-//! `PAGEFOLD_SEEDS` says how many seeds to try.
+//! `PAGEFOLD_SEEDS` is the number of seeds, or a range of them.
 #![cfg(not(pagefold_loom))]
 
 mod batches;
@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use sometimes::Sometimes;
 use sync::atomic::{AtomicU64, Ordering};
+use sync::random::seeds;
 use world::World;
 
 const STEPS: u64 = 300;
@@ -31,16 +32,9 @@ fn run(seed: u64) -> Sometimes {
     world.end()
 }
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
 #[test]
 fn random_operations_agree_with_the_model() {
-    let seeds = match number("PAGEFOLD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PAGEFOLD_SEEDS").unwrap_or(150),
-    };
+    let seeds = seeds(150);
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let mut seen = Sometimes::default();
@@ -68,7 +62,8 @@ fn random_operations_agree_with_the_model() {
         seen
     });
     println!("{seen:#?}");
-    if seeds.end - seeds.start >= 100 {
+    // The rarest of them happens about once in a hundred seeds.
+    if seeds.end - seeds.start >= 1_000 {
         seen.check();
     }
 }

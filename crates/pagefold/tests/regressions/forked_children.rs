@@ -8,7 +8,7 @@ use crate::meanwhile::meanwhile;
 use crate::support::{disk, manager};
 
 /// Runs `body` in a forked child, and fails unless it says that all went well, in time.
-fn in_child(body: impl FnOnce() -> bool) {
+pub(crate) fn in_child(body: impl FnOnce() -> bool) {
     // SAFETY: the child calls `body`, which may allocate (glibc allows that), and leaves without unwinding.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
@@ -19,6 +19,10 @@ fn in_child(body: impl FnOnce() -> bool) {
         // SAFETY: leaves at once, and runs nothing that belongs to the parent.
         unsafe { libc::_exit(i32::from(!well)) };
     }
+    expect_success(child);
+}
+
+fn expect_success(child: libc::pid_t) {
     let mut status = 0;
     // SAFETY: `status` is ours and writable; `child` is our child, and nobody else waits for it.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
@@ -106,4 +110,95 @@ fn a_child_does_not_wait_for_locks_that_were_held_at_the_fork() {
             });
         }
     });
+}
+
+/// The same of spaces: `areas`, `map`, `map_file` and `move_anywhere` took a lock before they found that this is a child.
+#[test]
+fn a_child_is_refused_by_a_space_before_it_waits_for_a_lock() {
+    let (_mm, group, file) = used();
+    let space = group.space().unwrap();
+    let read = pagefold::Protection::Read;
+    let fixed = space.map(4096, read).unwrap();
+    let work = |thread: u64| {
+        for _ in 0..4_000 {
+            if thread == 0 {
+                let area = space.map(4096, read).unwrap();
+                space.unmap(area).unwrap();
+            } else {
+                assert!(!space.areas().is_empty());
+            }
+        }
+    };
+    meanwhile(2, work, || {
+        for _ in 0..20 {
+            in_child(|| {
+                let refused = |result: Result<std::ops::Range<u64>, Error>| matches!(result, Err(Error::Forked));
+                space.areas().is_empty()
+                    && refused(space.map(4096, read))
+                    && refused(space.map_file(&file, 0, 4096, read))
+                    && refused(space.move_anywhere(fixed.clone()))
+                    && refused(space.grow(fixed.clone(), 8192))
+                    && space.unmap(fixed.clone()).is_err()
+            });
+        }
+    });
+}
+
+/// A thread that had guards forked, and the child returned from the function that they were in, or unwound. Each guard's drop
+/// wrote to the record of a frame that the child doesn't have, and it died of `SIGSEGV`; so it did when it read a page.
+#[test]
+fn a_child_can_read_and_drop_the_guards_of_its_thread() {
+    let mm = manager(64, disk(2, 1 << 20));
+    let group = mm.group("tenant").build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let mapped = group.open_options().write(true).open("f1").unwrap();
+    let space = group.space().unwrap();
+    let rw = pagefold::Protection::ReadWrite;
+    let (own, of_file) =
+        (space.map(16 * 4096, rw).unwrap().start, space.map_file(&mapped, 0, 16 * 4096, rw).unwrap().start);
+    space.write_at(&[1; 16 * 4096], own).unwrap();
+    let pins = [file.page(0).unwrap(), file.page(1).unwrap()];
+    let pages = [space.page(own).unwrap(), space.page(of_file).unwrap()];
+    let mut changed =
+        [file.page_mut(2).unwrap(), space.page_mut(own + 4096).unwrap(), space.page_mut(of_file + 4096).unwrap()];
+    in_child(move || {
+        let seen: u64 = pins.iter().flat_map(|pin| pin.iter()).map(|&byte| u64::from(byte)).sum();
+        let seen = seen + pages.iter().flat_map(|page| page.iter()).map(|&byte| u64::from(byte)).sum::<u64>();
+        for page in &mut changed {
+            page[0] = page[0].wrapping_add(1);
+        }
+        drop((pins, pages, changed));
+        seen == 0
+    });
+    drop(mm);
+}
+
+/// Another thread asked for statistics at the fork, and so had the lock of all threads' counters. A child that called `exit` waited
+/// for that lock for ever as its main thread's counters were given back, and so did one that made a Pagefold of its own.
+#[test]
+fn a_child_can_exit_and_have_a_pagefold_of_its_own() {
+    let (mm, _group, file) = used();
+    meanwhile(
+        2,
+        |_| drop(mm.stats()),
+        || {
+            for round in 0..200 {
+                file.read_at(&mut [0; 8], 0).unwrap(); // This thread counts.
+                // SAFETY: the child allocates, which glibc allows, and exits as C programs do. It has no thread but this one, and
+                // runs nothing of the parent's but what is registered for its end.
+                let child = unsafe { libc::fork() };
+                assert!(child >= 0, "fork failed");
+                if child == 0 {
+                    // SAFETY: `alarm` touches no memory; the signal ends a child that hangs.
+                    unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
+                    let own = (round % 20 == 0).then(|| manager(64, disk(1, 1 << 20)));
+                    drop(own);
+                    let leave = std::thread::spawn(|| ()).join().is_ok();
+                    // SAFETY: as above.
+                    unsafe { libc::exit(i32::from(!leave)) };
+                }
+                expect_success(child);
+            }
+        },
+    );
 }

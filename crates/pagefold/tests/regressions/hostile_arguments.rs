@@ -1,6 +1,8 @@
 //! Arguments that nobody means, but somebody passes.
 
-use pagefold::{Advice, Error, Pagefold};
+use std::ops::Range;
+
+use pagefold::{Advice, Error, Pagefold, Protection, ReadQueue, ReadRequest, WriteRequest};
 
 use crate::support::{disk, manager, read};
 
@@ -66,4 +68,123 @@ fn names_with_line_breaks_do_not_break_the_metrics() {
         assert!(line.starts_with('#') || line.starts_with("pagefold_"), "{line:?}");
     }
     assert!(text.contains("\\n\\\""), "{text}");
+}
+
+/// Numbers at which sums, products and roundings go wrong.
+const NUMBERS: [u64; 16] = [
+    0,
+    1,
+    5,
+    4095,
+    4096,
+    4097,
+    1 << 30,
+    (1 << 47) - 4096,
+    1 << 47,
+    (1 << 47) + 1,
+    1 << 63,
+    u64::MAX - 8191,
+    u64::MAX - 4096,
+    u64::MAX - 4095,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+/// Every pair of them as a range: empty, reversed and unaligned ones too.
+fn ranges() -> impl Iterator<Item = Range<u64>> {
+    NUMBERS.into_iter().flat_map(|start| NUMBERS.into_iter().map(move |end| start..end))
+}
+
+/// A batch of two writes just below the end of all offsets added a page's length to an offset and panicked, where
+/// overflow is checked. Every call of a file takes any number and any range, answers, and leaves the file usable.
+#[test]
+fn every_call_of_a_file_takes_every_number() {
+    const LEN: u64 = 3 * 4096;
+    let disk = disk(1, LEN);
+    let mm = manager(256, disk.clone());
+    let (group, other) = (mm.group("tenant").build().unwrap(), mm.group("other").build().unwrap());
+    let file = group.open_options().write(true).open("f0").unwrap();
+    disk.set_capacity(1 << 20);
+    for at in NUMBERS {
+        let mut bytes = [0; 5000];
+        let _ = file.read_at(&mut bytes, at);
+        let _ = file.read_exact_at(&mut bytes, at);
+        let _ = file.page(at).map(|page| page.len());
+        let _ = file.page_mut(at).map(|page| page.len());
+        drop(file.page_async(at));
+        let (mut one, mut two) = ([0; 5000], [0; 5000]);
+        file.read_batch(&mut [ReadRequest::new(at, &mut one), ReadRequest::new(at.wrapping_add(4096), &mut two)]);
+        let mut queue = ReadQueue::new(&file);
+        queue.push(ReadRequest::new(at, &mut bytes), ());
+        while queue.wait().is_some() {}
+        let _ = file.write_at(&[], at);
+        if !(4..1 << 47).contains(&(at / 4096)) {
+            let _ = file.write_at(&[1; 5000], at);
+            file.write_batch(&mut [WriteRequest::new(at, &one), WriteRequest::new(at.wrapping_add(4096), &two)]);
+        }
+    }
+    for range in ranges() {
+        file.prefetch(range.clone());
+        for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed] {
+            let _ = file.advise(advice, range.clone());
+        }
+        let _ = file.sync_range(range.clone());
+        let _ = file.charge_to(&other, range);
+    }
+    for len in [0, 1, 4095, 4096, 4097, 1 << 47, 1 << 63, u64::MAX - 4095, u64::MAX, LEN] {
+        let _ = file.set_len(len);
+    }
+    file.set_len(LEN).unwrap();
+    file.write_at(b"still usable", 5).unwrap();
+    file.sync().unwrap();
+}
+
+/// The same for spaces: what isn't mapped is refused, whatever its numbers, and takes neither time nor memory by the
+/// length of the range that was asked for.
+#[test]
+fn every_call_of_a_space_takes_every_number() {
+    let mm = manager(1024, disk(1, 1 << 20));
+    let group = mm.group("tenant").build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let space = group.space().unwrap();
+    let mine = space.map(8 * 4096, Protection::ReadWrite).unwrap();
+    let metadata = mm.stats().metadata_bytes;
+    for at in NUMBERS {
+        let mut bytes = [0; 5000];
+        let _ = space.read_at(&mut bytes, at);
+        let _ = space.write_at(&bytes, at);
+        let _ = space.read_at(&mut [], at);
+        let _ = space.write_at(&[], at);
+        let _ = space.update_u64(at, |number| Some(number + 1));
+        let _ = space.page(at).map(|page| page.len());
+        let _ = space.page_mut(at).map(|page| page.len());
+        if space.move_to(mine.clone(), at).is_ok() {
+            space.move_to(at..at + 8 * 4096, mine.start).unwrap();
+        }
+        for more in [0, 4096, 1 << 47, u64::MAX] {
+            let _ = space.map_file(&file, at, more, Protection::Read).map(|range| space.unmap(range).unwrap());
+        }
+        if !(1 << 20..1 << 47).contains(&at) {
+            let _ = space.map(at, Protection::None).map(|range| space.unmap(range).unwrap());
+        }
+    }
+    for range in ranges().filter(|range| range.start > mine.end || range.end <= mine.start || range.is_empty()) {
+        let _ = space.unmap(range.clone());
+        for protection in [Protection::None, Protection::Read, Protection::ReadWrite] {
+            let _ = space.protect(range.clone(), protection);
+        }
+        for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed] {
+            let _ = space.advise(advice, range.clone());
+        }
+        let _ = space.discard(range.clone());
+        let _ = space.populate(range.clone());
+        let _ = space.sync(range.clone());
+        let _ = space.move_anywhere(range.clone());
+        let _ = space.grow(range.clone(), range.end);
+        let _ = space.map_file_at(range, &file, u64::MAX, Protection::Read);
+    }
+    let grown = mm.stats().metadata_bytes.saturating_sub(metadata);
+    assert!(grown <= 256 << 10, "{grown} bytes for ranges of which nothing is mapped");
+    assert_eq!(space.areas().iter().map(|area| area.range.end - area.range.start).sum::<u64>(), 8 * 4096);
+    space.write_at(b"still usable", mine.start).unwrap();
 }

@@ -1,17 +1,36 @@
 //! Bugs that were found, each with its story, so that they stay away.
 #![cfg(not(pagefold_loom))]
 
+mod another_process;
 mod bad_sector;
 mod changing_limits;
+mod devices;
+mod dirty_pages;
+mod everything_pinned;
 mod forked_children;
+mod futures;
+mod gated_disk;
+mod given_up;
+mod giving_back;
 mod hooked;
 mod hostile_arguments;
+mod io_timeout;
+mod locked_files;
+mod lookups;
 mod lost_writes;
+mod many_objects;
 mod meanwhile;
+mod meddling;
 mod orders;
 mod pins_and_neighbours;
 mod shrinking_files;
 mod small_budgets;
+mod space_addresses;
+mod space_index;
 #[path = "../support/mod.rs"]
 mod support;
+mod swap_areas;
+mod swap_owners;
+mod waiting;
 mod watched;
+mod whose_pages;

@@ -1,11 +1,37 @@
 //! Other threads that keep going while a test looks at what comes of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::{Advice, File};
 
 use crate::hooked::PATIENCE;
+
+/// CPU time that `work` takes in this thread: what other threads and processes do doesn't count.
+pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let now = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to `time` alone.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let start = now();
+    let result = work();
+    (now() - start, result)
+}
+
+/// Has this thread run on the first CPU that it may use alone, beside others that call this.
+pub(crate) fn share_a_cpu() {
+    // SAFETY: a CPU set is plain bits, and both calls get its size; they read and write nothing else.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed), 0);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &allowed)).expect("a CPU");
+        libc::CPU_ZERO(&mut allowed);
+        libc::CPU_SET(first, &mut allowed);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&allowed), &raw const allowed), 0);
+    }
+}
 
 /// Does `work(thread)` again and again in `threads` threads, while `body` runs in this one.
 pub(crate) fn meanwhile<T>(threads: u64, work: impl Fn(u64) + Sync, body: impl FnOnce() -> T) -> T {

@@ -3,8 +3,8 @@
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pagefold::Advice;
 use pagefold::io::Call;
+use pagefold::{Advice, Error, Protection, Space};
 
 use crate::hooked::{Gate, MOMENT};
 use crate::support::{bytes_on, disk, manager};
@@ -103,4 +103,43 @@ fn a_page_written_back_before_the_length_grows_is_written_again() {
     });
     file.sync().unwrap();
     assert_eq!(bytes_on(&disk, "f0")[100..], [2; 50]);
+}
+
+/// Has `access` done to a page of a mapped file, which is unmapped while the device reads the page.
+fn unmap_during<T: Send>(access: impl FnOnce(&Space, u64) -> Result<T, Error> + Send) -> Result<T, Error> {
+    let disk = disk(1, 10 * 4096);
+    let gate = Arc::new(Gate::default());
+    let held = Arc::clone(&gate);
+    let watched = Watched::new(&disk, move |call| {
+        if call == Call::Read {
+            held.pass();
+        }
+        Ok(())
+    });
+    let group = manager(128, watched).group("a").build().unwrap();
+    let space = group.space().unwrap();
+    let area = space.map_file(&group.open("f0").unwrap(), 0, 4 * 4096, Protection::Read).unwrap();
+    std::thread::scope(|scope| {
+        let accesses = scope.spawn(|| access(&space, area.start + 2 * 4096));
+        gate.wait_for_somebody();
+        space.unmap(area.clone()).unwrap();
+        gate.open();
+        accesses.join().unwrap()
+    })
+}
+
+/// A reader at an address waits for the device, and the file is unmapped there before the page comes: the reader is not given what is not
+/// mapped any more.
+#[test]
+fn a_page_that_is_unmapped_while_it_is_read_is_not_read() {
+    let mut bytes = [0; 100];
+    let read = unmap_during(|space, address| space.read_at(&mut bytes, address));
+    assert!(matches!(read, Err(Error::NotMapped { .. })), "{read:?}");
+}
+
+/// The same for a thread that wants the page pinned.
+#[test]
+fn a_page_that_is_unmapped_while_it_is_pinned_is_not_pinned() {
+    let pinned = unmap_during(|space, address| space.page(address).map(|page| page.len()));
+    assert!(matches!(pinned, Err(Error::NotMapped { .. })), "{pinned:?}");
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pagefold::Pagefold;
+use pagefold::{Error, Pagefold, Protection};
 use sync::random::Random;
 
 use crate::hooked::{Hooked, fill};
-use crate::support::{disk, read};
+use crate::support::{disk, manager, read};
 
 /// The room that frames leave for page maps was measured by a chunk alone; the states of a segment need some too. What
 /// was drained from the frames to make that room could go back to them first, and the next try met the same. Several
@@ -73,4 +73,36 @@ fn maps_find_room_with_a_load_under_way_in_each_extent() {
             });
         }
     });
+}
+
+/// Guards that change pages are copies, which nothing was charged for: a group of 64 MiB had 113 MiB with 14,000 of them.
+#[test]
+fn copies_of_pages_that_are_changed_are_charged() {
+    let mm = manager(1024, disk(1, 512 * 4096));
+    let group = mm.group("tenant").max("1MiB").build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let space = group.space().unwrap();
+    let heap = space.map(512 * 4096, Protection::ReadWrite).unwrap();
+    let used = mm.stats().used_bytes;
+    let guards: Vec<_> = (0..512).map_while(|page| file.page_mut(page).ok()).collect();
+    assert!((120..=128).contains(&guards.len()), "{} pages and copies in 256 pages", guards.len());
+    assert!(mm.stats().used_bytes >= used + guards.len() as u64 * 4096, "the budget has them, too");
+    assert!(matches!(file.page_mut(300), Err(Error::LimitReached { .. })));
+    drop(guards);
+    let guards: Vec<_> = (0..512).map_while(|page| space.page_mut(heap.start + page * 4096).ok()).collect();
+    assert!((110..=128).contains(&guards.len()), "{} pages and copies in 256 pages", guards.len());
+    drop(guards);
+    drop((space, file));
+    assert_eq!(group.charged(), 0, "all is given back");
+}
+
+/// A guard of memory that was never written was a page of zeros of its own.
+#[test]
+fn guards_of_memory_without_pages_take_none() {
+    let mm = manager(1024, disk(1, 4096));
+    let space = mm.group("tenant").build().unwrap().space().unwrap();
+    let heap = space.map(2 * 4096, Protection::Read).unwrap();
+    let guards = [0, 1].map(|page| space.page(heap.start + page * 4096).unwrap());
+    assert_eq!(guards[0].as_ptr(), guards[1].as_ptr());
+    assert!(guards[0].iter().all(|&byte| byte == 0));
 }

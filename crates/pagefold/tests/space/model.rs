@@ -145,8 +145,7 @@ impl Model {
 fn many_threads_agree_with_a_plain_model() {
     const PART: u64 = 37;
     const FILE_PART: u64 = 16;
-    let seeds = std::env::var("PAGEFOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40_u64);
-    for seed in 0..seeds {
+    for seed in sync::random::seeds(40) {
         // So small that pages of files are evicted, on some seeds.
         let world = World::new(if seed % 2 == 0 { "32MiB" } else { "1MiB" });
         let space = world.group.space().unwrap();

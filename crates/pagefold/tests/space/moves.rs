@@ -1,13 +1,14 @@
 //! Memory that moves and grows under threads that use it: no write that was accepted is lost, whatever came between.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use pagefold::{Error, Group, Pagefold, Protection, Space};
 use sync::Arc;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::random::Random;
 
-use crate::world::PAGE;
+use crate::world::{PAGE, join, threads};
 
 const PAGES: u64 = 24;
 const WRITERS: u64 = 3;
@@ -145,6 +146,61 @@ fn what_is_written_while_memory_moves_moves_with_it() {
     assert_eq!(resident, PAGES * PAGE, "a page was lost, or is there twice");
     drop((mover, space));
     assert_eq!(group.charged(), 0, "something was left in memory");
+}
+
+/// Has `look` done by two threads, in both places of a page that moves to and fro, in which all bytes are 7.
+fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
+    let (_mm, group) = group();
+    let space = group.space().unwrap();
+    let [here, there] = PLACES.map(|start| start..start + PAGE);
+    space.map_at(here.clone(), Protection::ReadWrite).unwrap();
+    space.write_at(&[7; PAGE as usize], here.start).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (theirs, stopped) = (space.clone(), Arc::clone(&stop));
+    let lookers = threads(2, move |_| {
+        let mut found = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            for place in PLACES {
+                match look(&theirs, place) {
+                    Ok(()) => found += 1,
+                    Err(error) if matches!(error.cause(), Error::NotMapped { .. } | Error::AddressBusy { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert!(found > 0, "the page was nowhere");
+    });
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        for (from, to) in [(&here, &there), (&there, &here)] {
+            // A thread may have the page pinned for moments.
+            while let Err(error) = space.move_to(from.clone(), to.start) {
+                assert!(matches!(error, Error::AddressBusy { .. }), "{error}");
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    join(lookers);
+}
+
+/// A reader that finds the page's word vacant looks at the entry again: the page may have moved away since the first look.
+#[test]
+fn a_page_that_moves_is_not_read_as_zeros() {
+    look_at_a_page_that_moves(|space, address| {
+        let mut bytes = [1; 16];
+        space.read_at(&mut bytes, address)?;
+        assert_eq!(bytes, [7; 16]);
+        Ok(())
+    });
+}
+
+/// The same of a thread that wants the page pinned.
+#[test]
+fn a_page_that_moves_is_not_pinned_as_zeros() {
+    look_at_a_page_that_moves(|space, address| {
+        assert_eq!(space.page(address)?[..16], [7; 16]);
+        Ok(())
+    });
 }
 
 #[test]

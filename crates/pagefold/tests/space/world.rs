@@ -25,9 +25,18 @@ impl World {
 
     /// Waits until nothing is charged: the flusher may be looking at a file that was just closed.
     pub(crate) fn is_freed(&self) -> bool {
+        Self::ends(|| self.group.charged() > 0)
+    }
+
+    /// Waits until no file is open, for the same reason.
+    pub(crate) fn has_closed_files(&self) -> bool {
+        Self::ends(|| !self.mm.stats().files.is_empty())
+    }
+
+    fn ends(goes_on: impl Fn() -> bool) -> bool {
         let patient = |_: &u32| {
             sync::thread::sleep(std::time::Duration::from_millis(5));
-            self.group.charged() > 0
+            goes_on()
         };
         (0..2_000).take_while(patient).count() < 2_000
     }

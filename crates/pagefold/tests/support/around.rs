@@ -88,4 +88,17 @@ impl<A: Around> BackingFile for WrappedFile<A> {
         self.around.before(Call::SetLen)?;
         self.file.set_len(len)
     }
+
+    fn lock(&self) -> Result<(), IoError> {
+        self.file.lock()
+    }
+
+    fn unlock(&self) {
+        self.file.unlock();
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        self.around.before(Call::SetLen)?;
+        self.file.lengthen(len)
+    }
 }

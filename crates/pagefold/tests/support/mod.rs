@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod around;
+pub mod devices;
+pub mod gate;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,11 +50,21 @@ impl Backend for RealFiles {
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
         self.backend.open(&self.directory.path().join(path), access)
     }
+
+    fn waits_in_submit(&self) -> bool {
+        self.backend.waits_in_submit()
+    }
 }
 
 /// A Pagefold of `pages` pages, more or less, over a disk.
 pub fn manager(pages: u64, backend: impl pagefold::io::Backend) -> Pagefold {
-    Pagefold::builder().memory(pages * 4096 + (256 << 10)).backend(backend).build().unwrap()
+    manager_in_time(pages, backend, None)
+}
+
+/// The same, with a time that calls wait for a device.
+pub fn manager_in_time(pages: u64, backend: impl pagefold::io::Backend, time: Option<Duration>) -> Pagefold {
+    let builder = Pagefold::builder().memory(pages * 4096 + (256 << 10)).backend(backend);
+    builder.io_timeout(time).build().unwrap()
 }
 
 /// Fails unless `bytes` are the file's at `offset`.

@@ -1,12 +1,12 @@
 //! Areas come and go while pages are in them.
 
 use super::*;
-use pagefold::{AddError, Error, RemoveError};
+use pagefold::{AddError, Error, Placement, RemoveError};
 
 #[test]
 fn pages_touched_before_there_was_swap_go_there_too() {
     let mm = Pagefold::builder().memory("8MiB").build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let (space, base) = filled(&group, ROOM);
     let more = space.map(ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     assert!(matches!(space.write_at(&[1], more).unwrap_err().cause(), Error::LimitReached { .. }));
@@ -56,6 +56,18 @@ fn tables_are_charged_to_the_budget() {
 }
 
 #[test]
+fn slots_are_given_out_as_the_user_says() {
+    for placement in [Placement::PerCpu, Placement::Sequential] {
+        let (mm, group) = with_swap(1);
+        mm.add_swap(in_memory(1000).placement(placement)).unwrap();
+        let (space, base) = filled(&group, 4 * ROOM);
+        (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
+        drop(space);
+        assert_eq!(left(&mm, &group), (0, 0, 0), "{placement:?}");
+    }
+}
+
+#[test]
 fn what_cant_be_an_area_is_told_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("swap");
@@ -82,7 +94,7 @@ fn a_file_without_a_name_is_swap() {
     let dir = tempfile::tempdir().unwrap();
     let mm = Pagefold::builder().memory("8MiB").swap(dir.path().join("swap"), "16MiB").build().unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it has no name any more");
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let (space, base) = filled(&group, 8 * ROOM);
     (0..8 * ROOM).for_each(|page| check(&space, base, page, 0));
     assert!(used(&mm) >= 7 * ROOM);

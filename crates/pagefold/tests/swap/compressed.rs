@@ -29,7 +29,7 @@ fn check_sparse(space: &Space, base: u64, pages: u64) {
 fn pages_are_kept_compressed_until_they_come_back() {
     let mm = Pagefold::builder().memory("8MiB").compressed_swap("2MiB").build().unwrap();
     let before = stats(&mm);
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let space = group.space().unwrap();
     let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     fill_sparse(&space, base, 8 * ROOM);
@@ -78,7 +78,7 @@ fn more_memory_than_the_budget_is_in_the_budget() {
 #[test]
 fn what_doesnt_shrink_or_fit_goes_to_the_next_area() {
     let mm = Pagefold::builder().memory("8MiB").compressed_swap(4 * CHUNK).swap_area(in_memory(2000)).build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let (space, base) = filled(&group, 4 * ROOM);
     let refused = stats(&mm);
     assert!(refused.incompressible_pages >= 3 * ROOM && refused.original_bytes == 0, "{refused:?}");
@@ -99,7 +99,7 @@ fn what_doesnt_shrink_or_fit_goes_to_the_next_area() {
 #[test]
 fn what_doesnt_shrink_stays_where_there_is_no_other_area() {
     let mm = Pagefold::builder().memory("8MiB").compressed_swap("2MiB").build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let space = group.space().unwrap();
     let base = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     let written =
@@ -113,7 +113,7 @@ fn what_doesnt_shrink_stays_where_there_is_no_other_area() {
 #[test]
 fn pages_of_a_full_area_come_back() {
     let mm = Pagefold::builder().memory("8MiB").compressed_swap("1MiB").build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let space = group.space().unwrap();
     let base = space.map(64 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     let is_refused = |page: u64| space.write_at(&sparse(page, 1), base + page * PAGE).is_err();
@@ -147,7 +147,7 @@ fn pages_of_a_full_area_come_back() {
 #[test]
 fn the_area_goes_while_it_is_full() {
     let mm = Pagefold::builder().memory("8MiB").compressed_swap("2MiB").build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let space = group.space().unwrap();
     let base = space.map(6 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     fill_sparse(&space, base, 6 * ROOM);
@@ -165,7 +165,7 @@ fn the_area_goes_while_it_is_full() {
 #[test]
 fn an_area_has_the_same_part_of_a_budget_that_is_lowered() {
     let mm = Pagefold::builder().memory("16MiB").compressed_swap("8MiB").build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let space = group.space().unwrap();
     let pages = 40 * ROOM;
     let base = space.map(pages * PAGE, Protection::ReadWrite).unwrap().start;

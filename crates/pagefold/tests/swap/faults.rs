@@ -10,17 +10,25 @@ const ENOSPC: i32 = 28;
 
 /// Swap in a file on a simulated disk, between which faults happen.
 fn on_disk(slots: u64) -> (SimulatedDisk, Arc<FaultyBackend>, Pagefold, Group) {
+    on_disk_with(slots, |area| area)
+}
+
+/// The same in an area that is changed before it is added.
+pub(super) fn on_disk_with(
+    slots: u64,
+    change: impl FnOnce(SwapArea) -> SwapArea,
+) -> (SimulatedDisk, Arc<FaultyBackend>, Pagefold, Group) {
     let disk = SimulatedDisk::default();
     disk.add_bytes("/swap", vec![0; ((slots + 1) * PAGE) as usize]);
     let faulty = Arc::new(FaultyBackend::new(disk.clone(), Schedule::Never));
-    let area = SwapArea::path("/swap").overwrite(true);
+    let area = change(SwapArea::path("/swap").overwrite(true));
     let mm = Pagefold::builder().memory("8MiB").backend(Arc::clone(&faulty)).swap_area(area).build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     (disk, faulty, mm, group)
 }
 
 /// The file that swap is in.
-fn raw(disk: &SimulatedDisk) -> Vec<u8> {
+pub(super) fn raw(disk: &SimulatedDisk) -> Vec<u8> {
     support::bytes_on(disk, "/swap")
 }
 
@@ -37,7 +45,7 @@ pub(super) fn overwrite(disk: &SimulatedDisk, slot: usize, bytes: &[u8]) {
 }
 
 /// Pages 0.. in swap, and in memory others, so that all of the first ones have to come from the disk.
-fn swapped_out(group: &Group, pages: u64) -> (Space, u64) {
+pub(super) fn swapped_out(group: &Group, pages: u64) -> (Space, u64) {
     let (space, base) = filled(group, pages);
     let others = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     for _ in 0..3 {
@@ -163,7 +171,7 @@ fn a_device_that_vanishes_takes_its_pages_and_no_others() {
 fn a_page_that_cant_come_back_leaves_others_their_places() {
     const MAX: u64 = 20;
     let (disk, _, mm, other) = on_disk(1000);
-    let group = mm.group("b").max(ROOM * PAGE).swap_max(MAX * PAGE).build().unwrap();
+    let group = mm.group("b").max((ROOM + INDEX) * PAGE).swap_max(MAX * PAGE).build().unwrap();
     let (space, base) = filled(&group, ROOM + MAX);
     let page = (0..ROOM + MAX).find(|&page| slot_of(&disk, page, 0).is_some()).expect("some are on the disk");
     overwrite(&disk, slot_of(&disk, page, 0).unwrap(), &contents(page, 7));

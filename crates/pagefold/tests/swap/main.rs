@@ -6,7 +6,11 @@ mod support;
 mod along;
 mod areas;
 mod compressed;
+#[cfg(feature = "encrypted-swap")]
+mod encrypted;
 mod faults;
+#[cfg(not(feature = "encrypted-swap"))]
+mod not_encrypted;
 mod pages;
 mod seeds;
 
@@ -16,11 +20,13 @@ use sync::random::mix;
 const PAGE: u64 = 4096;
 /// Pages that a group of the tests may have in memory.
 const ROOM: u64 = 64;
+/// And pages that a space, and the index of one mapping, are charged as.
+const INDEX: u64 = 5;
 
-/// A Pagefold with swap in memory for so many pages, and a group whose limit is [`ROOM`].
+/// A Pagefold with swap in memory for so many pages, and a group with [`ROOM`].
 fn with_swap(slots: u64) -> (Pagefold, Group) {
     let mm = Pagefold::builder().memory("8MiB").swap_area(in_memory(slots)).build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     (mm, group)
 }
 

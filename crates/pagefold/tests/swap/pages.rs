@@ -9,8 +9,8 @@ fn what_doesnt_fit_goes_out_and_comes_back_as_it_was() {
     let (space, base) = filled(&group, 8 * ROOM);
     assert!(group.charged() <= group.max());
     for turn in 0..3 {
-        (0..8 * ROOM).for_each(|page| check(&space, base, page, turn));
-        (0..8 * ROOM).for_each(|page| write(&space, base, page, turn + 1));
+        (0..8 * ROOM - 1).for_each(|page| check(&space, base, page, turn));
+        (0..8 * ROOM - 1).for_each(|page| write(&space, base, page, turn + 1));
     }
     let stats = group.stats();
     assert!(stats.swap_outs >= 20 * ROOM && stats.swap_ins >= 20 * ROOM && stats.same_filled == 0, "{stats:?}");
@@ -44,7 +44,7 @@ fn a_page_that_is_only_read_keeps_its_slot_and_isnt_written_again() {
     disk.add_bytes("/swap", vec![0; (4000 * PAGE) as usize]);
     let area = SwapArea::path("/swap").overwrite(true);
     let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let (space, base) = filled(&group, 4 * ROOM);
     // The pages that are in memory still have to be written once.
     (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
@@ -96,12 +96,12 @@ fn protection_holds_for_pages_in_swap() {
 fn files_give_way_when_swap_is_full_and_then_the_limit_answers() {
     let disk = support::disk(1, 100 * PAGE);
     let mm = Pagefold::builder().memory("8MiB").backend(disk).swap_area(in_memory(40)).build().unwrap();
-    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let file = group.open("f0").unwrap();
     (0..40).for_each(|page| assert_eq!(support::read(&file, 0, page * PAGE, 4096).unwrap(), 4096));
     let space = group.space().unwrap();
-    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
-    let refused = (0..8 * ROOM).find_map(|page| {
+    let base = space.map((8 * ROOM - 1) * PAGE, Protection::ReadWrite).unwrap().start;
+    let refused = (0..8 * ROOM - 1).find_map(|page| {
         let result = space.write_at(&contents(page, 0), base + page * PAGE);
         result.err().map(|error| (page, error))
     });
@@ -135,9 +135,10 @@ fn slots_kept_in_vain_are_found_when_there_are_no_others() {
 fn a_group_has_no_more_slots_than_it_may() {
     let (mm, group) = with_swap(1000);
     assert!(matches!(mm.group("x").swap_max("much").build(), Err(Error::BadSize(_))));
-    let small = mm.group("b").max(ROOM * PAGE).swap_max(10 * PAGE).build().unwrap();
+    let small = mm.group("b").max((ROOM + INDEX) * PAGE).swap_max(10 * PAGE).build().unwrap();
     let space = small.space().unwrap();
     let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let zeros = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap();
     let write = |page: u64| space.write_at(&contents(page, 0), base + page * PAGE);
     let refused = (0..8 * ROOM).find(|&page| write(page).is_err()).unwrap();
     assert_eq!(refused, ROOM + 10);
@@ -155,7 +156,6 @@ fn a_group_has_no_more_slots_than_it_may() {
     (0..refused + 10).for_each(|page| check(&space, base, page, 0));
     assert!(small.stats().swapped_bytes <= 20 * PAGE);
     // Pages of one word aren't limited.
-    let zeros = space.map(4 * ROOM * PAGE, Protection::ReadWrite).unwrap();
     drop(space);
     let space = small.space().unwrap();
     space.map_at(zeros.clone(), Protection::ReadWrite).unwrap();
@@ -166,9 +166,9 @@ fn a_group_has_no_more_slots_than_it_may() {
 #[test]
 fn slots_kept_in_vain_are_in_nobodys_way_at_a_groups_limit() {
     let (mm, _group) = with_swap(40 * ROOM);
-    let small = mm.group("b").max(ROOM * PAGE).swap_max(3 * ROOM * PAGE).build().unwrap();
+    let small = mm.group("b").max((ROOM + INDEX) * PAGE).swap_max(3 * ROOM * PAGE).build().unwrap();
     let space = small.space().unwrap();
-    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let base = space.map((8 * ROOM - 1) * PAGE, Protection::ReadWrite).unwrap().start;
     let write = |page: u64, version: u64| space.write_at(&contents(page, version), base + page * PAGE);
     let used = 4 * ROOM - ROOM / 8;
     (0..used).for_each(|page| write(page, 0).unwrap());
@@ -177,7 +177,7 @@ fn slots_kept_in_vain_are_in_nobodys_way_at_a_groups_limit() {
         check(&space, base, page, 0);
         write(page, 1).unwrap();
     }
-    let refused = (used..8 * ROOM).find(|&page| write(page, 1).is_err()).unwrap();
+    let refused = (used..8 * ROOM - 1).find(|&page| write(page, 1).is_err()).unwrap();
     assert_eq!(refused, 4 * ROOM, "{:?}", small.stats());
     (0..refused).for_each(|page| check(&space, base, page, 1));
 }
@@ -186,9 +186,9 @@ fn slots_kept_in_vain_are_in_nobodys_way_at_a_groups_limit() {
 fn pages_change_places_when_all_memory_and_all_slots_are_in_use() {
     let (mm, group) = with_swap(200);
     let space = group.space().unwrap();
-    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    let base = space.map((8 * ROOM - 1) * PAGE, Protection::ReadWrite).unwrap().start;
     let is_refused = |page: u64| space.write_at(&contents(page, 0), base + page * PAGE).is_err();
-    let pages = (0..8 * ROOM).find(|&page| is_refused(page)).expect("there is no room for all");
+    let pages = (0..8 * ROOM - 1).find(|&page| is_refused(page)).expect("there is no room for all");
     let full = used(&mm);
     assert_eq!((pages, full * PAGE), (full + ROOM, mm.stats().swap[0].bytes), "{:?}", mm.stats());
     let changing = |thread: u64| {
@@ -213,7 +213,7 @@ fn pages_change_places_when_all_memory_and_all_slots_are_in_use() {
 #[test]
 fn pages_of_one_word_are_read_though_there_is_no_memory_for_them() {
     let (mm, _) = with_swap(1000);
-    let group = mm.group("b").max(ROOM * PAGE).swap_max(0).build().unwrap();
+    let group = mm.group("b").max((ROOM + INDEX) * PAGE).swap_max(0).build().unwrap();
     let space = group.space().unwrap();
     let base = space.map((8 + ROOM) * PAGE, Protection::ReadWrite).unwrap().start;
     let fill = |page: u64| vec![page as u8; PAGE as usize];
@@ -248,7 +248,7 @@ fn pages_in_swap_move_and_are_held() {
     let part = base + 3 * PAGE..base + 43 * PAGE;
     let to = space.move_anywhere(part.clone()).unwrap().start;
     assert!(matches!(space.read_at(&mut [0], part.start), Err(Error::NotMapped { .. })));
-    (0..8 * ROOM).for_each(|page| match page {
+    (0..8 * ROOM - 1).for_each(|page| match page {
         3..43 => check(&space, to - 3 * PAGE, page, 0),
         _ => check(&space, base, page, 0),
     });

@@ -161,7 +161,12 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
     let group = mm.group("a").max(THREADS * PART / 8 * PAGE).build().unwrap();
     let space = group.space().unwrap();
     let late = seed % 4 == 1;
-    let add = |name: &str, priority| mm.add_swap(SwapArea::path(name).overwrite(true).priority(priority)).unwrap();
+    let area = |name: &str, encrypted: bool| {
+        let area = SwapArea::path(name).overwrite(true);
+        if encrypted && cfg!(feature = "encrypted-swap") { area.encrypted() } else { area }
+    };
+    let add =
+        |name: &str, priority| mm.add_swap(area(name, (seed + priority as u64) % 5 < 2).priority(priority)).unwrap();
     if !late {
         add("/a", 0);
     }
@@ -188,7 +193,7 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
         })
         .collect();
     if late {
-        let _ = mm.add_swap(SwapArea::path("/a").overwrite(true));
+        let _ = mm.add_swap(area("/a", true));
     }
     if seed % 8 == 2 {
         let _ = mm.remove_swap(1);
@@ -217,15 +222,16 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
 
 #[test]
 fn threads_agree_with_a_plain_model_in_an_eighth_of_the_memory() {
-    let seeds = std::env::var("PAGEFOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24_u64);
+    let seeds = sync::random::seeds(24);
     let (mut outs, mut same_filled, mut failed, mut spilled) = (0, 0, 0, 0);
-    for seed in 0..seeds {
+    for seed in seeds.clone() {
         let of_run = run(seed, 400);
         outs += of_run.0;
         same_filled += of_run.1;
         failed += of_run.2;
         spilled += of_run.3;
     }
+    let seeds = seeds.end - seeds.start;
     assert!(outs > 500 * seeds && same_filled > 0, "{outs} pages went, {same_filled} of one word");
     assert!(spilled > 0 || seeds < 8, "no compressed page ever went on");
     assert!(failed > 0 || seeds < 8, "no fault was ever noticed");

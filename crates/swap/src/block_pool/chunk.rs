@@ -38,11 +38,17 @@ impl Chunk {
     pub(super) const ABSENT: Self =
         Self { list: List::Absent, next: None, free: END, free_len: 0, content: Content { pages: 0, bytes: 0 } };
 
-    /// Gets memory, all of it free.
-    pub(super) fn become_empty(&mut self) {
+    /// Gets memory, all of it free. Returns false if there is no memory for its links: that is no reason to end the process.
+    pub(super) fn become_empty(&mut self) -> bool {
         let following = |block: usize| if block + 1 < BLOCKS { block as u16 + 1 } else { END };
-        self.next = Some(Box::new(std::array::from_fn(following)));
+        let mut links = Vec::new();
+        if links.try_reserve_exact(BLOCKS).is_err() {
+            return false;
+        }
+        links.extend((0..BLOCKS).map(following));
+        self.next = links.into_boxed_slice().try_into().ok();
         (self.free, self.free_len) = (0, BLOCKS as u16);
+        self.next.is_some()
     }
 
     /// Loses it.

@@ -60,6 +60,29 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
     assert_eq!(area.info(), empty);
 }
 
+/// An area of compressed pages became full for the first time. The fault that met that looked at all of its slots, and marked all
+/// pages, before it found one that was old: a pause that grew with the area.
+#[test]
+fn one_search_for_old_pages_looks_at_a_bounded_number_of_slots() {
+    let area = Compressed::new(128 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();
+    assert!(area.places.len() > LOOKS_MAX);
+    let bytes = page(3, 0);
+    for slot in [1, area.places.len() as u32 - 1] {
+        assert!(area.write(slot, SharedBytes::new(&bytes), Need::Usual));
+    }
+    let searched = || {
+        let mut found = Vec::new();
+        area.spill(64, true, |slot, _| {
+            found.push(slot);
+            Ok(Fate::Stays)
+        });
+        (found, area.clock.lock().next)
+    };
+    assert_eq!(searched(), (vec![], LOOKS_MAX), "pages that were just met are new");
+    let found: Vec<u32> = (0..8).flat_map(|_| searched().0).collect();
+    assert!(found.contains(&1) && found.contains(&(area.places.len() as u32 - 1)), "{found:?}");
+}
+
 #[test]
 fn places_survive_packing() {
     for chunk in [0, 1, (1 << CHUNK_BITS) - 1] {

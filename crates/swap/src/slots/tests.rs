@@ -126,11 +126,7 @@ fn random_steps(seed: u64) -> (u64, u64) {
 
 #[test]
 fn random_steps_lose_no_slot_and_give_none_twice() {
-    let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
-    let seeds = match number("PAGEFOLD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PAGEFOLD_SEEDS").unwrap_or(300),
-    };
+    let seeds = sync::random::seeds(300);
     let (mut full, mut scattered) = (0, 0);
     for seed in seeds.clone() {
         let seen = std::panic::catch_unwind(|| random_steps(seed)).unwrap_or_else(|panic| {

@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::arch::x86_64::__m128i;
 
-use super::LINE;
+use crate::prefetch::LINE;
 
 /// From here on the C library's copy wins, which knows the machine, over a loop of the moves here (measured on Zen 5;
 /// `bench peers hit`).
@@ -130,8 +130,7 @@ pub(super) fn can_stream(to: *const u8, len: usize) -> bool {
 /// # Safety
 /// `len` bytes at both, and [`can_stream`].
 pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each turn copies one line of the caller's. The fence puts the stores, which aren't ordered by
-    // themselves, before whatever publishes the bytes.
+    // SAFETY: each turn copies one line of the caller's.
     unsafe {
         asm!(
             "2:",
@@ -147,7 +146,6 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
             "add {to}, 64",
             "sub {len}, 64",
             "jnz 2b",
-            "sfence",
             from = inout(reg) from => _,
             to = inout(reg) to => _,
             len = inout(reg) len => _,
@@ -155,15 +153,7 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
             options(nostack)
         );
     }
-}
-
-/// Asks for the lines of `len` bytes, to be written to.
-#[inline]
-pub(super) fn prefetch_to_write(to: *const u8, len: usize) {
-    for at in (0..len).step_by(LINE) {
-        // SAFETY: it has no effect on memory, whatever the address. CPUs that don't know it take it for `nop`.
-        unsafe { asm!("prefetchw [{}]", in(reg) to.wrapping_add(at), options(nostack, preserves_flags, readonly)) };
-    }
+    stream_fence();
 }
 
 /// Zeroes `len` bytes.

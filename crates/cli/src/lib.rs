@@ -1,0 +1,101 @@
+//! The `pagefold` command.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `args`, `choices`, `units` | the command line |
+//! | `trace`, `trace_text`, `trace_line`, `trace_iolog`, `trace_files` | access traces |
+//! | `generate`, `zipf` | made-up accesses |
+//! | `content`, `temp_file`, `target` | the file that is read and written |
+//! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
+//! | `plan`, `accesses` | which thread reads and writes what, for which group |
+//! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
+//! | `tally`, `report`, `table`, `columns`, `plot`, `live` | what the user sees |
+//! | `failure`, `explain`, `signals` | how it ends |
+#![forbid(unsafe_code)]
+
+mod accesses;
+mod args;
+mod backend;
+mod batch;
+mod checker;
+mod choices;
+mod columns;
+mod content;
+mod explain;
+mod failure;
+mod generate;
+mod live;
+mod machine;
+mod plan;
+mod plot;
+mod process;
+mod replay;
+mod report;
+mod reread;
+mod run;
+mod shared;
+mod signals;
+mod stamp;
+mod subject;
+mod syncer;
+mod table;
+mod tally;
+mod target;
+mod temp_file;
+mod trace;
+mod trace_files;
+mod trace_iolog;
+mod trace_line;
+mod trace_text;
+mod units;
+mod worker;
+mod write_back;
+mod write_log;
+mod zipf;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, ValueEnum};
+
+use crate::args::{Cli, Command};
+use crate::failure::{EXIT_SUCCESS, Failure};
+
+/// The command, with what stands on its command line. Its exit status.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Replay(args) => replay::replay(&args),
+        Command::Completions { shell } => completions(shell),
+    };
+    match result {
+        Ok(()) => ExitCode::from(EXIT_SUCCESS),
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                // Nobody is left to be told if this fails.
+                let _ = writeln!(std::io::stderr(), "{}{failure}", prefix(&failure));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn prefix(failure: &Failure) -> &'static str {
+    if matches!(failure, Failure::Interrupted(_)) { "" } else { "error: " }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pagefold", &mut script);
+    replay::print_bytes(&script)
+}
+
+/// Parses an access trace as `replay` would, in the format of that name, or in the one that it looks like.
+///
+/// # Errors
+/// What is wrong with it, with the line; or that there is no such format.
+pub fn check_trace(trace: &[u8], format: Option<&str>) -> Result<(), String> {
+    let format = format.map(|name| trace_line::Format::from_str(name, true)).transpose()?;
+    let options = trace::Options { format, ..trace::Options::default() };
+    trace::Trace::read(trace, "a trace", &options, |_| ()).map(drop).map_err(|failure| failure.to_string())
+}

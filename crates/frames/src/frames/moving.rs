@@ -1,0 +1,88 @@
+//! A page moves to another frame while it is in memory, because its frame is wanted where it is.
+//!
+//! ```text
+//!   mover                                        others
+//!   isolated, freeze f1                          no writer, pinner, evictor or remover gets f1; readers without a trace do
+//!   copy f1 → f2, labels, unfreeze f2            f2 is unknown yet
+//!   word: resident(f1, g1) → resident(f2, g2)    Release: f2's bytes, record and count come first
+//!   f1 is its owner's                            a reader that copied from f1 looks at the word: not the same stay
+//! ```
+//! - M1. The word is resident all the time, so nothing is loaded again, and its part of the map counts it once.
+//! - M2. Only a page that wasn't written to since it was settled moves: a writeback leader finds frames by written words alone, and
+//!   holds them by their records (S4 of `write_state`), which stay behind.
+//! - M3. f2 is unfrozen before the word leads to it, as in a load that is published: a pin that finds it by the word is good.
+//!
+//! A losing interleaving would be a pin of f1 that the mover doesn't see:
+//! ```text
+//!   pinner: a = word: f1                         mover: freeze f1 (count 0 → FROZEN)
+//!   count of f1 + 1: frozen, so it steps back    word → f2
+//!   looks at the word again: f2
+//! ```
+//! It is excluded as it is for an eviction: by `count`, before which nothing is decided.
+
+use sync::atomic::Ordering;
+
+use super::{Frames, IsolatedFrame, OwnedFrame};
+use crate::frame_table::FrameId;
+use crate::page_word::PageWord;
+
+/// A page that stays where it is, and the frame that it was to move to.
+pub type NotMoved<'a> = (IsolatedFrame, OwnedFrame<'a>);
+
+impl Frames {
+    /// Moves an isolated page to the frame `to`, which has held no page since it was allocated. Returns the page's new frame,
+    /// isolated, and the old one, free of it. The labels, and whether the page was used, go with it.
+    ///
+    /// # Errors
+    /// Both frames, if the page is in use, was removed by another thread, or was written to.
+    pub fn move_page<'a>(
+        &'a self,
+        page: IsolatedFrame,
+        to: OwnedFrame<'a>,
+    ) -> Result<(IsolatedFrame, OwnedFrame<'a>), NotMoved<'a>> {
+        let from = page.id();
+        if !self.table.freeze(from) {
+            return Err((page, to));
+        }
+        let (index, word) = self.word_of(from);
+        // Relaxed: the Acquire of `freeze`.
+        let mut now = PageWord::from_bits(word.load(Ordering::Relaxed));
+        if now.frame() != Some(from) || now.is_written() {
+            self.table.unfreeze(from, 0);
+            return Err((page, to));
+        }
+        to.fill(|bytes| bytes.stream_from_shared(self.bytes(from)));
+        let (to, table) = (to.give_up(self), &self.table);
+        table.record(to).write_state.start(false, table.record(from).write_state.ahead());
+        table.set_word(to, index as u64);
+        table.set_labels(to, table.group(from), table.owner(from), table.rank(from));
+        table.set_slot(to, table.slot(from));
+        table.unfreeze(to, 0);
+        let resident = PageWord::resident(to, self.table.generation(to));
+        loop {
+            let moved = resident.with_referenced(now.is_referenced());
+            // Release pairs with the Acquire of lookups and pins (M3). Relaxed on failure: a reader has set the referenced bit.
+            match word.compare_exchange(now.bits(), moved.bits(), Ordering::AcqRel, Ordering::Relaxed) {
+                // Transition: page word, from frame to frame.
+                Ok(_) => return Ok((IsolatedFrame::new(to), OwnedFrame::used(self, from))),
+                Err(other) => now = PageWord::from_bits(other),
+            }
+            debug_assert!(now.frame() == Some(from), "a frozen frame's word changed");
+        }
+    }
+
+    /// Whether a page is in the frame, of which no thread changes anything just now.
+    #[must_use]
+    pub fn is_in_use(&self, frame: FrameId) -> bool {
+        !self.table.is_frozen(frame)
+    }
+
+    /// Whether a page is in the frame that was used since reclaim last looked. A guess, unless the caller has it isolated.
+    #[must_use]
+    pub fn is_referenced(&self, frame: FrameId) -> bool {
+        let (_, word) = self.word_of(frame);
+        // Relaxed: a hint.
+        let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+        now.frame() == Some(frame) && now.is_referenced()
+    }
+}

@@ -1,0 +1,165 @@
+//! Which segments of the page words are free, and which are open (`page_words`).
+//!
+//! Everything here takes logarithmic time: an `open` of a file takes a run of segments while it holds the lock of all of them.
+//!
+//! Segments are address space, which is large but not without end, and a tenant may open sparse files of any length. So a run
+//! has to leave segments for others, the more the longer it is ([`leaves`]): the last quarter of all is for maps of one segment,
+//! the second last for maps of up to [`MEDIUM`] segments. Room that a map would only like to have, so that its file can grow,
+//! comes out of the first quarter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Segments of a map that is neither small nor large: 64 GiB of pages of 4 KiB.
+const MEDIUM: usize = 64;
+
+/// See the module's head. Numbers of segments throughout.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    /// Runs that belong to no map: start → length.
+    runs: BTreeMap<usize, usize>,
+    /// The same runs by length, then by start.
+    by_len: BTreeSet<(usize, usize)>,
+    free: usize,
+    all: usize,
+    open: BTreeSet<usize>,
+    /// Where the next sweep starts.
+    hand: usize,
+}
+
+/// Segments out of `all` that have to be free still when a map has taken `len`.
+fn leaves(all: usize, len: usize) -> usize {
+    match len {
+        0..=1 => 0,
+        2..=MEDIUM => all / 4,
+        _ => all / 2,
+    }
+}
+
+impl Segments {
+    /// All of them free and closed.
+    pub(crate) fn new(all: usize) -> Self {
+        let mut segments =
+            Self { runs: BTreeMap::new(), by_len: BTreeSet::new(), free: 0, all, open: BTreeSet::new(), hand: 0 };
+        segments.insert(0, all);
+        segments
+    }
+
+    /// Takes a run of `len` segments, of `roomy` if there is plenty: the shortest free one that is long enough.
+    pub(crate) fn take(&mut self, len: usize, roomy: usize) -> Option<Range<usize>> {
+        if roomy > len && self.free.saturating_sub(roomy) >= self.all / 4 * 3 {
+            return self.take_run(roomy).or_else(|| self.take(len, len));
+        }
+        if self.free.saturating_sub(len) < leaves(self.all, len) {
+            return None;
+        }
+        self.take_run(len)
+    }
+
+    fn take_run(&mut self, wanted: usize) -> Option<Range<usize>> {
+        let &(len, start) = self.by_len.range((wanted, 0)..).next()?;
+        self.remove(start, len);
+        if len > wanted {
+            self.insert(start + wanted, len - wanted);
+        }
+        Some(start..start + wanted)
+    }
+
+    /// Gives a run back.
+    pub(crate) fn give(&mut self, Range { mut start, mut end }: Range<usize>) {
+        if let Some((&before, &len)) = self.runs.range(..start).next_back()
+            && before + len == start
+        {
+            self.remove(before, len);
+            start = before;
+        }
+        if let Some(&len) = self.runs.get(&end) {
+            self.remove(end, len);
+            end += len;
+        }
+        self.insert(start, end - start);
+    }
+
+    fn insert(&mut self, start: usize, len: usize) {
+        self.runs.insert(start, len);
+        self.by_len.insert((len, start));
+        self.free += len;
+    }
+
+    fn remove(&mut self, start: usize, len: usize) {
+        self.runs.remove(&start);
+        self.by_len.remove(&(len, start));
+        self.free -= len;
+    }
+
+    /// A segment is open, or isn't any more.
+    pub(crate) fn set_open(&mut self, segment: usize, open: bool) {
+        if open {
+            self.open.insert(segment);
+        } else {
+            self.open.remove(&segment);
+        }
+    }
+
+    /// Segments that are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The open segment that a sweep comes to next.
+    pub(crate) fn next_open(&mut self) -> Option<usize> {
+        let next = self.open.range(self.hand..).next().or_else(|| self.open.first()).copied()?;
+        self.hand = next + 1;
+        Some(next)
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_grow_together_again() {
+        let mut segments = Segments::new(64);
+        let mut runs: Vec<_> = [1, 1, 2, 3, 1].into_iter().map(|len| segments.take(len, len).unwrap()).collect();
+        assert_eq!(runs, [0..1, 1..2, 2..4, 4..7, 7..8]);
+        // Behind, before, and between what is free already.
+        for run in [1, 3, 2] {
+            segments.give(runs[run].clone());
+        }
+        assert_eq!(segments.runs, BTreeMap::from([(1, 6), (8, 56)]));
+        assert_eq!(segments.take(6, 6), Some(1..7), "the shortest that will do");
+        segments.give(1..7);
+        segments.give(runs.remove(0));
+        segments.give(runs.pop().unwrap());
+        assert_eq!((segments.runs, segments.by_len), (BTreeMap::from([(0, 64)]), BTreeSet::from([(64, 0)])));
+    }
+
+    /// A tenant opened 2,048 files for writing: each took room for 64 GiB, and the last one the last of all page words. No tenant
+    /// could open any file, or make a space, from then on.
+    #[test]
+    fn neither_room_to_grow_nor_large_maps_take_the_last_segments() {
+        const ALL: usize = 1 << 12;
+        let mut segments = Segments::new(ALL);
+        let roomy = (0..ALL).take_while(|_| segments.take(1, 64).unwrap().len() == 64).count();
+        assert_eq!(roomy, ALL / 4 / 64);
+        let mut take_all = |len| {
+            while segments.take(len, len).is_some() {}
+            segments.free
+        };
+        assert!((ALL / 2..ALL / 2 + 100).contains(&take_all(100)));
+        assert!((ALL / 4..ALL / 4 + 2).contains(&take_all(2)));
+        assert_eq!(take_all(1), 0);
+    }
+
+    #[test]
+    fn a_sweep_comes_to_all_open_segments_in_turn() {
+        let mut segments = Segments::new(100);
+        assert_eq!(segments.next_open(), None);
+        [7, 3, 99].into_iter().for_each(|segment| segments.set_open(segment, true));
+        let turns: Vec<_> = std::iter::from_fn(|| segments.next_open()).take(4).collect();
+        assert_eq!(turns, [3, 7, 99, 3]);
+        segments.set_open(7, false);
+        assert_eq!((segments.next_open(), segments.open_count()), (Some(99), 2));
+    }
+}

@@ -1,0 +1,268 @@
+//! Tables of words, for an index that is read without a lock.
+//!
+//! A table is 512 words in a reserved array. It is taken and given back, and has no memory in between. The array is never unmapped,
+//! so a reader that comes late loads a word all the same: zero, or a word of the table's next use. The index has to find out
+//! (`pagefold`'s `space::tree`): it refers to a table by a [`Table`], which says how often the table was taken before, and so
+//! never comes back.
+//!
+//! - T1. A table that is given back reads as zeros before it is taken again. Each zero is stored with Release, or put there by the
+//!   system, on all CPUs, before the call returns. So a reader that loads such a zero finds every change of the index
+//!   that came before it.
+//! - T2. A number whose count is used up is never taken again.
+//!
+//! Each page map has one table besides, with the map's number, which exists as long as the map.
+//!
+//! Where a system page is larger than a table, tables that are given back keep their memory until they are used again.
+
+use std::collections::BTreeSet;
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::lock::Mutex;
+
+use crate::error::ReserveError;
+#[cfg(not(pagefold_loom))]
+use crate::page_maps::MapInWord;
+use crate::page_maps::MapNumber;
+use crate::region::{Protection, Region};
+
+/// Words in a table, as a power of two. A model makes do with few.
+pub const TABLE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
+/// Bytes of a table.
+pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
+
+/// Bits of a table's number, and of the count of its uses above that. Below are zeros, so that the number stands where a mask makes it the
+/// table's place in the array, in bytes.
+const NUMBER_BITS: u32 = 24;
+const COUNT_BITS: u32 = 26;
+/// Where a number begins in a [`Table`], and a page map's in what leads to its table.
+pub const NUMBER_SHIFT: u32 = 12;
+/// Tables are made writable so many at a time.
+const STEP: usize = 512;
+/// Tables given back that keep their memory for the next use.
+const WARM_MAX: usize = 16;
+
+#[cfg(not(pagefold_loom))]
+const _: () = assert!(TABLE_BYTES == 1 << NUMBER_SHIFT, "a number stands where its place is");
+
+/// A table that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table(u64);
+
+impl Table {
+    /// The bits that [`bits`](Self::bits) has, at most.
+    pub const BITS: u32 = NUMBER_SHIFT + NUMBER_BITS + COUNT_BITS;
+
+    /// For keeping it in a word.
+    #[inline]
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// From [`bits`](Self::bits). What is above them is ignored.
+    #[inline]
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits & ((1 << Self::BITS) - 1))
+    }
+
+    fn number(self) -> usize {
+        (self.0 >> NUMBER_SHIFT) as usize & ((1 << NUMBER_BITS) - 1)
+    }
+
+    /// The same number, used once more. `None` if it can't be (T2).
+    fn again(self) -> Option<Self> {
+        let next = self.0 + (1 << (NUMBER_SHIFT + NUMBER_BITS));
+        (next >> Self::BITS == 0).then_some(Self(next))
+    }
+}
+
+/// All tables.
+#[derive(Debug)]
+pub struct Tables {
+    words: Region<AtomicU64>,
+    of_maps: Region<AtomicU64>,
+    /// A number for each page map, its owner's.
+    notes: Region<AtomicU32>,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Never taken, from this number on.
+    next: usize,
+    /// Without memory.
+    cold: Vec<Table>,
+    /// With memory, all zeros.
+    warm: Vec<Table>,
+    /// Steps of both arrays that are writable.
+    open: BTreeSet<usize>,
+    open_of_maps: BTreeSet<usize>,
+}
+
+impl Tables {
+    /// Reserves address space for `count` tables, or half as many if that is refused and so on, and for one for each of `maps` page
+    /// maps.
+    pub(crate) fn reserve(count: usize, maps: usize) -> Result<Self, ReserveError> {
+        assert!(maps.is_power_of_two(), "a mask leaves a map's number");
+        // A child that was forked finds zeros: nothing is mapped.
+        let open = Protection::default();
+        let closed = Protection { closed: true, ..open };
+        let mut count = count.next_power_of_two().min(1 << NUMBER_BITS);
+        let words = loop {
+            match Region::reserve(count << TABLE_SHIFT, closed) {
+                Err(_) if count > STEP => count /= 2,
+                reserved => break reserved?,
+            }
+        };
+        Ok(Self {
+            words,
+            of_maps: Region::reserve(maps << TABLE_SHIFT, closed)?,
+            notes: Region::reserve(maps, open)?,
+            free: Mutex::default(),
+        })
+    }
+
+    /// A table of zeros.
+    ///
+    /// # Errors
+    /// When all are in use, or the system refuses memory.
+    pub fn take(&self) -> Result<Table, ReserveError> {
+        let mut free = self.free.lock();
+        if let Some(table) = free.warm.pop().or_else(|| free.cold.pop()) {
+            return Ok(table);
+        }
+        let number = free.next;
+        if number >= self.words.len() >> TABLE_SHIFT {
+            return Err(ReserveError { bytes: TABLE_BYTES, errno: rustix::io::Errno::NOMEM.raw_os_error() });
+        }
+        open(&self.words, number, &mut free.open)?;
+        free.next += 1;
+        Ok(Table((number as u64) << NUMBER_SHIFT))
+    }
+
+    /// Takes a table back that nothing refers to any more. Late readers may still look at it.
+    pub fn give_back(&self, table: Table) {
+        let warm = self.free.lock().warm.len() < WARM_MAX;
+        self.clear(&self.words, table.number(), warm);
+        let Some(again) = table.again() else { return };
+        let mut free = self.free.lock();
+        if warm { free.warm.push(again) } else { free.cold.push(again) }
+    }
+
+    /// Has the table of a page map be writable.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn open_of_map(&self, map: MapNumber) -> Result<(), ReserveError> {
+        open(&self.of_maps, map.0, &mut self.free.lock().open_of_maps)
+    }
+
+    /// Gives the memory of a page map's table back: it reads as zeros.
+    pub fn discard_of_map(&self, map: MapNumber) {
+        self.clear(&self.of_maps, map.0, false);
+    }
+
+    /// Gives the memory of a table back that stays where it is, as zeros.
+    pub fn discard(&self, table: Table) {
+        self.clear(&self.words, table.number(), false);
+    }
+
+    fn clear(&self, words: &Region<AtomicU64>, number: usize, keep_memory: bool) {
+        let range = number << TABLE_SHIFT..(number + 1) << TABLE_SHIFT;
+        let gives_memory = !keep_memory && crate::system_page_size() as u64 <= TABLE_BYTES;
+        if !(gives_memory && words.discard(range.clone())) {
+            words[range].iter().for_each(|word| word.store(0, Ordering::Release)); // T1
+        }
+    }
+
+    /// A word of a table; `at` counts modulo the table's length.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, table: Table, at: u64) -> &AtomicU64 {
+        &self.words[(table.number() << TABLE_SHIFT) + (at as usize & ((1 << TABLE_SHIFT) - 1))]
+    }
+
+    /// A word of a page map's table, likewise.
+    #[inline]
+    #[must_use]
+    pub fn word_of_map(&self, map: MapNumber, at: u64) -> &AtomicU64 {
+        &self.of_maps[(map.0 << TABLE_SHIFT) + (at as usize & ((1 << TABLE_SHIFT) - 1))]
+    }
+
+    /// A number that the owner of a page map keeps with it.
+    #[must_use]
+    pub fn note_of_map(&self, map: MapNumber) -> &AtomicU32 {
+        &self.notes[map.0]
+    }
+
+    /// Where tables are, for hits.
+    #[cfg(not(pagefold_loom))]
+    pub(crate) fn lookup(&self) -> TableLookup {
+        TableLookup {
+            words: core::ptr::NonNull::from(&*self.words).cast(),
+            of_maps: core::ptr::NonNull::from(&*self.of_maps).cast(),
+            mask: (size_of_val(&*self.words) - 1) >> NUMBER_SHIFT << NUMBER_SHIFT,
+            mask_of_maps: (size_of_val(&*self.of_maps) - 1) >> NUMBER_SHIFT << NUMBER_SHIFT,
+        }
+    }
+}
+
+/// Where all tables are. The masks leave places of tables, in bytes, of what is a table's number at [`NUMBER_SHIFT`]: there are powers of two of
+/// them.
+#[cfg(not(pagefold_loom))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableLookup {
+    words: core::ptr::NonNull<AtomicU64>,
+    of_maps: core::ptr::NonNull<AtomicU64>,
+    mask: usize,
+    mask_of_maps: usize,
+}
+
+#[cfg(not(pagefold_loom))]
+// SAFETY: the pointers are to atomics that live as long as the frames, and are only ever made `&` again.
+unsafe impl Send for TableLookup {}
+#[cfg(not(pagefold_loom))]
+// SAFETY: as above.
+unsafe impl Sync for TableLookup {}
+
+#[cfg(not(pagefold_loom))]
+impl TableLookup {
+    /// As [`Tables::word`].
+    ///
+    /// # Safety
+    /// The frames live as long as what is returned.
+    #[inline(always)]
+    pub(crate) unsafe fn word<'a>(self, table: Table, at: u64) -> &'a AtomicU64 {
+        // SAFETY: the mask leaves the place of a table of the array, and that has a word there; the caller's for how long.
+        unsafe {
+            self.words.byte_add(table.0 as usize & self.mask).add(at as usize & ((1 << TABLE_SHIFT) - 1)).as_ref()
+        }
+    }
+
+    /// As [`Tables::word_of_map`].
+    ///
+    /// # Safety
+    /// The frames live as long as what is returned.
+    #[inline(always)]
+    pub(crate) unsafe fn word_of_map<'a>(self, map: MapInWord, at: u64) -> &'a AtomicU64 {
+        // SAFETY: as in `word`.
+        unsafe { self.of_maps.byte_add(self.place_of(map)).add(at as usize & ((1 << TABLE_SHIFT) - 1)).as_ref() }
+    }
+
+    /// The number of a map that there may be, times the bytes of a table.
+    #[inline(always)]
+    pub(crate) fn place_of(self, MapInWord(word): MapInWord) -> usize {
+        word as usize & self.mask_of_maps
+    }
+}
+
+fn open(words: &Region<AtomicU64>, number: usize, steps: &mut BTreeSet<usize>) -> Result<(), ReserveError> {
+    let step = number / STEP;
+    if !steps.contains(&step) {
+        let tables = step * STEP..((step + 1) * STEP).min(words.len() >> TABLE_SHIFT);
+        words.open(tables.start << TABLE_SHIFT..tables.end << TABLE_SHIFT)?;
+        steps.insert(step);
+    }
+    Ok(())
+}

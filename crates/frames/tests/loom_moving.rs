@@ -1,0 +1,101 @@
+//! A page moves to another frame, its old one going to another page, while it is read, pinned and removed. The picture is in
+//! `frames::moving`.
+#![cfg(pagefold_loom)]
+
+mod model;
+
+use frames::{FrameId, Frames, PageMap, PageState};
+use model::*;
+use sync::Arc;
+
+/// Moves page 0, then has its old frame hold page 1.
+fn move_on(frames: &Frames, map: &PageMap) {
+    let Some(page) = frames.isolate(frame_of(map, 0)) else { return };
+    let to = frames.allocate().expect("two frames");
+    match frames.move_page(page, to) {
+        Ok((page, old)) => {
+            drop(old);
+            list(frames, page);
+            load(map, 1, 0xb);
+        }
+        Err((page, to)) => {
+            list(frames, page);
+            drop(to);
+        }
+    }
+}
+
+#[test]
+fn a_reader_finds_the_page_or_nothing() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let theirs = Arc::clone(&map);
+        let reader = thread(move || {
+            let mut bytes = [0; PAGE];
+            if theirs.read(0, &mut bytes) {
+                assert_eq!(bytes, contents(0xa), "another page's");
+            }
+        });
+        move_on(&frames, &map);
+        reader.join().unwrap();
+        let mut bytes = [0; PAGE];
+        assert!(map.read(0, &mut bytes) && bytes == contents(0xa));
+    });
+}
+
+#[test]
+fn a_pin_holds_the_page() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let theirs = Arc::clone(&map);
+        let pinner = thread(move || {
+            let Some(pin) = wait_for(|| theirs.pin(0).ok()) else { return };
+            let mut bytes = [0; PAGE];
+            pin.copy_to(0, &mut bytes);
+            assert_eq!(bytes, contents(0xa), "another page's");
+        });
+        move_on(&frames, &map);
+        pinner.join().unwrap();
+        assert!(evict(&frames, frame_of(&map, 0), 0).is_some(), "a pin is left, or the page isn't listed");
+    });
+}
+
+/// The page is removed while it moves: its frame goes to the remover, or to the mover as an orphan.
+#[test]
+fn a_page_that_is_removed_leaves_its_frames() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        let theirs = Arc::clone(&map);
+        let remover = thread(move || drop(theirs.detach(0, 0, false)));
+        if let Some(page) = frames.isolate(frame_of_any(&map)) {
+            let to = frames.allocate().expect("two frames");
+            match frames.move_page(page, to) {
+                Ok((page, old)) => {
+                    drop(old);
+                    list(&frames, page);
+                }
+                Err((page, _to)) => {
+                    list(&frames, page);
+                }
+            }
+        }
+        remover.join().unwrap();
+        let is_gone = matches!(map.state(0), PageState::Vacant { .. });
+        let free: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
+        assert_eq!(free.len(), 1 + usize::from(is_gone), "a frame is lost, or free twice");
+    });
+}
+
+/// The frame of page 0, or the one that it had.
+fn frame_of_any(map: &PageMap) -> FrameId {
+    match map.state(0) {
+        PageState::Resident { frame } => frame,
+        _ => FrameId::new(0),
+    }
+}

@@ -1,0 +1,21 @@
+//! Traces: any text is one, or an error that says what is wrong, and where.
+
+/// The first byte chooses the format, or that it is to be found out.
+pub(crate) fn any(bytes: &[u8]) {
+    let Some((&how, trace)) = bytes.split_first() else { return };
+    let format = [None, Some("csv"), Some("blocks"), Some("iolog")][usize::from(how % 4)];
+    check(trace, format);
+}
+
+/// The first byte chooses the version; the first line, which is always the same, isn't a part of the bytes.
+pub(crate) fn iologs(bytes: &[u8]) {
+    let Some((&how, lines)) = bytes.split_first() else { return };
+    let first = format!("fio version {} iolog\n", 2 + how % 2);
+    check(&[first.as_bytes(), lines].concat(), Some("iolog"));
+}
+
+fn check(trace: &[u8], format: Option<&str>) {
+    if let Err(error) = pagefold_cli::check_trace(trace, format) {
+        assert!(!error.is_empty(), "an error that says nothing");
+    }
+}

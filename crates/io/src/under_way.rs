@@ -1,0 +1,84 @@
+//! Whether a device answers: what it has under way, and how long ago it last finished something.
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::time::{Duration, Instant};
+
+/// What a device has been given to do. All accesses are Relaxed: an estimate.
+#[derive(Debug)]
+pub struct UnderWay {
+    tasks: AtomicU32,
+    /// When the device last did something, or was given something with nothing else under way: nanoseconds since the start.
+    progress_ns: AtomicU64,
+    start: Instant,
+}
+
+/// A task of a device: under way until this is dropped.
+#[derive(Debug)]
+pub struct Task<'a>(&'a UnderWay);
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self { tasks: AtomicU32::new(0), progress_ns: AtomicU64::new(0), start: Instant::now() }
+    }
+}
+
+impl UnderWay {
+    /// The device is given something to do.
+    pub fn begin(&self) -> Task<'_> {
+        if self.tasks.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.progressed();
+        }
+        Task(self)
+    }
+
+    /// The device has done some of what it was given.
+    pub fn progressed(&self) {
+        self.progress_ns.store(self.now_ns(), Ordering::Relaxed);
+    }
+
+    /// Whether the device has had something to do for longer than that, and has done nothing.
+    #[must_use]
+    pub fn has_stopped_for(&self, time: Duration) -> bool {
+        self.tasks.load(Ordering::Relaxed) > 0
+            && u128::from(self.now_ns().saturating_sub(self.progress_ns.load(Ordering::Relaxed))) > time.as_nanos()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        self.0.progressed();
+        self.0.tasks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_stopped_if_it_has_something_to_do_and_does_nothing() {
+        let device = UnderWay::default();
+        assert!(!device.has_stopped_for(Duration::ZERO), "it has nothing to do");
+        let task = device.begin();
+        assert!(!device.has_stopped_for(Duration::from_secs(1000)));
+        while !device.has_stopped_for(Duration::ZERO) {}
+        drop(task);
+        assert!(!device.has_stopped_for(Duration::ZERO), "it has done all");
+    }
+
+    #[test]
+    fn what_is_given_to_a_device_that_has_stopped_does_not_count_as_done() {
+        let device = UnderWay::default();
+        let first = device.begin();
+        device.progress_ns.store(0, Ordering::Relaxed);
+        let second = device.begin();
+        assert_eq!(device.progress_ns.load(Ordering::Relaxed), 0);
+        drop(second);
+        assert_ne!(device.progress_ns.load(Ordering::Relaxed), 0);
+        drop(first);
+    }
+}

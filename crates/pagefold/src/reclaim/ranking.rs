@@ -1,0 +1,285 @@
+//! Which groups give pages when the whole budget is short.
+//!
+//! Two shares of a group decide, both of `min(limit, budget)`: its *share* is all that is charged to it, its *spare* share what
+//! of that isn't dirty.
+//!
+//! - R1. A group takes pages only of groups whose share is at least its own, itself included. So a group that pins, maps or
+//!   dirties all that it gets meets its limit there, and can't empty a neighbour that has less.
+//!   One that has hardly any pages, as what is charged to it are indexes of its spaces, takes a few of any group: without a page it
+//!   could do nothing.
+//! - R2. Of those groups the one that can give the most is asked first: of its spare share, no more than what it has beyond the
+//!   share of the group that asks. So the group that asks comes last, and what is dirty in another group is no reason to have it
+//!   give up pages of its own, as long as that other group has any to give.
+//! - R3. Each group is asked for a batch, with a bounded number of looks. The next batch is asked of the group that then can give
+//!   the most, so groups of the same share give in turn. A group that had nothing to give isn't asked for a while
+//!   ([`Walk`](super::walk::Walk)): pins aren't counted anywhere, so that is how they are found out.
+//! - R4. A group that had nothing to give gets no free frame either while frames are short and R1 leaves no other group to ask:
+//!   those that are free then were given up by others, for themselves (`Manager::has_to_give_first`).
+//! - R5. Pages that are to be free before any group needs them come from groups that have nearly the largest share, or
+//!   from none: a small group gives up pages for its own use alone.
+//! - R6. A group that gives for itself because no other with as large a share gave anything gives one page, the one that it needs:
+//!   larger groups would take the rest of a batch, and with that, batch by batch, the pages that the small group uses.
+//!
+//! With a few groups all of them are looked at for each batch. With many, the most promising ones are remembered; each batch looks
+//! at these, at the group that asks, and at the next few of all others, in turn. A group that grows asks for
+//! pages, so those that grow while memory is short are known at once; a group that has grown before is found within
+//! `groups / LOOKS` batches. What is remembered is a hint: shares are always those of now.
+
+use arrayvec::ArrayVec;
+use sync::atomic::{AtomicU32, Ordering};
+use sync::lock::Mutex;
+
+use crate::group::state::GroupState;
+use crate::group::table::GroupTable;
+
+/// Groups that are remembered.
+const TOP: usize = 16;
+/// Groups that each batch looks at besides those, in turn.
+const LOOKS: u32 = 32;
+/// Groups that a batch can look at.
+const SEEN_MAX: usize = TOP + LOOKS as usize + 1;
+
+/// What is nearly the largest share, as a part of it.
+const LARGE: f64 = 7.0 / 8.0;
+
+/// Pages by which shares may differ that count as the same before a call fails.
+const SLACK_PAGES: f64 = 32.0;
+
+/// A group that pages may be taken of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) group: u32,
+    share: f64,
+    spare: f64,
+}
+
+/// The most promising groups of a large number.
+#[derive(Debug, Default)]
+pub(crate) struct Ranking {
+    /// Numbers plus one, 0 for none. On a line that is written only when one of them changes.
+    top: [AtomicU32; TOP],
+    /// Where the next look at all others begins.
+    hand: Mutex<u32>,
+}
+
+impl Candidate {
+    /// `None` if the group has nothing to give. `budget` is in pages.
+    fn of(group: &GroupState, budget: u64) -> Option<Self> {
+        let charged = group.charged();
+        if charged == 0 {
+            return None;
+        }
+        let most = group.max().min(budget).max(1) as f64;
+        let share = |pages: u64| if group.is_abandoned() { f64::INFINITY } else { pages as f64 / most };
+        let spare = charged.saturating_sub(group.unclean.get());
+        Some(Self { group: group.id, share: share(charged), spare: share(spare) })
+    }
+
+    /// How much it could give up before it has less than `floor`, as a share.
+    fn gives(&self, floor: f64) -> f64 {
+        self.spare.min(self.share - floor)
+    }
+}
+
+/// Whose need it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum For<'a> {
+    /// This group's: R1 holds.
+    Group(&'a GroupState),
+    /// This group's, which has hardly any pages: any group may have to give some.
+    First(&'a GroupState),
+    /// That of the reserve, as this group took pages out of it: R1 and R5 hold.
+    Reserve(&'a GroupState),
+    /// No particular group's: R5 holds.
+    All,
+}
+
+impl<'a> For<'a> {
+    /// Whether a group may have to give a page (R1).
+    pub(crate) fn may_take_of(self, group: &GroupState, budget: u64) -> bool {
+        self.is_of(group) || Candidate::of(group, budget).is_some_and(|it| it.share >= self.floor(budget))
+    }
+
+    /// The least share of groups that have to give (R1).
+    fn floor(self, budget: u64) -> f64 {
+        match self {
+            Self::First(_) | Self::All => 0.0,
+            Self::Group(group) | Self::Reserve(group) => Candidate::of(group, budget).map_or(0.0, |it| it.share),
+        }
+    }
+
+    fn group(self) -> Option<&'a GroupState> {
+        match self {
+            Self::Group(group) | Self::First(group) | Self::Reserve(group) => Some(group),
+            Self::All => None,
+        }
+    }
+}
+
+impl For<'_> {
+    /// Whether it is this group's.
+    pub(crate) fn is_of(self, group: &GroupState) -> bool {
+        self.group().is_some_and(|it| it.id == group.id)
+    }
+}
+
+impl Ranking {
+    /// The groups that pages may be taken of, the first to be asked first.
+    pub(crate) fn candidates(&self, groups: &GroupTable, need: For<'_>, budget: u64) -> ArrayVec<Candidate, SEEN_MAX> {
+        let mut seen = ArrayVec::<Candidate, SEEN_MAX>::new();
+        let mut look = |group: &GroupState| {
+            if !seen.is_full()
+                && let Some(candidate) = Candidate::of(group, budget)
+                && seen.iter().all(|it| it.group != candidate.group)
+            {
+                seen.push(candidate);
+            }
+        };
+        if let Some(group) = need.group() {
+            look(group);
+        }
+        let len = groups.len();
+        if len as usize <= TOP + LOOKS as usize {
+            groups.visit(0..len, look);
+        } else {
+            // Relaxed, here and below: hints.
+            let top = self.top.iter().filter_map(|number| number.load(Ordering::Relaxed).checked_sub(1));
+            groups.visit(top, &mut look);
+            if let Some(mut hand) = self.hand.try_lock() {
+                groups.visit((0..LOOKS).map(|step| (*hand + step) % len), &mut look);
+                *hand = (*hand + LOOKS) % len;
+                self.remember(&mut seen);
+            }
+        }
+        let own = need.floor(budget);
+        let large = seen.iter().map(|it| it.share).fold(0.0, f64::max) * LARGE;
+        let asks = |it: &Candidate| need.group().is_some_and(|group| group.id == it.group);
+        seen.retain(|it| match need {
+            For::Group(_) | For::First(_) => it.share >= own || asks(it),
+            For::Reserve(_) => it.share >= own.max(large),
+            For::All => it.share >= large,
+        });
+        // Stable, and the group that asks comes to the end before: so it is the last of equals.
+        seen.sort_by_key(asks);
+        seen.sort_by(|a, b| b.gives(own).total_cmp(&a.gives(own)));
+        seen
+    }
+
+    /// Remembers the most promising of the groups that were seen.
+    fn remember(&self, seen: &mut [Candidate]) {
+        seen.sort_unstable_by(|a, b| b.spare.total_cmp(&a.spare));
+        let best = &seen[..seen.len().min(TOP)];
+        let holds = |number: u32| best.iter().any(|it| it.group + 1 == number);
+        let mut new = best.iter().filter(|it| self.top.iter().all(|slot| slot.load(Ordering::Relaxed) != it.group + 1));
+        for slot in &self.top {
+            if !holds(slot.load(Ordering::Relaxed)) {
+                slot.store(new.next().map_or(0, |it| it.group + 1), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// All groups that pages may be taken of, those first that have the most beyond its share: for a caller that would give
+    /// up otherwise.
+    pub(crate) fn all_candidates(&self, groups: &GroupTable, need: For<'_>, budget: u64) -> Vec<Candidate> {
+        let floor = need.floor(budget);
+        let mut all = Vec::new();
+        groups.visit(0..groups.len(), |it| all.extend(Candidate::of(it, budget)));
+        let slack = need.group().map_or(0.0, |group| SLACK_PAGES / group.max().min(budget).max(1) as f64);
+        all.retain(|it| it.share >= floor - slack || need.group().is_some_and(|group| group.id == it.group));
+        if self.hand.try_lock().is_some() {
+            self.remember(&mut all);
+        }
+        all.sort_unstable_by(|a, b| b.gives(floor).total_cmp(&a.gives(floor)));
+        all
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use sync::Arc;
+
+    const BUDGET: u64 = 1000;
+
+    fn group(groups: &GroupTable, number: usize, max: Option<u64>, charged: u64) -> Arc<GroupState> {
+        let group = groups.add(&format!("g{number}"), max, || BUDGET).unwrap();
+        assert_eq!(group.try_charge(charged, 0), charged);
+        group
+    }
+
+    fn ids(candidates: &[Candidate]) -> Vec<u32> {
+        candidates.iter().map(|it| it.group).collect()
+    }
+
+    #[test]
+    fn a_group_takes_of_itself_and_of_those_that_have_more() {
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let made: Vec<_> =
+            [100, 300, 0, 200].iter().enumerate().map(|(i, &pages)| group(&groups, i, None, pages)).collect();
+        let for_group = |number: usize| ids(&ranking.candidates(&groups, For::Group(&made[number]), BUDGET));
+        assert_eq!(for_group(0), [1, 3, 0]);
+        assert_eq!(for_group(1), [1]);
+        assert_eq!(for_group(2), [1, 3, 0], "it has nothing itself");
+        assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [1]);
+    }
+
+    /// A tenant with thousands of mappings, and a full budget of which others had a little each, was refused every page.
+    #[test]
+    fn a_group_that_has_hardly_any_pages_gets_a_few_of_any_group() {
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let maps = group(&groups, 0, None, 400);
+        let _other = group(&groups, 1, None, 100);
+        assert_eq!(ids(&ranking.candidates(&groups, For::Group(&maps), BUDGET)), [0]);
+        assert_eq!(ids(&ranking.candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
+        assert_eq!(ids(&ranking.all_candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
+    }
+
+    /// A writer had most of the budget, and most of that was dirty. A neighbour that read a page had to give up one of its own few for
+    /// it, because more of them were clean.
+    #[test]
+    fn what_is_dirty_in_a_large_group_is_not_made_up_for_by_a_small_one() {
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let writer = group(&groups, 0, None, 700);
+        let reader = group(&groups, 1, Some(250), 100);
+        for _ in 0..550 {
+            writer.unclean.add();
+        }
+        assert_eq!(ids(&ranking.candidates(&groups, For::Group(&reader), BUDGET)), [0, 1]);
+        assert_eq!(ids(&ranking.candidates(&groups, For::Group(&writer), BUDGET)), [0]);
+        assert_eq!(
+            ids(&ranking.candidates(&groups, For::Reserve(&reader), BUDGET)),
+            [0],
+            "it gives for its own use alone"
+        );
+    }
+
+    #[test]
+    fn a_limit_above_the_budget_counts_as_the_budget() {
+        let groups = GroupTable::default();
+        let _small = group(&groups, 0, Some(100), 55);
+        let _large = group(&groups, 1, Some(1_000_000), 600);
+        assert_eq!(ids(&Ranking::default().candidates(&groups, For::All, BUDGET)), [1, 0]);
+    }
+
+    /// Of 10,000 groups the fullest is found within so many batches as it takes to look at all, and then stays known; and no
+    /// batch looks at more than a few.
+    #[test]
+    fn the_fullest_of_many_is_found_and_remembered() {
+        const COUNT: usize = 10_000;
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let made: Vec<_> = (0..COUNT).map(|i| group(&groups, i, None, if i == 7_777 { 500 } else { 1 })).collect();
+        let asks = || ranking.candidates(&groups, For::Group(&made[3]), BUDGET);
+        let found = (0..COUNT / LOOKS as usize + 2).position(|_| asks()[0].group == made[7_777].id);
+        assert!(found.is_some());
+        assert!((0..100).all(|_| asks()[0].group == made[7_777].id));
+        assert!(asks().len() <= SEEN_MAX);
+        let hog = &made[9_000];
+        assert_eq!(hog.try_charge(900, 0), 900);
+        assert_eq!(ids(&ranking.candidates(&groups, For::Group(hog), BUDGET)), [hog.id], "it asks, so it is known");
+        assert_eq!(asks()[0].group, hog.id);
+    }
+}

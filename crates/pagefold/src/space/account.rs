@@ -1,0 +1,97 @@
+//! What a space takes besides pages: charged to its group, as pages that no list has, and to the budget.
+
+use sync::lock::Mutex;
+
+use crate::error::Error;
+use crate::group::state::GroupState;
+use crate::manager::Manager;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    charged: Mutex<Charged>,
+}
+
+#[derive(Debug, Default)]
+struct Charged {
+    bytes: u64,
+    /// The group's pages for them, rounded up.
+    pages: u64,
+}
+
+/// Whom a space charges.
+#[derive(Clone, Copy)]
+pub(super) struct Payer<'a> {
+    pub(super) manager: &'a Manager,
+    pub(super) group: &'a GroupState,
+}
+
+impl Payer<'_> {
+    fn pages(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.manager.frames.page_size() as u64)
+    }
+}
+
+impl Account {
+    /// Charges `bytes`. Reclaims as a page would; the caller has no page word.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`]; no room in the budget.
+    pub(super) fn charge(&self, payer: Payer<'_>, bytes: u64) -> Result<(), Error> {
+        let pages = {
+            let mut charged = self.charged.lock();
+            charged.bytes += bytes;
+            let pages = payer.pages(charged.bytes).saturating_sub(charged.pages);
+            charged.pages += pages;
+            pages
+        };
+        let charge = || {
+            payer.manager.charge_pages(payer.group, pages)?;
+            payer.manager.charge_metadata(bytes).inspect_err(|_| payer.manager.uncharge_pages(payer.group, pages))?;
+            payer.group.add_metadata(pages);
+            Ok(())
+        };
+        charge().inspect_err(|_| {
+            let mut charged = self.charged.lock();
+            charged.bytes -= bytes;
+            charged.pages -= pages;
+        })
+    }
+
+    /// Charges `bytes` if that takes no reclaim.
+    pub(super) fn try_charge(&self, payer: Payer<'_>, bytes: u64) -> bool {
+        let mut charged = self.charged.lock();
+        let pages = payer.pages(charged.bytes + bytes).saturating_sub(charged.pages);
+        if !payer.manager.try_charge_pages(payer.group, pages) {
+            return false;
+        }
+        if !payer.manager.frames.try_charge_beside_maps(bytes) {
+            payer.manager.uncharge_pages(payer.group, pages);
+            return false;
+        }
+        charged.bytes += bytes;
+        charged.pages += pages;
+        payer.group.add_metadata(pages);
+        true
+    }
+
+    /// Gives back what was charged.
+    pub(super) fn uncharge(&self, payer: Payer<'_>, bytes: u64) {
+        let pages = {
+            let mut charged = self.charged.lock();
+            charged.bytes -= bytes;
+            let pages = charged.pages.saturating_sub(payer.pages(charged.bytes));
+            charged.pages -= pages;
+            pages
+        };
+        payer.group.subtract_metadata(pages);
+        payer.manager.uncharge_pages(payer.group, pages);
+        payer.manager.frames.budget().uncharge(bytes);
+    }
+
+    /// When the space goes.
+    pub(super) fn uncharge_all(&self, payer: Payer<'_>) {
+        let bytes = self.charged.lock().bytes;
+        self.uncharge(payer, bytes);
+    }
+}

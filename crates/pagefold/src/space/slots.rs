@@ -1,0 +1,38 @@
+//! Places that are filled once, and looked up by number without a lock; few of them take little.
+
+use sync::lock::OnceBox;
+
+/// Blocks of 1, 2, 4, … places.
+const BLOCKS: usize = 24;
+
+/// See the module's head. What is in a place stays there as long as the table.
+pub(super) struct Slots<T> {
+    blocks: [OnceBox<Box<[OnceBox<T>]>>; BLOCKS],
+}
+
+fn locate(slot: u32) -> (usize, usize) {
+    let block = (slot + 1).ilog2();
+    (block as usize, (slot + 1 - (1 << block)) as usize)
+}
+
+impl<T> Slots<T> {
+    pub(super) fn new() -> Self {
+        Self { blocks: std::array::from_fn(|_| OnceBox::new()) }
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&T> {
+        let (block, at) = locate(slot);
+        self.blocks.get(block)?.get()?[at].get()
+    }
+
+    /// Fills a place that no other thread fills.
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub(super) fn fill(&self, slot: u32, value: T) {
+        let (block, at) = locate(slot);
+        let places = self.blocks[block].get_or_init(|| Box::new((0..1 << block).map(|_| OnceBox::new()).collect()));
+        let filled = places[at].set(Box::new(value));
+        debug_assert!(filled.is_ok(), "the place is another's");
+    }
+}

@@ -1,0 +1,171 @@
+//! Waking tasks after a while: one thread for all of them, which is there only while a task waits
+//! for its time.
+//!
+//! - TIMER-1. A task's waker is in the table from when its timer is made until the thread takes it
+//!   out, at its time, or the timer is dropped. All three are under the lock; wakers are called and
+//!   dropped without it, as each of these may do anything.
+//! - TIMER-2. The thread sleeps no longer than until the first time in the table, and is woken if
+//!   an earlier one is entered. It ends under the lock, when nothing was in the table for a second.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use sync::Arc;
+use sync::lock::{Condvar, Mutex};
+use sync::tasks::wake_all;
+use sync::thread;
+use sync::time::{Duration, Instant};
+
+/// How long the thread stays with nothing to do.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Tasks that wait for their time.
+#[derive(Default)]
+pub(crate) struct Timers(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By time, in nanoseconds since the first timer was made, and number.
+    tasks: BTreeMap<Key, Waker>,
+    start: Option<Instant>,
+    /// Timers made so far.
+    made: u64,
+    has_thread: bool,
+}
+
+type Key = (u64, u64);
+
+/// One task's. Dropped, it wakes the task no more.
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Timers {
+    /// Has the task woken after so long. Without a thread for that, at once.
+    pub(crate) fn after(&self, time: Duration, waker: &Waker) -> Timer {
+        let waker = waker.clone();
+        let mut table = self.0.table.lock();
+        let now = table.start.get_or_insert_with(Instant::now).elapsed();
+        table.made += 1;
+        let key = (u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX), table.made);
+        let is_first = table.tasks.first_key_value().is_none_or(|(first, _)| key < *first);
+        table.tasks.insert(key, waker);
+        let starts = !std::mem::replace(&mut table.has_thread, true);
+        drop(table);
+        if is_first {
+            self.0.changed.notify_one();
+        }
+        let shared = Arc::clone(&self.0);
+        if starts && thread::spawn("pagefold-timers", move || shared.run()).is_err() {
+            self.0.have_no_thread();
+        }
+        Timer { shared: Arc::clone(&self.0), key }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut table = self.table.lock();
+        loop {
+            let now = table.start.map_or(Duration::ZERO, Instant::elapsed).as_nanos() as u64;
+            let mut due = table.tasks.split_off(&(now.saturating_add(1), 0));
+            std::mem::swap(&mut due, &mut table.tasks);
+            if !due.is_empty() {
+                drop(table);
+                wake_all(due.into_values()); // TIMER-1
+                table = self.table.lock();
+                continue;
+            }
+            let rest = table.tasks.first_key_value().map(|((at, _), _)| Duration::from_nanos(at - now));
+            if let Some(rest) = rest {
+                self.changed.wait_for(&mut table, rest);
+                continue;
+            }
+            self.changed.wait_for(&mut table, IDLE);
+            if table.tasks.is_empty() {
+                table.has_thread = false;
+                return;
+            }
+        }
+    }
+
+    fn have_no_thread(&self) {
+        let mut table = self.table.lock();
+        table.has_thread = false;
+        let tasks = std::mem::take(&mut table.tasks);
+        drop(table);
+        wake_all(tasks.into_values());
+    }
+}
+
+impl Timer {
+    /// Whether its time has come. If not, `waker` is the one that will be called.
+    pub(crate) fn is_over(&self, waker: &Waker) -> bool {
+        let mut waker = waker.clone();
+        let mut table = self.shared.table.lock();
+        let is_over = match table.tasks.get_mut(&self.key) {
+            Some(known) => {
+                std::mem::swap(known, &mut waker);
+                false
+            }
+            None => true,
+        };
+        drop(table); // TIMER-1: before `waker`.
+        is_over
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let mut table = self.shared.table.lock();
+        let waker = table.tasks.remove(&self.key);
+        drop(table); // TIMER-1: before the waker.
+        drop(waker);
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use sync::atomic::{AtomicUsize, Ordering};
+
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The thread sleeps until the first time. A task that came later with an earlier one waited
+    /// for that of the other.
+    #[test]
+    fn each_task_is_woken_once_and_an_earlier_one_isnt_overlooked() {
+        let (timers, count) = (Timers::default(), std::sync::Arc::new(Count(AtomicUsize::new(0))));
+        let waker = Waker::from(std::sync::Arc::clone(&count));
+        let late = timers.after(Duration::from_secs(3600), &waker);
+        let soon: Vec<_> = (0..10).map(|n| timers.after(Duration::from_millis(20 - 2 * n), &waker)).collect();
+        let dropped = timers.after(Duration::from_millis(1), &waker);
+        drop(dropped);
+        let start = Instant::now();
+        while !soon.iter().all(|timer| timer.is_over(&waker)) || count.0.load(Ordering::SeqCst) < 10 {
+            assert!(start.elapsed() < Duration::from_secs(10), "a task isn't woken");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!late.is_over(&waker));
+        drop((late, soon));
+        let start = Instant::now();
+        while timers.0.table.lock().has_thread {
+            assert!(start.elapsed() < Duration::from_secs(10), "the thread stays");
+            timers.0.changed.notify_one();
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

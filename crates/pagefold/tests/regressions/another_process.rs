@@ -1,0 +1,425 @@
+//! Files of the machine that another process changes while Pagefold has them open: here `std::fs` is the other process.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use pagefold::io::{DirectIo, IoError, Posix};
+use pagefold::{Advice, Error, File, Pagefold, ReadRequest, WriteRequest};
+use sync::atomic::{AtomicBool, Ordering};
+use sync::random::Random;
+
+use crate::support::{disk, manager};
+
+const PAGE: usize = 4096;
+
+/// A file of the machine, a Pagefold beside it, and a handle to read and write it.
+struct World {
+    directory: tempfile::TempDir,
+    mm: Pagefold,
+    file: File,
+}
+
+impl World {
+    fn new(direct: DirectIo, bytes: &[u8]) -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::write(directory.path().join("file"), bytes).unwrap();
+        let mm = manager(256, Posix::new(direct));
+        let file = open(&mm, &directory.path().join("file"), "ours");
+        Self { directory, mm, file }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("file")
+    }
+
+    /// Appends bytes as another process.
+    fn append(&self, bytes: &[u8]) {
+        OpenOptions::new().append(true).open(self.path()).unwrap().write_all(bytes).unwrap();
+    }
+
+    /// Sets the length as another process.
+    fn cut(&self, len: u64) {
+        OpenOptions::new().write(true).open(self.path()).unwrap().set_len(len).unwrap();
+    }
+
+    fn on_disk(&self) -> Vec<u8> {
+        fs::read(self.path()).unwrap()
+    }
+
+    fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0xee; len];
+        let n = self.file.read_at(&mut bytes, offset as u64).unwrap();
+        bytes.truncate(n);
+        bytes
+    }
+}
+
+fn open(mm: &Pagefold, path: &Path, group: &str) -> File {
+    mm.group(group).build().unwrap().open_options().write(true).open(path).unwrap()
+}
+
+fn open_again(world: &World) -> File {
+    world.file.group().open_options().write(true).open(world.path()).unwrap()
+}
+
+/// Runs a test with direct and with buffered files.
+fn both_ways(test: impl Fn(DirectIo)) {
+    test(DirectIo::Auto);
+    test(DirectIo::Never);
+}
+
+fn assert_bytes(bytes: &[u8], expected: &[u8], what: &str) {
+    assert_eq!(bytes.len(), expected.len(), "{what}: the length");
+    let wrong = bytes.iter().zip(expected).position(|(byte, expected)| byte != expected);
+    assert!(wrong.is_none(), "{what}: byte {wrong:?} of {}", bytes.len());
+}
+
+/// The last page was dirty when another process appended to it. The next read at the end took the longer length over, with the
+/// page as it was: the reader got zeros for the appended bytes, and write-back put the zeros in their place.
+#[test]
+fn what_is_appended_to_a_dirty_last_page_is_read_and_stays() {
+    both_ways(|direct| {
+        let world = World::new(direct, &[7; 5_000]);
+        world.file.write_at(&[8], 4_200).unwrap();
+        world.append(&[9; 1_000]);
+        assert_bytes(&world.read(5_000, 2_000), &[9; 1_000], "what the read got");
+        world.file.sync().unwrap();
+        let mut expected = [[7; 5_000].as_slice(), &[9; 1_000]].concat();
+        expected[4_200] = 8;
+        assert_bytes(&world.on_disk(), &expected, "what is on the disk");
+    });
+}
+
+/// As above, and no read notices: a write behind the known end made its page, and all before it, out of zeros.
+#[test]
+fn a_write_behind_what_was_appended_leaves_it() {
+    both_ways(|direct| {
+        for dirty in [false, true] {
+            let world = World::new(direct, &[7; 5_000]);
+            let mut expected = vec![7; 5_000];
+            if dirty {
+                world.file.write_at(&[8], 4_200).unwrap();
+                expected[4_200] = 8;
+            }
+            world.append(&[9; 15_000]);
+            expected.extend([9; 15_000]);
+            world.file.write_at(&[1; 6], 9_000).unwrap();
+            expected[9_000..9_006].fill(1);
+            world.file.sync().unwrap();
+            assert_bytes(&world.on_disk(), &expected, "what is on the disk");
+            assert_bytes(&world.read(0, 30_000), &expected, "what is read");
+        }
+    });
+}
+
+/// A write beyond the end leaves a gap, which is zeros. Another process appended to the file before the gap was written back: it
+/// appended where the gap was, and write-back put zeros over its bytes.
+#[test]
+fn what_is_appended_after_a_gap_was_made_stays() {
+    both_ways(|direct| {
+        let world = World::new(direct, &[7; 5_000]);
+        world.file.write_at(&[8], 4_200).unwrap();
+        world.file.write_at(&[1; 100], 9_000).unwrap();
+        world.append(&[9; 1_000]);
+        world.file.sync().unwrap();
+        let on_disk = world.on_disk();
+        assert_eq!(on_disk.iter().filter(|&&byte| byte == 9).count(), 1_000, "appended bytes are lost");
+        assert_bytes(&on_disk[9_000..9_100], &[1; 100], "what was written");
+        assert_bytes(&world.read(0, 30_000), &on_disk, "what is read");
+    });
+}
+
+/// A file that was open already was opened again, and had the length of its first opening: appending at `len` overwrote what
+/// another process had appended.
+#[test]
+fn a_file_that_is_opened_again_is_as_long_as_it_is_now() {
+    both_ways(|direct| {
+        let world = World::new(direct, &[7; 5_000]);
+        world.file.write_at(&[8], 0).unwrap();
+        world.append(&[9; 31_864]);
+        let again = open(&world.mm, &world.path(), "theirs");
+        assert_eq!((again.len(), world.file.len()), (36_864, 36_864));
+        again.write_at(&[1; 6], 32_672).unwrap();
+        again.sync().unwrap();
+        let mut expected = [[7; 5_000].as_slice(), &[9; 31_864]].concat();
+        expected[0] = 8;
+        expected[32_672..32_678].fill(1);
+        assert_bytes(&world.on_disk(), &expected, "what is on the disk");
+    });
+}
+
+/// One tenant had the last page pinned, another process appended, and to all other tenants the file ended where it had.
+#[test]
+fn a_pin_does_not_hide_what_was_appended() {
+    both_ways(|direct| {
+        for dirty in [false, true] {
+            let world = World::new(direct, &[7; 100]);
+            if dirty {
+                world.file.write_at(&[7], 0).unwrap();
+            }
+            let pinned = world.file.page(0).unwrap();
+            world.append(&[9; 100_000]);
+            assert_bytes(&world.read(100, 100_000), &[9; 100_000], "what the read got");
+            assert_bytes(&world.read(50_000, 10), &[9; 10], "what a read further on got");
+            assert_bytes(&world.read(100_100, 10), &[], "what a read at the end got");
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| world.file.page(3).map(|page| page.to_vec()));
+                assert_bytes(&pinned, &[7; 100], "the pinned page");
+                drop(pinned);
+                assert_bytes(&waits.join().unwrap().unwrap(), &[9; PAGE], "a page that the file has now");
+            });
+            world.file.sync().unwrap();
+            assert_bytes(&world.on_disk(), &[[7; 100].as_slice(), &[9; 100_000]].concat(), "what is on the disk");
+        }
+    });
+}
+
+/// Ways in which a file of 100 bytes grows to a page, of zeros.
+const GROW: [fn(&File); 3] = [
+    |file| file.set_len(4_096).unwrap(),
+    |file| file.write_at(&[0], 4_095).unwrap(),
+    |file| file.write_at(&[0; 3_996], 100).unwrap(),
+];
+
+/// Another process cut the file off, a read noticed, and the page that the new end was in kept what had been behind it. When the
+/// file grew again, it was the file's: where the disk has zeros, it was read, and written.
+#[test]
+fn what_another_process_cut_off_does_not_come_back_as_the_file_grows() {
+    both_ways(|direct| {
+        for (grow, dirty) in GROW.into_iter().flat_map(|grow| [(grow, false), (grow, true)]) {
+            let world = World::new(direct, &[7; PAGE]);
+            if dirty {
+                world.file.write_at(&[7], 0).unwrap();
+            }
+            world.read(0, PAGE);
+            world.cut(100);
+            assert_bytes(&world.read(PAGE, 1), &[], "a read at the old end");
+            assert_eq!(world.file.len(), 100);
+            grow(&world.file);
+            let expected = [[7; 100].as_slice(), &[0; PAGE - 100]].concat();
+            assert_bytes(&world.read(0, PAGE), &expected, "what is read");
+            world.file.write_at(&[7], 0).unwrap();
+            let _ = world.file.sync(); // It may tell of the change that was cut off.
+            world.file.sync().unwrap();
+            assert_bytes(&world.on_disk(), &expected, "what is on the disk");
+        }
+    });
+}
+
+/// The same with the page pinned while the cut was noticed: its tail can't be zeroed then.
+#[test]
+fn what_another_process_cut_off_of_a_pinned_page_does_not_come_back_either() {
+    both_ways(|direct| {
+        for (grow, dirty) in GROW.into_iter().flat_map(|grow| [(grow, false), (grow, true)]) {
+            let world = World::new(direct, &[7; PAGE]);
+            if dirty {
+                world.file.write_at(&[7], 0).unwrap();
+            }
+            let pinned = world.file.page(0).unwrap();
+            world.cut(100);
+            assert_bytes(&world.read(PAGE, 1), &[], "a read at the old end");
+            assert_eq!(world.file.len(), 100);
+            drop(pinned);
+            grow(&world.file);
+            let expected = [[7; 100].as_slice(), &[0; PAGE - 100]].concat();
+            assert_bytes(&world.read(0, PAGE), &expected, "what is read");
+        }
+    });
+}
+
+/// Another process cut the file off, and no read noticed. Write-back wrote the pages that were dirty, with all that they had held,
+/// and so brought back what had been cut off.
+#[test]
+fn what_another_process_cut_off_is_not_written_back() {
+    both_ways(|direct| {
+        let world = World::new(direct, &[7; 3 * PAGE]);
+        world.file.write_at(&[8], 10).unwrap();
+        world.file.write_at(&[8], PAGE as u64 + 10).unwrap();
+        world.cut(100);
+        let error = world.file.sync().unwrap_err();
+        assert!(matches!(error, Error::WriteFailed { error: IoError::CutOff, .. }), "{error}");
+        world.file.sync().unwrap();
+        let mut expected = [7; 100];
+        expected[10] = 8;
+        assert_bytes(&world.on_disk(), &expected, "what is on the disk");
+        assert_bytes(&world.read(0, PAGE), &expected, "what is read");
+    });
+}
+
+/// A write over the end put its bytes into the last page, and made the file longer after that. A reader in between saw the first
+/// bytes of the write, and not the rest.
+#[test]
+fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
+    let mm = manager(64, disk(0, 0));
+    let file = mm.group("a").build().unwrap().open_options().write(true).create(true).open("f").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut seen_in_part, mut bytes) = (0, [0; PAGE]);
+                    while !stop.load(Ordering::Relaxed) {
+                        let n = file.read_at(&mut bytes, 0).unwrap();
+                        seen_in_part += u64::from(bytes[..n].contains(&2) && n < 4_050);
+                    }
+                    seen_in_part
+                })
+            })
+            .collect();
+        for round in 0..1_500 {
+            let end = 51 + round % 1_000;
+            while file.set_len(50).is_err() {} // A reader may have the page pinned.
+            file.write_at(&vec![1; end - 50], 50).unwrap();
+            file.write_at(&[2; 4_000], 50).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let seen_in_part: u64 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+        assert_eq!(seen_in_part, 0, "reads that saw the beginning of a write");
+    });
+}
+
+/// Read-ahead took each page that a write overwrote in part for an access to page 0: it read nothing ahead of the writer, and read
+/// pages that were not wanted.
+#[test]
+fn pages_are_read_ahead_of_a_writer_of_parts() {
+    let disk = disk(1, 256 * PAGE as u64);
+    let mm = manager(512, disk.clone());
+    let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
+    for page in 0..256 {
+        file.write_at(&[1], page * PAGE as u64).unwrap();
+    }
+    let reads = disk.stats().requests;
+    assert!(reads < 64, "{reads} reads for 256 pages");
+}
+
+/// Two pages that were to be written where no file reaches: the sum of offset and length was taken without care.
+#[test]
+fn a_batch_at_the_end_of_all_numbers_is_refused() {
+    let file = mm_file();
+    let bytes = [1; 2 * PAGE];
+    for offset in
+        [u64::MAX, u64::MAX - 1, u64::MAX - PAGE as u64, 0xffff_ffff_ffff_e000, 0xffff_ffff_ffff_d001, 1 << 63]
+    {
+        let mut writes = [WriteRequest::new(offset, &bytes), WriteRequest::new(0, &bytes[..10])];
+        file.write_batch(&mut writes);
+        assert!(matches!(writes[0].result, Err(Error::FileTooLarge { .. })), "{offset}: {:?}", writes[0].result);
+        assert!(writes[1].result.is_ok());
+        let mut into = [0; 2 * PAGE];
+        let mut reads = [ReadRequest::new(offset, &mut into)];
+        file.read_batch(&mut reads);
+        assert!(matches!(reads[0].result, Ok(0)), "{offset}: {:?}", reads[0].result);
+    }
+}
+
+fn mm_file() -> File {
+    let mm = manager(64, disk(1, 4 * PAGE as u64));
+    mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap()
+}
+
+/// A file that a stranger and a Pagefold change in turn, and the bytes that it has to have.
+struct Stranger {
+    world: World,
+    random: Random,
+    expected: Vec<u8>,
+    next: u8,
+    seen: [u32; 6],
+}
+
+impl Stranger {
+    /// What is written back may tell of a cut, once.
+    fn sync(&self) {
+        if self.world.file.sync().is_err() {
+            self.world.file.sync().unwrap();
+        }
+    }
+
+    /// Has Pagefold look at the length.
+    fn look(&self) {
+        assert_eq!(self.world.file.read_at(&mut [0], 1 << 40).unwrap(), 0);
+    }
+
+    fn step(&mut self) {
+        let len = self.expected.len();
+        // Never zero, and other than the bytes of a while before.
+        self.next = self.next % 250 + 1;
+        let value = self.next;
+        let n = 1 + self.random.below(3 * PAGE as u64) as usize;
+        let what = self.random.below(6) as usize;
+        self.seen[what] += 1;
+        match what {
+            // The stranger appends.
+            0 => {
+                self.world.append(&vec![value; n]);
+                // It doesn't know of what Pagefold has appended, and not written back.
+                let on_disk = self.world.on_disk().len();
+                self.expected.resize(on_disk.max(len), value);
+            }
+            // The stranger cuts the file off, and Pagefold finds out before the file has its old length again.
+            1 => {
+                self.sync();
+                let to = len - self.random.below((len as u64 + 1).min(3 * n as u64)) as usize;
+                self.world.cut(to as u64);
+                self.expected.truncate(to);
+                match self.random.below(3) {
+                    0 => self.look(),
+                    1 => self.sync(),
+                    _ => drop(open_again(&self.world)),
+                }
+            }
+            // The stranger overwrites a page in which nothing is dirty.
+            2 if len >= PAGE => {
+                let page = self.random.below((len / PAGE) as u64) as usize;
+                let at = (page * PAGE) as u64;
+                self.sync();
+                let file = OpenOptions::new().write(true).open(self.world.path()).unwrap();
+                file.write_all_at(&[value; PAGE], at).unwrap();
+                self.world.file.advise(Advice::DontNeed, at..at + PAGE as u64).unwrap();
+                self.expected[page * PAGE..][..PAGE].fill(value);
+            }
+            // Pagefold writes: at the end that it knows, behind it, or before it.
+            3 | 4 => {
+                let known = self.world.file.len() as usize;
+                let at = match self.random.below(3) {
+                    0 => known,
+                    1 => known + self.random.below(2 * PAGE as u64) as usize,
+                    _ => self.random.below(known as u64 + 1) as usize,
+                };
+                self.world.file.write_at(&vec![value; n], at as u64).unwrap();
+                self.expected.resize(len.max(at + n), 0);
+                self.expected[at..at + n].fill(value);
+            }
+            _ => self.sync(),
+        }
+    }
+
+    fn check(&mut self, seed: u64, step: u64) {
+        let what = format!("seed {seed}, step {step}: ");
+        self.look();
+        assert_bytes(&self.world.read(0, self.expected.len() + PAGE), &self.expected, &format!("{what}what is read"));
+        if self.random.one_in(3) {
+            self.sync();
+            assert_bytes(&self.world.on_disk(), &self.expected, &format!("{what}what is on the disk"));
+        }
+    }
+}
+
+/// A stranger appends, cuts off and overwrites, beside one Pagefold that reads and writes. What either has written is there; what was
+/// cut off doesn't come back, and zeros are only where nothing was written.
+#[test]
+fn a_stranger_and_a_pagefold_keep_each_others_bytes() {
+    for seed in 0..12 {
+        let direct = if seed % 2 == 0 { DirectIo::Auto } else { DirectIo::Never };
+        let world = World::new(direct, &[]);
+        let mut it = Stranger { world, random: Random::seeded(seed), expected: Vec::new(), next: 0, seen: [0; 6] };
+        for step in 0..150 {
+            it.step();
+            if it.random.one_in(3) {
+                it.check(seed, step);
+            }
+        }
+        it.check(seed, 150);
+        assert!(it.seen.iter().all(|&seen| seen > 0), "{:?}", it.seen);
+    }
+}

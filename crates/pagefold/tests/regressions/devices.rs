@@ -1,0 +1,92 @@
+//! One tenant's device doesn't answer, or answers slowly, and other tenants wait for it.
+
+use pagefold::io::{Backend, DirectIo, ThreadPool, Uring};
+use pagefold::{File, Pagefold};
+
+use crate::meanwhile::eventually;
+use crate::support::gate::{OpenAtEnd, TwoDevices, in_time};
+use crate::support::{check, manager};
+
+const LEN: u64 = 1 << 20;
+
+struct Tenants {
+    _mm: Pagefold,
+    /// On the device behind the gate.
+    gated: File,
+    other: File,
+}
+
+fn tenants(backend: impl Backend) -> Tenants {
+    let mm = manager(1024, backend);
+    let open = |group: &str, path: &str| mm.group(group).build().unwrap().open(path).unwrap();
+    Tenants { gated: open("a", "gated/f0"), other: open("b", "other/f1"), _mm: mm }
+}
+
+/// Without io_uring, all requests waited in one line. A reader that waited for its pages took the oldest request of the line, which
+/// was another tenant's, and did it: as that device didn't answer, the reader never returned.
+#[test]
+fn a_reader_does_no_other_tenants_requests() {
+    let devices = TwoDevices::new(2, LEN);
+    let gate = devices.gate.clone();
+    let tenants = tenants(ThreadPool::new(devices, 2).unwrap());
+    let _open = OpenAtEnd(gate.clone());
+    gate.close();
+    // Every second page, so many requests: more than there are threads.
+    for page in (0..LEN / 4096).step_by(2) {
+        tenants.gated.prefetch(page * 4096..page * 4096 + 1);
+    }
+    gate.await_waiting(1);
+    let other = tenants.other.clone();
+    in_time("a read on another device", move || {
+        let mut bytes = vec![0; 128 << 10];
+        other.read_exact_at(&mut bytes, 0).unwrap();
+        check(1, 0, &bytes);
+    });
+    // And requests that no thread helps with.
+    tenants.other.prefetch(512 << 10..1 << 20);
+    assert!(eventually(|| tenants._mm.stats().files.iter().any(|file| file.bytes_in == (128 << 10) + (512 << 10))));
+    assert!(gate.waiting() > 0);
+    gate.open();
+}
+
+/// A file's last handle was dropped while a page was on its way, and meanwhile another tenant opened the file. The drop waited until
+/// the file had no load in flight at all, and the other tenant's reads saw to it that there was always one.
+#[test]
+fn closing_a_file_does_not_wait_for_later_readers() {
+    let devices = TwoDevices::new(2, LEN);
+    let gate = devices.gate.clone();
+    let mm = manager(1024, ThreadPool::new(devices, 4).unwrap());
+    let open = |group: &str| mm.group(group).build().unwrap().open("gated/f0").unwrap();
+    let first = open("a");
+    gate.close();
+    first.prefetch(0..1);
+    gate.await_waiting(1);
+    let closing = std::thread::spawn(move || drop(first));
+    // The handle is gone when the file's name is free of it; there is nothing to be seen of that from outside.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let second = open("b");
+    // Of the guards of a function the last is dropped first: before the handle, which waits for its load.
+    let _open = OpenAtEnd(gate.clone());
+    second.prefetch(LEN / 2..LEN / 2 + 1);
+    in_time("closing", move || closing.join().unwrap());
+    gate.await_waiting(2);
+    gate.open();
+    second.read_exact_at(&mut [0; 8], 0).unwrap();
+}
+
+/// On file systems without direct I/O nothing was read ahead, and a batch was read page by page: each read was taken for a copy that
+/// the CPU makes, as on tmpfs, and had the device's whole latency.
+#[test]
+fn buffered_files_are_read_ahead_and_in_parallel() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![7; 4 << 20]).unwrap();
+    let mm = manager(2048, Uring::new(DirectIo::Never).unwrap());
+    let file = mm.group("a").build().unwrap().open(&path).unwrap();
+    let mut page = [0; 4096];
+    for at in (0..2 << 20).step_by(4096) {
+        file.read_exact_at(&mut page, at).unwrap();
+        assert_eq!(page, [7; 4096]);
+    }
+    assert!(file.stats().read_ahead > 256, "{} pages read ahead", file.stats().read_ahead);
+}

@@ -1,0 +1,237 @@
+//! Futures of pages, and others that need what a future has.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use sync::atomic::{AtomicU64, Ordering};
+
+use pagefold::io::SimulatedDisk;
+use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold};
+
+use crate::hooked::Answer;
+use crate::support::devices::Devices;
+use crate::support::{check, disk, eventually, manager, read};
+
+const PAGE: u64 = 4096;
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Wakes the thread, and counts.
+struct Wakes(std::thread::Thread, AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.unpark();
+    }
+}
+
+/// Runs the future as an executor with one thread. Returns also how often it was polled.
+fn run<F: Future + Unpin>(mut future: F) -> (F::Output, u64) {
+    let wakes = Arc::new(Wakes(std::thread::current(), AtomicU64::new(0)));
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut polls = 0;
+    loop {
+        let seen = wakes.1.load(Ordering::SeqCst);
+        polls += 1;
+        if let Poll::Ready(output) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            return (output, polls);
+        }
+        while wakes.1.load(Ordering::SeqCst) == seen {
+            std::thread::park();
+        }
+    }
+}
+
+/// A file of 4,096 pages on a disk that answers by hand, in a group of 16 pages.
+fn by_hand() -> (SimulatedDisk, Pagefold, Group, File) {
+    let disk = disk(1, 4096 * PAGE);
+    disk.answer_by_hand();
+    let mm = manager(1024, disk.clone());
+    let group = mm.group("tenant").max(16 * PAGE).build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    file.advise(Advice::Random, 0..u64::MAX).unwrap();
+    (disk, mm, group, file)
+}
+
+/// Futures whose pages have arrived, and that aren't polled.
+fn arrived<'a>(disk: &SimulatedDisk, file: &'a File, pages: impl IntoIterator<Item = u64>) -> Vec<PageFuture<'a>> {
+    let mut futures: Vec<_> = pages.into_iter().map(|page| file.page_async(page)).collect();
+    futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
+    while disk.answer_next() {}
+    futures
+}
+
+/// A page that had arrived for a future was pinned until that was polled: writers got `PageBusy`
+/// after seconds. In one task, that which has the future writing to the page, it waited for itself.
+#[test]
+fn a_future_that_is_not_polled_keeps_no_writer_out() {
+    let (disk, _mm, _group, file) = by_hand();
+    let mut futures = arrived(&disk, &file, [3, 5, 4095]);
+    file.write_at(&[7; 100], 3 * PAGE + 50).unwrap();
+    let mut page = file.page_mut(5).unwrap();
+    page[..8].fill(9);
+    drop(page);
+    file.set_len(4095 * PAGE).unwrap();
+    for (future, first) in futures.iter_mut().zip([None, Some(9)]) {
+        let Poll::Ready(Ok(page)) = poll(future) else { panic!("the page is in memory") };
+        match first {
+            None => assert_eq!(page[50..150], [7; 100]),
+            Some(byte) => assert_eq!(page[..8], [byte; 8]),
+        }
+    }
+    let (result, _) = run(futures.pop().unwrap());
+    assert!(matches!(result, Err(Error::PastEnd { .. })), "{result:?}");
+}
+
+/// The pages of futures that weren't polled filled their group's limit, and nothing else could be
+/// read.
+#[test]
+fn futures_that_are_not_polled_keep_no_reader_out() {
+    let (disk, mm, group, file) = by_hand();
+    let mut futures = arrived(&disk, &file, 0..16);
+    assert_eq!(group.charged(), 16 * PAGE);
+    read(&file, 0, 100 * PAGE, PAGE as usize).unwrap();
+    // Nor do they keep out other futures.
+    let answers = disk.clone();
+    let stop = Arc::new(sync::atomic::AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let device = std::thread::spawn(move || {
+        while !stopped.load(Ordering::SeqCst) {
+            if !answers.answer_next() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    });
+    for page in 16..40 {
+        futures.extend(std::iter::once(file.page_async(page)));
+        let (result, _) = run(futures.pop().unwrap());
+        check(0, page * PAGE, &result.unwrap());
+    }
+    // Each still gets its page, whether or not it had to be loaded once more.
+    for (page, future) in futures.into_iter().enumerate() {
+        check(0, page as u64 * PAGE, &run(future).0.unwrap());
+    }
+    stop.store(true, Ordering::SeqCst);
+    device.join().unwrap();
+    drop(file);
+    eventually("charges are leaked", || group.charged() == 0);
+    drop(mm);
+}
+
+/// The budget couldn't be lowered below the pages of futures that weren't polled.
+#[test]
+fn futures_that_are_not_polled_let_the_budget_be_lowered() {
+    let disk = disk(1, 4096 * PAGE);
+    disk.answer_by_hand();
+    let mm = Pagefold::builder().memory("16 MiB").backend(disk.clone()).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let file = group.open("f0").unwrap();
+    file.advise(Advice::Random, 0..u64::MAX).unwrap();
+    let futures = arrived(&disk, &file, 0..2048);
+    mm.resize("4 MiB").unwrap();
+    drop(futures);
+}
+
+/// A future without a frame woke itself at once: thousands of polls, a reclaim each, in the 0.2 s
+/// until its error.
+#[test]
+fn a_future_without_a_frame_pauses() {
+    let disk = disk(1, 4096 * PAGE);
+    let mm = manager(1024, disk);
+    let group = mm.group("tenant").max(16 * PAGE).build().unwrap();
+    let file = group.open("f0").unwrap();
+    let pins: Vec<_> = (0..16).map(|page| file.page(page * 10).unwrap()).collect();
+    let (result, polls) = run(file.page_async(1000));
+    assert!(matches!(result, Err(Error::LimitReached { .. })), "{result:?}");
+    assert!(polls < 250, "{polls} polls");
+    // When there is a frame again it comes by itself.
+    let mut future = file.page_async(1000);
+    assert!(poll(&mut future).is_pending());
+    drop(pins);
+    check(0, 1000 * PAGE, &run(future).0.unwrap());
+}
+
+/// A poll that met a writer, or the file's end while its length was being changed, waited in the
+/// executor's thread.
+#[test]
+fn a_poll_waits_for_nothing() {
+    let devices = Devices::new(1);
+    devices.device(0).disk.add_generated("f", 0, 64 * PAGE);
+    let mm = manager(1024, devices.clone());
+    let group = mm.group("tenant").build().unwrap();
+    let file = group.open_options().write(true).open("0/f").unwrap();
+    let _going_on = devices.going_on_at_last();
+    let changed = file.page_mut(7).unwrap();
+    let mut future = file.page_async(7);
+    assert!(poll(&mut future).is_pending());
+    drop(changed);
+    check(0, 7 * PAGE, &run(future).0.unwrap());
+    devices.device(0).silence(true);
+    let ours = file.clone();
+    let longer = Answer::of(move || ours.set_len(80 * PAGE));
+    std::thread::sleep(crate::hooked::MOMENT);
+    let ours = file.clone();
+    let polled = Answer::of(move || poll(&mut ours.page_async(70)).is_pending());
+    assert_eq!(polled.wait(), Some(true), "a poll waits for the device");
+    devices.device(0).silence(false);
+    longer.wait().unwrap().unwrap();
+    assert_eq!(run(file.page_async(70)).0.unwrap()[..], [0; PAGE as usize]);
+    assert!(matches!(run(file.page_async(80)).0, Err(Error::PastEnd { .. })));
+}
+
+/// Many tasks wait for one page: each is told, and each may go before.
+#[test]
+fn many_futures_of_one_page_are_told() {
+    let (disk, _mm, _group, file) = by_hand();
+    let mut futures: Vec<_> = (0..20_000).map(|_| file.page_async(5)).collect();
+    futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
+    let mut at = 0;
+    futures.retain(|_| {
+        at += 1;
+        at % 3 != 0
+    });
+    futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
+    while disk.answer_next() {}
+    for mut future in futures {
+        let Poll::Ready(Ok(page)) = poll(&mut future) else { panic!("it isn't told") };
+        check(0, 5 * PAGE, &page[..8]);
+    }
+}
+
+/// A future waited for a silent device for as long as that took.
+#[test]
+fn a_future_of_a_silent_device_fails_in_time() {
+    let devices = Devices::new(2);
+    (0..2).for_each(|number| devices.device(number).disk.add_generated("f", number as u64, 64 * PAGE));
+    let builder = Pagefold::builder().memory(4 << 20).backend(devices.clone());
+    let mm = builder.io_timeout(Duration::from_millis(100)).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let (silent, well) = (group.open("0/f").unwrap(), group.open("1/f").unwrap());
+    let _going_on = devices.going_on_at_last();
+    devices.device(0).silence(true);
+    let file = silent.clone();
+    let timeouts = Answer::of(move || {
+        let mut futures: Vec<_> = [1, 2, 2].into_iter().map(|page| file.page_async(page)).collect();
+        futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
+        let timeouts = futures.into_iter().map(|future| run(future).0.is_err_and(|error| is_timeout(&error)));
+        timeouts.filter(|is_timeout| *is_timeout).count()
+    });
+    assert_eq!(timeouts.wait(), Some(3), "a future waits for the silent device");
+    assert!(matches!(poll(&mut silent.page_async(40)), Poll::Ready(Err(error)) if is_timeout(&error)));
+    check(1, 0, &run(well.page_async(0)).0.unwrap());
+    devices.device(0).silence(false);
+    eventually("no answer is heard", || !silent.stats().device_silent);
+    (0..64).for_each(|page| check(0, page * PAGE, &run(silent.page_async(page)).0.unwrap()));
+    drop((silent, well));
+    eventually("charges are leaked", || group.charged() == 0);
+}
+
+fn is_timeout(error: &Error) -> bool {
+    matches!(error, Error::DeviceTimeout { .. })
+}

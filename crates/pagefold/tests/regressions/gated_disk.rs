@@ -1,0 +1,80 @@
+//! A simulated disk whose writes can be held back.
+
+use std::path::Path;
+
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, SharedBytes};
+
+use crate::hooked::Gate;
+
+/// See the module's head.
+#[derive(Clone, Default)]
+pub(crate) struct GatedDisk {
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) gate: Arc<Gate>,
+    held: Arc<AtomicU64>,
+}
+
+impl GatedDisk {
+    /// With a file of zeros of that name.
+    pub(crate) fn with_file(path: &str, len: u64) -> Self {
+        let disk = Self::default();
+        disk.disk.add_bytes(path, vec![0; len as usize]);
+        disk
+    }
+
+    /// From now on writes that end with this word wait at the gate.
+    pub(crate) fn hold_writes_of(&self, word: u64) {
+        self.held.store(word, Ordering::SeqCst);
+    }
+}
+
+impl Backend for GatedDisk {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(GatedFile { file: self.disk.open(path, access)?, of: self.clone() }))
+    }
+}
+
+struct GatedFile {
+    file: Box<dyn BackingFile>,
+    of: GatedDisk,
+}
+
+impl BackingFile for GatedFile {
+    fn identity(&self) -> Identity {
+        self.file.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.file.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let mut word = [0; 8];
+        let ends = |page: &SharedBytes<'_>| {
+            page.copy_to(page.len() - 8, &mut word);
+            word != [0; 8] && u64::from_le_bytes(word) == self.of.held.load(Ordering::SeqCst)
+        };
+        if from.iter().any(ends) {
+            self.of.gate.pass();
+        }
+        self.file.write(offset, from, len)
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.file.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.file.set_len(len)
+    }
+}

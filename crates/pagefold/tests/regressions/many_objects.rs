@@ -1,0 +1,184 @@
+//! Large numbers of files, handles, groups and spaces: what one of them costs doesn't depend on how many there are.
+
+use std::time::Duration;
+
+use pagefold::{File, Group, Pagefold, Protection};
+
+use crate::meanwhile::cpu_time;
+use crate::support::disk;
+
+fn time(work: impl FnOnce()) -> Duration {
+    cpu_time(work).0
+}
+
+/// A server with 16,000 open files asked for its statistics, and waited for five seconds: for each file and each group all
+/// handles were gone through. Each further `open` took 150 µs under locks that other tenants' opens and evictions take: it
+/// went through all handles and all files as well. Only time shows this: a step that goes through all of them is 40 times as
+/// long at the end as at the beginning, any other is as long as before.
+#[test]
+fn opening_and_stats_cost_the_same_for_each_file() {
+    const FILES: usize = 20_000;
+    const PART: usize = 500;
+    let mm = Pagefold::builder().memory("512MiB").backend(disk(FILES as u64, 4096)).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let mut files: Vec<File> = Vec::new();
+    let open = |files: &mut Vec<File>| {
+        let first = files.len();
+        time(|| files.extend((first..first + PART).map(|i| group.open(format!("f{i}")).unwrap())))
+    };
+    open(&mut files); // Allocators, and the disk's tables, come to life.
+    let few = open(&mut files);
+    let stats = |count| (0..5).map(|_| time(|| assert_eq!(mm.stats().files.len(), count))).min().unwrap();
+    let stats_of_few = stats(2 * PART);
+    while files.len() < FILES - PART {
+        open(&mut files);
+    }
+    let many = open(&mut files);
+    let stats_of_many = stats(FILES);
+    let (few_each, many_each) = (stats_of_few / (2 * PART) as u32, stats_of_many / FILES as u32);
+    assert!(many < 10 * few, "{PART} opens took {few:?} with few files, {many:?} with many");
+    assert!(many_each < 10 * few_each, "stats() took {few_each:?} a file with few files, {many_each:?} with many");
+}
+
+/// The numbers of a tenant's hits were found among those of all handles. They are its own now, and have to be right when
+/// handles come and go, of several files and groups.
+#[test]
+fn hits_are_counted_for_the_right_file_and_group() {
+    let mm = Pagefold::builder().memory("4MiB").backend(disk(2, 4096)).build().unwrap();
+    let groups = ["a", "b"].map(|name| mm.group(name).build().unwrap());
+    let read = |file: &File, times: usize| (0..times).for_each(|_| file.read_exact_at(&mut [0], 0).unwrap());
+    let handles = [(0, 0, 3), (0, 1, 5), (1, 0, 7), (1, 1, 11), (0, 0, 13)].map(|(group, file, times)| {
+        let file = groups[group].open(format!("f{file}")).unwrap();
+        read(&file, times);
+        file
+    });
+    let hits = || {
+        let stats = mm.stats();
+        let mut files: Vec<_> = stats.files.iter().map(|file| (file.path.clone(), file.hits)).collect();
+        files.sort();
+        (
+            stats.groups.iter().map(|group| group.hits).collect::<Vec<_>>(),
+            files.iter().map(|it| it.1).collect::<Vec<_>>(),
+        )
+    };
+    // The first read of each file is a miss.
+    assert_eq!(hits(), (vec![3 - 1 + 5 - 1 + 13, 7 + 11], vec![3 - 1 + 7 + 13, 5 - 1 + 11]));
+    assert_eq!([groups[0].stats().hits, groups[1].stats().hits], [19, 18]);
+    assert_eq!([handles[0].stats().hits, handles[1].stats().hits], [22, 15]);
+    let [first, second, third, ..] = handles;
+    drop((first, second, third));
+    assert_eq!(hits(), (vec![19, 18], vec![22, 15]), "closed handles count, too");
+}
+
+/// A group without a handle stays in the table until its last page is gone, and wasn't charged to the budget meanwhile. Each
+/// close of any file looked for such groups among all, in a mode that stops every eviction.
+#[test]
+fn groups_without_handles_go_with_their_last_page() {
+    let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();
+    let keeper = mm.group("keeper").build().unwrap();
+    let file = keeper.open("f0").unwrap();
+    let mut pins = vec![file.page(200).unwrap()];
+    let before = mm.stats().metadata_bytes;
+    for round in 0..40 {
+        let group = mm.group("tenant").build().unwrap();
+        let page = 201 + round;
+        let theirs = group.open("f0").unwrap();
+        // A page that is charged to the group, and pinned beyond its end.
+        theirs.read_at(&mut [0], page << 12).unwrap();
+        pins.push(file.page(page).unwrap());
+        drop((theirs, group));
+    }
+    assert_eq!(mm.stats().groups.len(), 41, "each has a page that is pinned");
+    assert!(mm.stats().metadata_bytes >= before + 40 * 2048, "and stays charged as long");
+    drop(pins);
+    drop(file);
+    assert_eq!(mm.stats().groups.len(), 1);
+    assert!(mm.stats().metadata_bytes < before, "all of them are gone, and the file");
+}
+
+/// A tenant opened 2,048 short files for writing. Each took page words for 64 GiB, the last one all that were left: from then on
+/// no tenant could open any file ("is too large"), or make a space.
+#[test]
+fn files_open_for_writing_leave_page_words_for_others() {
+    const FILES: usize = 10_000;
+    let mm = Pagefold::builder().memory("256MiB").backend(disk(FILES as u64 + 1, 4096)).build().unwrap();
+    let hog = mm.group("hog").max("1MiB").build().unwrap();
+    let options = hog.open_options().write(true);
+    let files: Vec<_> = (0..FILES).map(|i| options.clone().open(format!("f{i}")).unwrap()).collect();
+    files[FILES - 1].write_at(&[1; 10_000], 1 << 29).unwrap();
+    let quiet = mm.group("quiet").build().unwrap();
+    quiet.open(format!("f{FILES}")).unwrap().read_exact_at(&mut [0; 100], 0).unwrap();
+    let space = quiet.space().unwrap();
+    let range = space.map(1 << 30, Protection::ReadWrite).unwrap();
+    space.write_at(&[1], range.start).unwrap();
+    // The first of them may grow as long as they like.
+    files[0].set_len(60 << 30).unwrap();
+}
+
+/// A file's first handle was charged with the file, at four times what both take; all further ones were free. A tenant that
+/// opened one file 100,000 times took 140 MB that no budget counted.
+#[test]
+fn each_handle_is_charged() {
+    const HANDLES: u64 = 1000;
+    let mm = Pagefold::builder().memory("16MiB").backend(disk(1, 4 << 20)).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let charged = || mm.stats().metadata_bytes;
+    let read = |file: &File, page: u64| file.read_exact_at(&mut [0], (page % 256) * 4096).unwrap();
+    // The records of all frames that will be needed, also if the thread goes to another CPU and leaves free ones behind.
+    let file = group.open("f0").unwrap();
+    (0..1024).for_each(|page| file.read_exact_at(&mut [0], page * 4096).unwrap());
+    drop(file);
+    let nothing = charged();
+    let first = group.open("f0").unwrap();
+    let one = charged();
+    assert!(one - nothing < 4096, "a file takes {} bytes", one - nothing);
+    let more: Vec<_> = (0..HANDLES).map(|_| group.open("f0").unwrap()).collect();
+    let each = (charged() - one) / HANDLES;
+    assert!((200..2048).contains(&each), "a handle takes {each} bytes");
+    // What it knows of its readers comes with the first miss.
+    more.iter().zip(0..).for_each(|(file, page)| read(file, page));
+    drop(more);
+    drop(first);
+    assert_eq!((charged(), mm.stats().map_bytes), (nothing, 0));
+}
+
+/// Thousands of tenants had a space each, and one had all that memory is short of: pages of its files. A call looked at a few tenants
+/// in turn, all of which had tables and nothing to give, and was refused although its group had next to nothing.
+#[test]
+fn the_only_group_that_can_give_pages_is_found_among_thousands() {
+    const BUDGET: u64 = 64 << 20;
+    let mm = Pagefold::builder().memory(BUDGET).memory_max(BUDGET).backend(disk(3, 256 << 20)).build().unwrap();
+    let groups: Vec<_> = (0..2000).map(|number| mm.group(&format!("g{number}")).build().unwrap()).collect();
+    let rich = mm.group("rich").build().unwrap();
+    let file = rich.open("f0").unwrap();
+    (0..4000).for_each(|page| file.read_exact_at(&mut [0; 8], page * 4096).unwrap());
+    let has_room = |group: &&Group| mm.used() + (64 << 10) < BUDGET && group.charged() < 1 << 20;
+    let spaces: Vec<_> = groups.iter().cycle().take_while(has_room).map(|group| group.space().unwrap()).collect();
+    // A group that has next to nothing, and one that has as much as most.
+    for (number, group) in [(1, &mm.group("poor").build().unwrap()), (2, &groups[0])] {
+        let theirs = group.open(format!("f{number}")).unwrap();
+        let pinned: Vec<_> = (0..600).map(|page| theirs.page(page).unwrap()).collect();
+        drop(pinned);
+    }
+    drop(spaces);
+}
+
+/// A thousand tenants had spaces and a file each, which left room for a page for every second of them. Page maps took it in the end:
+/// parts of them in which no page was any more, which only room for other page maps was made of, while a tenant that needed a frame
+/// was refused.
+#[test]
+fn a_crowd_takes_turns_with_few_pages() {
+    const BUDGET: u64 = 64 << 20;
+    let mm = Pagefold::builder().memory(BUDGET).memory_max(BUDGET).backend(disk(1000, 256 << 10)).build().unwrap();
+    let groups: Vec<_> = (0..1000).map(|number| mm.group(&format!("g{number}")).build().unwrap()).collect();
+    let open = |(number, group): (usize, &Group)| group.open(format!("f{number}")).unwrap();
+    let files: Vec<_> = groups.iter().enumerate().map(open).collect();
+    let has_room = |_: &&Group| mm.used() + (4 << 20) < BUDGET;
+    let spaces: Vec<_> = groups.iter().cycle().take_while(has_room).map(|group| group.space().unwrap()).collect();
+    for page in 0..8 {
+        for file in &files {
+            file.read_exact_at(&mut [0; 8], page * (32 << 10)).unwrap();
+        }
+    }
+    drop(spaces);
+}

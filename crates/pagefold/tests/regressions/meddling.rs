@@ -1,0 +1,178 @@
+//! Files that another process changes within one of our calls, or beside a call that fails: each
+//! call leaves the length in a state from which the next one goes on.
+
+use std::path::Path;
+
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk, read_full, write_full};
+use pagefold::{Error, File, Pagefold};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::lock::Mutex;
+use sync::{Arc, SharedBytes};
+
+use crate::support::manager;
+
+const PAGE: usize = 4096;
+
+type Meddle = Box<dyn FnOnce() + Send>;
+
+/// A disk on which another process is busy, and whose reads can fail.
+#[derive(Clone, Default)]
+struct Meddled {
+    disk: SimulatedDisk,
+    /// What the other process does right after the file was made longer, once.
+    after_lengthen: Arc<Mutex<Option<Meddle>>>,
+    reads_fail: Arc<AtomicBool>,
+}
+
+struct MeddledFile {
+    file: Box<dyn BackingFile>,
+    of: Meddled,
+}
+
+impl Meddled {
+    fn with_file(bytes: &[u8]) -> (Self, Pagefold, File) {
+        let it = Self::default();
+        it.disk.add_bytes("file", bytes);
+        let mm = manager(256, it.clone());
+        let file = mm.group("ours").build().unwrap().open_options().write(true).open("file").unwrap();
+        (it, mm, file)
+    }
+
+    /// The file, as the other process has it.
+    fn theirs(&self) -> Box<dyn BackingFile> {
+        self.disk.open(Path::new("file"), Access::Write).unwrap()
+    }
+
+    /// The other process overwrites from a page's beginning on.
+    fn overwrite(&self, offset: u64, bytes: &[u8]) {
+        let mut words = vec![0; bytes.len().div_ceil(PAGE) * PAGE];
+        words[..bytes.len()].copy_from_slice(bytes);
+        let words: Vec<_> =
+            words.chunks_exact(8).map(|word| AtomicU64::new(u64::from_ne_bytes(word.try_into().unwrap()))).collect();
+        write_full(&*self.theirs(), offset, &[SharedBytes::new(&words)], bytes.len()).unwrap();
+    }
+
+    fn on_disk(&self) -> Vec<u8> {
+        let theirs = self.theirs();
+        let len = theirs.len().unwrap() as usize;
+        let words: Vec<_> = (0..len.div_ceil(PAGE) * PAGE / 8).map(|_| AtomicU64::new(0)).collect();
+        let shared = SharedBytes::new(&words);
+        assert_eq!(read_full(&*theirs, 0, shared).unwrap(), len);
+        let mut bytes = vec![0; shared.len()];
+        shared.copy_to(0, &mut bytes);
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+impl Backend for Meddled {
+    fn name(&self) -> &'static str {
+        "meddled"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(MeddledFile { file: self.disk.open(path, access)?, of: self.clone() }))
+    }
+}
+
+impl BackingFile for MeddledFile {
+    fn identity(&self) -> Identity {
+        self.file.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        if self.of.reads_fail.load(Ordering::SeqCst) { Err(IoError::IO) } else { self.file.read(offset, into) }
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.file.write(offset, from, len)
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.file.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.file.set_len(len)
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), IoError> {
+        self.file.lengthen(len)?;
+        let meddle = self.of.after_lengthen.lock().take();
+        meddle.into_iter().for_each(|meddle| meddle());
+        Ok(())
+    }
+}
+
+fn read(file: &File, offset: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; len];
+    let n = file.read_at(&mut bytes, offset as u64).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+/// A write behind the end made the file longer up to there, and another process cut it off again
+/// before the write went on. The write took that for a file without a gap: what lay between was
+/// neither looked after here nor in the file, so write-back put zeros over what the other process
+/// appended next.
+#[test]
+fn a_file_that_is_cut_off_as_a_gap_is_closed_has_the_gap_closed_again() {
+    let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
+    file.write_at(&[8], 4_200).unwrap();
+    let other = meddled.theirs();
+    *meddled.after_lengthen.lock() = Some(Box::new(move || other.set_len(5_000).unwrap()));
+    file.write_at(&[1; 100], 9_000).unwrap();
+    // It appends where it finds the end.
+    let end = meddled.theirs().len().unwrap();
+    assert_eq!(end, 9_100, "the gap is in no file");
+    let _ = file.sync(); // It may tell of a cut.
+    file.sync().unwrap();
+    let expected = [[7; 4_200].as_slice(), &[8], &[7; 799], &[0; 4_000], &[1; 100]].concat();
+    assert!(meddled.on_disk() == expected && read(&file, 0, 20_000) == expected);
+}
+
+/// A write behind the end made the file longer and then failed, so that the file was longer than
+/// the handle said. Another process wrote to the new end and cut a part of it off: the handle took
+/// the cut for one of its own bytes, and grew without reading what came to lie in the file.
+/// Write-back put zeros over it.
+#[test]
+fn a_cut_behind_the_known_end_is_growth() {
+    let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
+    meddled.reads_fail.store(true, Ordering::SeqCst);
+    assert!(matches!(file.write_at(&[1; 100], 9_000), Err(Error::ReadFailed { .. })));
+    meddled.reads_fail.store(false, Ordering::SeqCst);
+    assert_eq!((file.len(), meddled.theirs().len().unwrap()), (9_000, 9_100));
+    file.write_at(&[8], 8_300).unwrap();
+    meddled.overwrite(8_192, &[[0; 808].as_slice(), &[9; 92]].concat());
+    meddled.theirs().set_len(9_050).unwrap();
+    let _ = file.sync(); // It may tell of the cut.
+    file.sync().unwrap();
+    let expected = [[7; 5_000].as_slice(), &[0; 3_300], &[8], &[0; 699], &[9; 50]].concat();
+    let on_disk = meddled.on_disk();
+    assert_eq!(on_disk.len(), expected.len());
+    assert_eq!(on_disk.iter().zip(&expected).position(|(is, wanted)| is != wanted), None, "on the disk");
+    assert!(read(&file, 0, 20_000) == expected, "what is read");
+}
+
+/// A page was being changed by its user when another process cut the file off before it. The change
+/// went with the page, and `sync` said that all was well.
+#[test]
+fn a_change_that_is_cut_off_while_it_is_made_is_told() {
+    for len in [100, 0] {
+        let (meddled, _mm, file) = Meddled::with_file(&[7; 3 * PAGE]);
+        file.sync().unwrap();
+        let mut page = file.page_mut(2).unwrap();
+        page[0] = 8;
+        meddled.theirs().set_len(len).unwrap();
+        assert!(read(&file, 3 * PAGE, 1).is_empty(), "this read notices");
+        drop(page);
+        let told = file.sync();
+        assert!(matches!(told, Err(Error::WriteFailed { error: IoError::CutOff, .. })), "{told:?}");
+        file.sync().unwrap();
+        assert_eq!(meddled.on_disk(), vec![7; len as usize]);
+    }
+}

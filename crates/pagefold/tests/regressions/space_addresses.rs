@@ -1,0 +1,131 @@
+//! Addresses that a space gives out, and gets back.
+
+use pagefold::{Error, Group, Pagefold, Protection};
+
+use crate::support::disk;
+
+const PAGE: u64 = 4096;
+const GIB: u64 = 1 << 30;
+const RW: Protection = Protection::ReadWrite;
+
+fn tenant() -> (Pagefold, Group) {
+    let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    (mm, group)
+}
+
+/// One thread mapped buffers, another one unmapped them. Addresses that were given back were used again only by the CPU that
+/// unmapped them, and for as many pages: so nothing was used again, and all of 128 TiB in the end.
+#[test]
+fn what_another_thread_unmaps_is_mapped_again() {
+    let (_mm, group) = tenant();
+    let space = group.space().unwrap();
+    let (give, get) = std::sync::mpsc::sync_channel(4);
+    let theirs = space.clone();
+    let unmapper = std::thread::spawn(move || {
+        let mut highest = 0;
+        while let Ok(area) = get.recv() {
+            let area: std::ops::Range<u64> = area;
+            highest = highest.max(area.end);
+            theirs.unmap(area).unwrap();
+        }
+        highest
+    });
+    for round in 0..20_000 {
+        give.send(space.map((1 + round % 1037) * PAGE, RW).unwrap()).unwrap();
+    }
+    drop(give);
+    // A region for each CPU, and what was in flight.
+    let regions = 2 + std::thread::available_parallelism().unwrap().get() as u64;
+    let highest = unmapper.join().unwrap();
+    assert!(highest <= regions * GIB, "{highest:#x}");
+}
+
+/// Pieces of all sizes, many at a time: those that are given back side by side are one range again, for larger ones.
+#[test]
+fn ranges_that_come_back_grow_together() {
+    let (_mm, group) = tenant();
+    let space = group.space().unwrap();
+    let (mut random, mut mapped) = (sync::random::Random::seeded(3), Vec::new());
+    for round in 0..20_000_u64 {
+        if mapped.len() > 200 || round % 3 == 2 {
+            let at = random.below(mapped.len() as u64) as usize;
+            space.unmap(mapped.swap_remove(at)).unwrap();
+        } else {
+            // Larger ones as time goes on: nothing that was given back fits by itself.
+            mapped.push(space.map((1 + random.below(1 + round / 4)) * PAGE, RW).unwrap());
+        }
+    }
+    let highest = mapped.iter().map(|area| area.end).max().unwrap();
+    let regions = 6 + std::thread::available_parallelism().unwrap().get() as u64;
+    assert!(highest <= regions * GIB, "{highest:#x}");
+}
+
+/// `move_anywhere` kept the addresses that it had meant to move to when it failed. A loop that tried again until a page was no
+/// longer pinned went through a gigabyte of them every 16,384 times.
+#[test]
+fn moves_that_fail_give_their_addresses_back() {
+    let (_mm, group) = tenant();
+    let space = group.space().unwrap();
+    let area = space.map(16 << 20, RW).unwrap();
+    space.write_at(&[1], area.start).unwrap();
+    let guard = space.page(area.start).unwrap();
+    for _ in 0..300 {
+        assert!(matches!(space.move_anywhere(area.clone()), Err(Error::AddressBusy { .. })));
+    }
+    drop(guard);
+    let moved = space.move_anywhere(area).unwrap();
+    assert!(moved.end <= 3 * GIB, "{moved:x?}");
+}
+
+/// A caller mapped a terabyte at addresses of its choice, just where the first addresses are that are given out. The next `map` of
+/// a page looked for room page by page: a quarter of a billion steps, each of which took memory for an index.
+#[test]
+fn addresses_of_the_callers_choice_are_passed_over_at_once() {
+    let (mm, group) = tenant();
+    let space = group.space().unwrap();
+    space.map_at(GIB..1 << 40, Protection::None).unwrap();
+    let before = mm.stats().metadata_bytes;
+    let area = space.map(PAGE, RW).unwrap();
+    assert!(area.start >= 1 << 40 || area.end <= GIB, "{area:x?}");
+    assert!(mm.stats().metadata_bytes < before + (128 << 10));
+    // What is unmapped there can be given out.
+    space.unmap(GIB..1 << 40).unwrap();
+    let all: u64 = (1 << 47) - 2 * GIB;
+    space.unmap(area).unwrap();
+    space.map(all, Protection::None).unwrap();
+}
+
+/// Everything that is free can be had, in whatever pieces it came back.
+#[test]
+fn all_addresses_can_be_had_again() {
+    let (_mm, group) = tenant();
+    let space = group.space().unwrap();
+    let half: u64 = 1 << 46;
+    for _ in 0..3 {
+        let mut areas: Vec<_> = (0..64).map(|_| space.map(half / 64, Protection::None).unwrap()).collect();
+        areas.push(space.map(half / 2, Protection::None).unwrap());
+        let more = space.map(half, Protection::None);
+        assert!(matches!(more, Err(Error::NoAddresses { .. })), "{more:?}");
+        areas.into_iter().for_each(|area| space.unmap(area).unwrap());
+    }
+    let area = space.map(2 * half - 2 * GIB, Protection::None).unwrap();
+    space.unmap(area).unwrap();
+}
+
+/// No address that is given out is 0, which callers take for none. Memory that was mapped at 0 by choice, and unmapped, was
+/// the next to be given out.
+#[test]
+fn address_zero_is_given_out_to_no_caller() {
+    let (_mm, group) = tenant();
+    let space = group.space().unwrap();
+    for range in [0..PAGE, 0..2 * GIB, GIB - PAGE..GIB + PAGE] {
+        space.map_at(range.clone(), RW).unwrap();
+        space.unmap(range.clone()).unwrap();
+        let areas = [PAGE, range.end - range.start].map(|len| space.map(len, RW).unwrap());
+        assert!(areas.iter().all(|area| area.start >= GIB), "{areas:x?}");
+        areas.into_iter().for_each(|area| space.unmap(area).unwrap());
+    }
+    // And none is lost.
+    space.map((1 << 47) - GIB, RW).unwrap();
+}

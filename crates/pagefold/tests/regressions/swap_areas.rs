@@ -1,0 +1,151 @@
+//! What is taken for a swap area, and by how many at a time.
+
+use std::time::Instant;
+
+use pagefold::io::{Access, Backend as _, SimulatedDisk};
+use pagefold::{AddError, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
+use sync::random::mix;
+
+use crate::gated_disk::GatedDisk;
+use crate::hooked::{Answer, MOMENT, PATIENCE};
+
+const PAGE: u64 = 4096;
+
+fn contents(page: u64) -> Vec<u8> {
+    (0..PAGE / 8).flat_map(|word| mix(mix(page) ^ word).to_le_bytes()).collect()
+}
+
+/// A Pagefold with swap there, and a space of which most pages are in it.
+fn swapping(area: SwapArea) -> Result<(Pagefold, Space, u64), Error> {
+    let mm = Pagefold::builder().memory("8MiB").swap_area(area).build()?;
+    let group = mm.group("tenant").max(64 * PAGE).build()?;
+    let space = group.space()?;
+    let base = space.map(300 * PAGE, Protection::ReadWrite)?.start;
+    (0..300).try_for_each(|page| space.write_at(&contents(page), base + page * PAGE))?;
+    Ok((mm, space, base))
+}
+
+/// A configuration named the same swap file in two services. The second one found a good header, and both wrote to the same slots:
+/// of 1,000 pages of the first one 960 were lost.
+#[test]
+fn a_swap_file_has_one_user() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("swap");
+    std::fs::write(&path, vec![0; 1 << 21]).unwrap();
+    let area = || SwapArea::path(&path).overwrite(true);
+    let (mm, space, base) = swapping(area()).unwrap();
+    let second = swapping(area()).map(|_| "two users").unwrap_err();
+    assert!(matches!(&second, Error::SwapRefused(AddError::InUse { .. })), "{second}");
+    assert!(second.to_string().contains("in use") && second.to_string().contains("swap"), "{second}");
+    for page in 0..300 {
+        let mut bytes = vec![0; PAGE as usize];
+        space.read_at(&mut bytes, base + page * PAGE).unwrap();
+        assert!(bytes == contents(page), "page {page} isn't what was written");
+    }
+    // As soon as it is free, another one may have it.
+    drop(space);
+    mm.remove_swap(0).unwrap();
+    drop(swapping(area()).unwrap());
+    swapping(area()).unwrap();
+}
+
+/// An operator was told "can't open /srv/cache: No such file or directory", with no word of swap, and that an area "can't have
+/// 16777216 bytes".
+#[test]
+fn refusals_name_swap_the_path_and_sizes() {
+    let disk = SimulatedDisk::default();
+    disk.add_bytes("/short", vec![0; 4096]);
+    disk.add_bytes("/diary", vec![7; 1 << 16]);
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing/swap");
+    let refusal = |area: SwapArea| {
+        let error = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap_err();
+        assert!(matches!(error, Error::SwapRefused(_)), "{error}");
+        error.to_string()
+    };
+    let says = |text: String, parts: &[&str]| {
+        assert!(parts.iter().all(|part| text.contains(part)), "{text:?} lacks one of {parts:?}");
+    };
+    says(refusal(SwapArea::path("/none")), &["swap", "/none", "No such file"]);
+    says(refusal(SwapArea::path("/short").overwrite(true)), &["swap", "/short", "4 KiB", "8 KiB"]);
+    says(refusal(SwapArea::path("/diary")), &["swap", "/diary", "overwrite"]);
+    says(refusal(SwapArea::compressed("16MiB")), &["swap", "16 MiB", "8 MiB"]);
+    let error = Pagefold::builder().memory("8MiB").swap(&missing, "1MiB").build().unwrap_err().to_string();
+    says(error, &["swap", "missing/swap", "No such file"]);
+}
+
+/// On a full file system an area can't be made: a clear error, and what was there goes on.
+#[test]
+fn an_area_on_a_full_file_system_is_refused() {
+    let disk = SimulatedDisk::default();
+    disk.set_capacity(0);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).build().unwrap();
+    let before = mm.stats().metadata_bytes;
+    let error = mm.add_swap(SwapArea::unlinked("/", "1MiB")).unwrap_err().to_string();
+    assert!(error.contains("swap area") && error.contains("No space left"), "{error}");
+    disk.open("/swap".as_ref(), Access::Create).unwrap().set_len(1 << 20).unwrap();
+    let error = mm.add_swap(SwapArea::path("/swap").overwrite(true)).unwrap_err().to_string();
+    assert!(error.contains("/swap") && error.contains("No space left"), "{error}");
+    assert_eq!((mm.stats().metadata_bytes, mm.stats().swap.len()), (before, 0));
+    disk.set_capacity(1 << 20);
+    mm.add_swap(SwapArea::path("/swap").overwrite(true)).unwrap();
+}
+
+/// An operator couldn't remove an area: one of its pages was in memory again, and a client had a guard of it. After 8 ms the answer was
+/// that it "can't be brought back", though it only had to be waited for.
+#[test]
+fn removal_waits_for_guards_and_says_what_it_waited_for() {
+    let (mm, space, base) = swapping(SwapArea::memory(801 * PAGE)).unwrap();
+    space.group().set_max("4MiB").unwrap();
+    // It comes back, and keeps its slot, as there are enough.
+    let held = space.page(base).unwrap();
+    let theirs = mm.clone();
+    let removal = Answer::of(move || theirs.remove_swap(0));
+    std::thread::sleep(MOMENT);
+    drop(held);
+    assert!(matches!(removal.wait(), Some(Ok(()))), "it was dropped after 50 ms");
+    mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
+    space.group().set_max(64 * PAGE).unwrap();
+    (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
+    space.group().set_max("4MiB").unwrap();
+    let held = space.page(base).unwrap();
+    let error = mm.remove_swap(0).unwrap_err();
+    assert!(matches!(error, Error::SwapInUse(RemoveError::InUse { area: 0, pages: 1 })), "{error}");
+    drop(held);
+    mm.remove_swap(0).unwrap();
+}
+
+/// A disk with a swap area on it didn't answer, and a second area was added to help out. Adding it waited for the write to the first
+/// one, and meanwhile kept everybody who swapped on that CPU waiting, whatever their area.
+#[test]
+fn areas_come_and_go_beside_one_that_doesnt_answer() {
+    const STUCK: u64 = 7;
+    let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
+    let area = SwapArea::path("/swap").overwrite(true);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
+    let write_all = |name: &str, word: u64| {
+        let space = mm.group(name).max(64 * PAGE).build().unwrap().space().unwrap();
+        let base = space.map(300 * PAGE, Protection::ReadWrite).unwrap().start;
+        move || {
+            for page in 0..300 {
+                let mut bytes = contents(page);
+                bytes[PAGE as usize - 8..].copy_from_slice(&word.to_le_bytes());
+                space.write_at(&bytes, base + page * PAGE).unwrap();
+            }
+        }
+    };
+    disk.hold_writes_of(STUCK);
+    let stuck = Answer::of(write_all("stuck", STUCK));
+    disk.gate.wait_for_somebody();
+    let start = Instant::now();
+    let theirs = mm.clone();
+    let change = Answer::of(move || {
+        let number = theirs.add_swap(SwapArea::memory(1001 * PAGE))?;
+        theirs.remove_swap(number)?;
+        theirs.add_swap(SwapArea::memory(1001 * PAGE))
+    });
+    assert!(matches!(change.wait(), Some(Ok(1))) && start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    assert!(Answer::of(write_all("other", 8)).wait().is_some() && start.elapsed() < PATIENCE / 2);
+    disk.gate.open();
+    assert!(stuck.wait().is_some());
+}

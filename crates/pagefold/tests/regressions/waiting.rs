@@ -1,0 +1,203 @@
+//! Threads that wait for one another: with an end, and with a typed error where a user keeps what they wait for.
+
+use std::time::{Duration, Instant};
+
+use pagefold::{Error, Group, Pagefold, Protection, Space};
+use sync::Arc;
+
+use crate::hooked::Answer;
+use crate::meanwhile::{meanwhile, share_a_cpu};
+use crate::support::{disk, manager};
+
+const RW: Protection = Protection::ReadWrite;
+/// What a call takes at the most that meets a page which is in use.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// A space with one page that was written to.
+fn one_page() -> (Pagefold, Group, Arc<Space>, u64) {
+    let mm = manager(64, disk(1, 1 << 20));
+    let group = mm.group("tenant").build().unwrap();
+    let space = group.space().unwrap();
+    let address = space.map(4096, RW).unwrap().start;
+    space.write_at(&[1; 4096], address).unwrap();
+    (mm, group, Arc::new(space), address)
+}
+
+/// A thread that had a page of a space in a guard wrote to that page, and another one called `update_u64` from within the
+/// closure of an `update_u64` of the same page. Each waited for itself, at full CPU and for ever, in safe code.
+#[test]
+fn a_writer_of_a_page_that_its_own_thread_has_is_told_so() {
+    type Call = fn(&Space, u64) -> Result<(), Error>;
+    let calls: [(&str, Call); 5] = [
+        ("write_at beside its own pin", |space, at| {
+            let _pin = space.page(at)?;
+            space.write_at(&[2], at)
+        }),
+        ("write_at beside its own page_mut", |space, at| {
+            let _guard = space.page_mut(at)?;
+            space.write_at(&[2], at)
+        }),
+        ("update_u64 beside its own pin", |space, at| {
+            let _pin = space.page(at)?;
+            space.update_u64(at, |n| Some(n + 1)).map(drop)
+        }),
+        ("update_u64 within update_u64", |space, at| {
+            let mut inner = Ok(0);
+            space.update_u64(at, |_| {
+                inner = space.update_u64(at, |n| Some(n + 1));
+                None
+            })?;
+            inner.map(drop)
+        }),
+        ("unmap within update_u64", |space, at| {
+            let mut inner = Ok(());
+            space.update_u64(at, |_| {
+                inner = space.unmap(at..at + 4096);
+                None
+            })?;
+            inner
+        }),
+    ];
+    let answers = calls.map(|(what, call)| {
+        let answer = Answer::of(move || {
+            let (_mm, _group, space, at) = one_page();
+            let start = Instant::now();
+            let answer = call(&space, at);
+            // Nothing is left of the wait.
+            space.write_at(&[3], at).unwrap();
+            (answer, start.elapsed(), at)
+        });
+        (what, answer)
+    });
+    for (what, answer) in answers {
+        let (answer, time, at) = answer.wait().unwrap_or_else(|| panic!("{what}: no answer"));
+        assert!(matches!(answer, Err(Error::AddressBusy { address }) if address == at), "{what}: {answer:?}");
+        assert!(time < ANSWER_MAX, "{what}: {time:?}");
+    }
+}
+
+/// A reader of a space's page that another thread wrote to without a pause tried to copy it between two writes, again and
+/// again and for ever; and then to pin it between two writes, which on one CPU nearly never succeeds: the writer is preempted while
+/// it writes. With pages of 2 MiB nearly no copy succeeds.
+#[test]
+fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
+    const PAGE: usize = 2 << 20;
+    let mm = Pagefold::builder().memory("64MiB").page_size(PAGE).backend(disk(1, 1 << 20)).build().unwrap();
+    let space = Arc::new(mm.group("tenant").build().unwrap().space().unwrap());
+    let at = space.map(PAGE as u64, RW).unwrap().start;
+    space.write_at(&vec![1; PAGE], at).unwrap();
+    let (theirs, bytes) = (Arc::clone(&space), [vec![1; PAGE], vec![2; PAGE]]);
+    let answer = meanwhile(
+        2,
+        |thread| {
+            share_a_cpu();
+            theirs.write_at(&bytes[thread as usize], at).unwrap();
+        },
+        || {
+            let reader = Answer::of(move || {
+                share_a_cpu();
+                let mut seen = vec![0; PAGE];
+                (0..20).all(|_| {
+                    space.read_at(&mut seen, at).unwrap();
+                    seen.iter().all(|&byte| byte == seen[0])
+                })
+            });
+            reader.wait()
+        },
+    );
+    assert_eq!(answer, Some(true), "no answer, or one of two writes");
+}
+
+/// Does `pin` in three threads, which keeps a page pinned for a while, again and again: at nearly each moment one of them has it.
+/// Meanwhile `write` has to get its turn ten times.
+fn writes_beside_overlapping_pins(pin: impl Fn() + Sync, write: impl Fn() -> Result<(), Error>) {
+    meanwhile(
+        3,
+        |_| pin(),
+        || {
+            for _ in 0..10 {
+                write().unwrap();
+            }
+        },
+    );
+}
+
+/// A little longer than a thread takes to pin a page again.
+fn look_at(bytes: &[u8]) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_micros(100) {
+        std::hint::black_box(bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+    }
+}
+
+/// Clients that read a page in place, each for a moment, kept the one that wrote to it waiting for seconds, until it was told that
+/// the page is busy: there was always one that had it pinned, and the next one was let in.
+#[test]
+fn a_writer_beside_pins_that_overlap_gets_its_turn() {
+    let mm = manager(64, disk(1, 1 << 20));
+    let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
+    writes_beside_overlapping_pins(|| look_at(&file.page(0).unwrap()), || file.write_at(&[1; 8], 0));
+    let (_mm, _group, space, at) = one_page();
+    writes_beside_overlapping_pins(|| look_at(&space.page(at).unwrap()), || space.write_at(&[1; 8], at));
+    writes_beside_overlapping_pins(
+        || look_at(&space.page(at).unwrap()),
+        || space.page_mut(at).map(|mut page| page[0] = 2),
+    );
+}
+
+/// As above: a file couldn't grow beside readers that have its last page in place, nor could another group's clean page be changed.
+#[test]
+fn a_file_grows_beside_pins_of_its_last_page_that_overlap() {
+    let mm = manager(64, disk(1, 4096 + 100));
+    let (group, other) = (mm.group("tenant").build().unwrap(), mm.group("other").build().unwrap());
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let len = std::cell::Cell::new(file.len());
+    writes_beside_overlapping_pins(
+        || look_at(&file.page(1).unwrap()),
+        || {
+            len.set(len.get() + 1);
+            file.set_len(len.get())
+        },
+    );
+    let theirs = other.open_options().write(true).open("f0").unwrap();
+    writes_beside_overlapping_pins(
+        || look_at(&theirs.page(0).unwrap()),
+        || {
+            file.write_at(&[1], 0)?;
+            file.sync()?;
+            file.charge_to(&other, 0..4096)?;
+            file.write_at(&[2], 0)?;
+            file.sync()
+        },
+    );
+}
+
+/// A thread that has a page pinned and pins it once more waits for a writer that waits for its first pin. Each of them ends: the
+/// pin is had after a while, and the writer is told that the page is in use.
+#[test]
+fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
+    let (_mm, _group, space, at) = one_page();
+    let first = space.page(at).unwrap();
+    let theirs = Arc::clone(&space);
+    let writer = Answer::of(move || theirs.write_at(&[2], at));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(100) {
+        drop(space.page(at).unwrap());
+    }
+    let answer = writer.wait().expect("the writer answers");
+    assert!(matches!(answer, Err(Error::AddressBusy { .. })), "{answer:?}");
+    drop(first);
+    space.write_at(&[2], at).unwrap();
+}
+
+/// A file whose user had leaked guards of `page_mut` waited for seconds for each of these pages when it was closed.
+#[test]
+fn closing_a_file_waits_once_for_all_leaked_guards() {
+    let answer = Answer::of(|| {
+        let mm = manager(64, disk(1, 1 << 20));
+        let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
+        (0..8).for_each(|page| std::mem::forget(file.page_mut(page).unwrap()));
+        drop(file);
+    });
+    assert!(answer.wait().is_some(), "it is still being closed");
+}

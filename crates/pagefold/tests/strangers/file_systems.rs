@@ -1,0 +1,138 @@
+//! File systems that this machine may be able to mount, in a mount namespace of the test's own: without direct I/O, without room, in
+//! layers, and over another device.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use pagefold::{Error, SwapArea};
+
+use crate::{a_file_is_used, in_a_process, open, small_fold};
+
+/// Why something can't be tried here.
+type Skipped = String;
+
+/// Gives this process mounts of its own.
+fn unshare() -> Result<(), Skipped> {
+    // SAFETY: no memory is concerned.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(format!("no mounts of one's own: {}", std::io::Error::last_os_error()));
+    }
+    run("mount", &["--make-rprivate", "/"])
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), Skipped> {
+    let done = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    done.status.success().then_some(()).ok_or_else(|| format!("{program} {}: {}", arguments.join(" "), said.trim()))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn tmpfs(at: &Path, size: &str) -> Result<(), Skipped> {
+    fs::create_dir_all(at).unwrap();
+    run("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs", text(at)])
+}
+
+fn overlay(at: &Path) -> Result<(), Skipped> {
+    tmpfs(at, "64m")?;
+    let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| at.join(name));
+    for directory in [&lower, &upper, &work, &merged] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::write(lower.join("below"), [5; 10_000]).unwrap();
+    let layers = format!("lowerdir={},upperdir={},workdir={}", text(&lower), text(&upper), text(&work));
+    run("mount", &["-t", "overlay", "-o", &layers, "overlay", text(&merged)])
+}
+
+fn loop_device(at: &Path) -> Result<(), Skipped> {
+    fs::create_dir_all(at).unwrap();
+    let image = at.with_extension("image");
+    fs::File::create(&image).and_then(|file| file.set_len(32 << 20)).unwrap();
+    run("mkfs.ext4", &["-q", "-F", text(&image)])?;
+    run("mount", &["-o", "loop", text(&image), text(at)])
+}
+
+#[test]
+fn every_file_system_that_can_be_mounted_is_used() {
+    for scenario in ["on_tmpfs", "on_a_full_file_system", "on_an_overlay", "over_a_loop_device"] {
+        in_a_process(&format!("file_systems::{scenario}"));
+    }
+}
+
+/// Runs `body` in a directory that `mount` has mounted.
+fn mounted(mount: impl Fn(&Path) -> Result<(), Skipped>, body: impl Fn(&Path)) {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = directory.path().join("mounted");
+    match unshare().and_then(|()| mount(&at)) {
+        Ok(()) => {
+            body(&at);
+            let _ = run("umount", &["-l", text(&at)]);
+        }
+        Err(why) => println!("skipped: {why}"),
+    }
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn on_tmpfs() {
+    mounted(
+        |at| tmpfs(at, "64m"),
+        |at| {
+            a_file_is_used(&small_fold(), &at.join("file"), 1);
+            small_fold().add_swap(SwapArea::unlinked(at, 1 << 20)).unwrap();
+        },
+    );
+}
+
+/// What has no room isn't written, and the sync says so; when there is room again, it is.
+#[test]
+#[ignore = "for a process of its own"]
+fn on_a_full_file_system() {
+    mounted(
+        |at| tmpfs(at, "256k"),
+        |at| {
+            let fold = small_fold();
+            let file = open(&fold, "a", &at.join("file"));
+            fs::write(at.join("other"), vec![1; 200 << 10]).unwrap();
+            let bytes = vec![7; 128 << 10];
+            let refused = file.write_at(&bytes, 0).and_then(|()| file.sync());
+            assert!(matches!(refused, Err(Error::WriteFailed { .. })), "{refused:?}");
+            assert!(fold.add_swap(SwapArea::unlinked(at, 8 << 20)).is_err());
+            fs::remove_file(at.join("other")).unwrap();
+            file.write_at(&bytes, 0).unwrap();
+            file.sync().unwrap();
+            assert!(fs::read(at.join("file")).unwrap() == bytes, "what was synced isn't what is in the file");
+        },
+    );
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn on_an_overlay() {
+    mounted(overlay, |at| {
+        let merged = at.join("merged");
+        a_file_is_used(&small_fold(), &merged.join("file"), 1);
+        // The first write to a file of the lower layer makes a copy of it, which the handle then is of.
+        let fold = small_fold();
+        let file = open(&fold, "a", &merged.join("below"));
+        let mut bytes = [0; 10_000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [5; 10_000]);
+        file.write_at(&[6; 100], 9950).unwrap();
+        file.sync().unwrap();
+        let expected = [vec![5; 9950], vec![6; 100]].concat();
+        assert_eq!(fs::read(merged.join("below")).unwrap(), expected);
+        assert_eq!(fs::read(at.join("lower/below")).unwrap(), [5; 10_000]);
+        drop(file);
+        let _ = run("umount", &["-l", text(&merged)]);
+    });
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn over_a_loop_device() {
+    mounted(loop_device, |at| a_file_is_used(&small_fold(), &at.join("file"), 1));
+}

@@ -1,0 +1,263 @@
+//! A process that forbids itself system calls, locks its memory, has few of everything, forks, or is stopped.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use pagefold::{Error, Pagefold};
+
+use crate::{PAGE, a_file_is_used, in_a_process, open, small_fold};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// What a scenario goes on with when the process is as it should be.
+fn files_are_used(fold: &Pagefold) {
+    let directory = directory();
+    a_file_is_used(fold, &directory.path().join("file"), 1);
+}
+
+fn limit(resource: libc::__rlimit_resource_t, to: u64) {
+    let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
+    // SAFETY: the limit is this function's own.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// From now on all threads of this process get `EPERM` for the system call.
+fn forbid(system_call: libc::c_long) {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, system_call as u32) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program is as long as it says, and the kernel copies it.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_TSYNC,
+                &raw const program,
+            ) as i32
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_filter_of_system_calls_after_the_start_is_put_up_with() {
+    for scenario in ["io_uring_forbidden", "locks_forbidden", "giving_back_forbidden"] {
+        in_a_process(&format!("surroundings::{scenario}"));
+    }
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn io_uring_forbidden() {
+    let fold = small_fold();
+    files_are_used(&fold);
+    forbid(libc::SYS_io_uring_enter);
+    files_are_used(&small_fold());
+    let directory = directory();
+    let file = open(&fold, "third", &directory.path().join("file"));
+    file.write_at(&[7; 100_000], 5).unwrap();
+    file.sync().unwrap();
+    assert_eq!(fs::read(directory.path().join("file")).unwrap()[5..], [7; 100_000]);
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn locks_forbidden() {
+    forbid(libc::SYS_flock);
+    let directory = directory();
+    let fold = small_fold();
+    let group = fold.group("a").build().unwrap();
+    let options = group.open_options().write(true).create(true);
+    // A lock that the system refuses is an error; without one, the file can be used.
+    let refused = options.open(directory.path().join("file"));
+    assert!(matches!(refused, Ok(_) | Err(Error::OpenFailed { .. } | Error::FileInUse { .. })), "{refused:?}");
+    drop(refused);
+    let file = group.open_options().write(true).create(true).lock(false).open(directory.path().join("file")).unwrap();
+    file.write_at(b"here", 0).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn giving_back_forbidden() {
+    let fold = Pagefold::builder().memory("64MiB").build().unwrap();
+    files_are_used(&fold);
+    forbid(libc::SYS_madvise);
+    let _ = fold.resize("32MiB");
+    files_are_used(&fold);
+    let refused = Pagefold::builder().memory("1MiB").build();
+    assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+}
+
+#[test]
+fn locked_memory_is_put_up_with() {
+    in_a_process("surroundings::all_is_locked");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn all_is_locked() {
+    // SAFETY: no memory of Rust's is concerned.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) } != 0 {
+        return println!("skipped: {}", std::io::Error::last_os_error());
+    }
+    let fold = Pagefold::builder().memory("8MiB").build().unwrap();
+    files_are_used(&fold);
+    fold.resize("4MiB").unwrap();
+}
+
+#[test]
+fn small_limits_are_errors_and_nothing_is_lost() {
+    for scenario in ["few_descriptors", "little_address_space", "no_locked_memory", "short_files"] {
+        in_a_process(&format!("surroundings::{scenario}"));
+    }
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn few_descriptors() {
+    let directory = directory();
+    let fold = small_fold();
+    limit(libc::RLIMIT_NOFILE, 24);
+    let group = fold.group("a").build().unwrap();
+    let open =
+        |number: u32| group.open_options().write(true).create(true).open(directory.path().join(number.to_string()));
+    let mut files = Vec::new();
+    let refused = loop {
+        match open(files.len() as u32) {
+            Ok(file) => files.push(file),
+            Err(error) => break error,
+        }
+        assert!(files.len() < 24);
+    };
+    assert!(matches!(refused, Error::OpenFailed { .. }), "{refused}");
+    for file in &files {
+        file.write_at(b"here", 0).unwrap();
+    }
+    files.pop().unwrap().close().unwrap();
+    files.pop().unwrap().close().unwrap();
+    open(0).unwrap().read_exact_at(&mut [0; 4], 0).unwrap();
+    files.iter().for_each(|file| file.sync().unwrap());
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn little_address_space() {
+    limit(libc::RLIMIT_AS, 512 << 20);
+    match Pagefold::builder().memory("1MiB").build() {
+        Ok(fold) => files_are_used(&fold),
+        Err(error) => assert!(matches!(error, Error::System { .. }), "{error}"),
+    }
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn no_locked_memory() {
+    limit(libc::RLIMIT_MEMLOCK, 0);
+    files_are_used(&small_fold());
+}
+
+/// What doesn't fit isn't written, and the sync says so; what does fit is there.
+#[test]
+#[ignore = "for a process of its own"]
+fn short_files() {
+    // SAFETY: no handler is installed. Without this the system ends the process, as for any `pwrite`.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let directory = directory();
+    let path = directory.path().join("file");
+    let fold = small_fold();
+    let file = open(&fold, "a", &path);
+    limit(libc::RLIMIT_FSIZE, 16 * PAGE);
+    file.write_at(&[1; 8 * PAGE as usize], 0).unwrap();
+    file.sync().unwrap();
+    let refused = file.write_at(&[2; PAGE as usize], 40 * PAGE).and_then(|()| file.sync());
+    assert!(matches!(refused, Err(Error::WriteFailed { .. })), "{refused:?}");
+    assert!(fs::read(&path).unwrap().starts_with(&[1; 8 * PAGE as usize]));
+    let _ = file.close();
+}
+
+/// Children that exit, or execute another program, leave files, locks and rings as they are.
+#[test]
+fn children_change_nothing() {
+    in_a_process("surroundings::forks");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn forks() {
+    let fold = small_fold();
+    let directory = directory();
+    let file = open(&fold, "parent", &directory.path().join("file"));
+    for turn in 0..10_u8 {
+        file.write_at(&[turn; 3 * PAGE as usize], u64::from(turn) * PAGE).unwrap();
+        // SAFETY: the child executes another program at once, or exits.
+        match unsafe { libc::fork() } {
+            0 if turn % 2 == 0 => {
+                // SAFETY: both strings end with a zero; nothing of the child's goes on.
+                unsafe {
+                    libc::execl(c"/bin/true".as_ptr(), c"true".as_ptr(), std::ptr::null::<libc::c_char>());
+                    libc::_exit(0);
+                }
+            }
+            // SAFETY: the child is over.
+            0 => unsafe { libc::_exit(0) },
+            child => {
+                assert!(child > 0);
+                file.sync().unwrap();
+                let mut status = 0;
+                // SAFETY: the status is this function's own.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0);
+            }
+        }
+    }
+    files_are_used(&fold);
+}
+
+/// More than what a disk takes to sync that others use as well.
+const IO_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A process that was stopped for a while hasn't waited for a device: no time-out is over when it goes on.
+#[test]
+fn a_stopped_process_goes_on() {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "surroundings::works_for_a_while", "--ignored", "--nocapture"]);
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let id = child.id() as i32;
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut passed = false;
+    for line in lines.map(Result::unwrap) {
+        if line.contains("turn") {
+            // SAFETY: a signal to a child that hasn't been waited for.
+            unsafe { libc::kill(id, libc::SIGSTOP) };
+            thread::sleep(IO_TIMEOUT + Duration::from_millis(100));
+            // SAFETY: as above.
+            unsafe { libc::kill(id, libc::SIGCONT) };
+        }
+        passed |= line.contains("1 passed");
+    }
+    assert!(child.wait().unwrap().success() && passed);
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn works_for_a_while() {
+    let fold = Pagefold::builder().memory("1MiB").io_timeout(IO_TIMEOUT).build().unwrap();
+    let directory = directory();
+    for turn in 0..3 {
+        println!("turn {turn}");
+        let path: PathBuf = directory.path().join(turn.to_string());
+        a_file_is_used(&fold, &path, turn);
+    }
+}

@@ -1,0 +1,171 @@
+//! Several devices, each of which can be stopped, or made to refuse what is written to it.
+
+use std::path::Path;
+
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::lock::{Condvar, Mutex};
+use sync::{Arc, SharedBytes};
+
+/// The devices. The file `1/name` is the file `name` on device 1.
+#[derive(Clone)]
+pub struct Devices(Vec<Arc<Device>>);
+
+pub struct Device {
+    pub disk: SimulatedDisk,
+    /// Calls made so far, refused ones included.
+    writes: AtomicU64,
+    syncs: AtomicU64,
+    /// Writes and syncs fail.
+    dead: AtomicBool,
+    /// Writes of this page of any file fail. `u64::MAX` is none.
+    bad_page: AtomicU64,
+    stalled: Mutex<bool>,
+    /// Reads, lengths and changes of them wait as well.
+    is_silent: AtomicBool,
+    reads: AtomicU64,
+    goes_on: Condvar,
+}
+
+impl Devices {
+    pub fn new(count: usize) -> Self {
+        let device = || Device {
+            disk: SimulatedDisk::default(),
+            writes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
+            bad_page: AtomicU64::new(u64::MAX),
+            stalled: Mutex::new(false),
+            is_silent: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
+            goes_on: Condvar::new(),
+        };
+        Self((0..count).map(|_| Arc::new(device())).collect())
+    }
+
+    pub fn device(&self, number: usize) -> &Device {
+        &self.0[number]
+    }
+
+    /// Lets all of them go on when dropped: what waits for a device is waited for when a test ends.
+    pub fn going_on_at_last(&self) -> impl Drop + use<> {
+        struct GoOn(Devices);
+        impl Drop for GoOn {
+            fn drop(&mut self) {
+                self.0.0.iter().for_each(|device| device.silence(false));
+            }
+        }
+        GoOn(self.clone())
+    }
+}
+
+impl Device {
+    /// Keeps writes and syncs waiting from now on, or lets them all go on.
+    pub fn stall(&self, stalled: bool) {
+        *self.stalled.lock() = stalled;
+        self.goes_on.notify_all();
+    }
+
+    /// Keeps all calls waiting from now on, or lets them all go on.
+    pub fn silence(&self, silent: bool) {
+        self.is_silent.store(silent, Ordering::SeqCst);
+        self.stall(silent);
+    }
+
+    /// Reads begun so far.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    pub fn kill(&self, dead: bool) {
+        self.dead.store(dead, Ordering::SeqCst);
+    }
+
+    pub fn spoil(&self, page: u64) {
+        self.bad_page.store(page, Ordering::SeqCst);
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, if_stalled: bool) {
+        let mut stalled = self.stalled.lock();
+        while *stalled && (if_stalled || self.is_silent.load(Ordering::SeqCst)) {
+            self.goes_on.wait(&mut stalled);
+        }
+    }
+
+    fn pass(&self, count: &AtomicU64) -> Result<(), IoError> {
+        count.fetch_add(1, Ordering::SeqCst);
+        self.wait(true);
+        if self.dead.load(Ordering::SeqCst) { Err(IoError::IO) } else { Ok(()) }
+    }
+}
+
+impl Backend for Devices {
+    fn name(&self) -> &'static str {
+        "devices"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        let mut parts = path.components();
+        let number = parts.next().and_then(|part| part.as_os_str().to_str()).and_then(|part| part.parse().ok());
+        let device = number.and_then(|number: usize| self.0.get(number)).ok_or(IoError::NOT_FOUND)?;
+        let file = device.disk.open(parts.as_path(), access)?;
+        Ok(Box::new(DeviceFile { device: Arc::clone(device), file }))
+    }
+}
+
+struct DeviceFile {
+    device: Arc<Device>,
+    file: Box<dyn BackingFile>,
+}
+
+impl BackingFile for DeviceFile {
+    fn identity(&self) -> Identity {
+        self.file.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.device.wait(false);
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.device.reads.fetch_add(1, Ordering::SeqCst);
+        self.device.wait(false);
+        self.file.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.device.pass(&self.device.writes)?;
+        let bad = self.device.bad_page.load(Ordering::SeqCst);
+        if (offset / 4096..(offset + len as u64).div_ceil(4096)).contains(&bad) {
+            return Err(IoError::IO);
+        }
+        self.file.write(offset, from, len)
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        self.device.pass(&self.device.syncs)?;
+        self.file.sync()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.device.wait(false);
+        self.file.set_len(len)
+    }
+
+    fn lock(&self) -> Result<(), IoError> {
+        self.file.lock()
+    }
+
+    fn unlock(&self) {
+        self.file.unlock();
+    }
+}

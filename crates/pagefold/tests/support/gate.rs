@@ -1,0 +1,112 @@
+//! Two devices, one of which doesn't answer while its gate is closed.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use pagefold::io::{Access, Backend, BackingFile, Call, IoError, SimulatedDisk};
+
+use crate::support::around::{Around, Wrapped};
+
+/// Calls to the device behind it wait while it is closed.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    waiting: usize,
+    passed: u64,
+}
+
+/// Longer than anything takes that doesn't hang.
+pub const FOR_EVER: Duration = Duration::from_secs(10);
+
+impl Gate {
+    pub fn close(&self) {
+        self.0.0.lock().unwrap().closed = true;
+    }
+
+    pub fn open(&self) {
+        self.0.0.lock().unwrap().closed = false;
+        self.0.1.notify_all();
+    }
+
+    /// Waits until so many calls wait at the gate.
+    pub fn await_waiting(&self, count: usize) {
+        let state = self.0.0.lock().unwrap();
+        let waited = self.0.1.wait_timeout_while(state, FOR_EVER, |state| state.waiting < count).unwrap();
+        assert!(!waited.1.timed_out());
+    }
+
+    /// Calls that wait at the gate.
+    pub fn waiting(&self) -> usize {
+        self.0.0.lock().unwrap().waiting
+    }
+
+    /// Calls that have passed the gate.
+    pub fn passed(&self) -> u64 {
+        self.0.0.lock().unwrap().passed
+    }
+}
+
+impl Around for Gate {
+    fn before(&self, call: Call) -> Result<(), IoError> {
+        if matches!(call, Call::Read | Call::Write | Call::Sync) {
+            let mut state = self.0.0.lock().unwrap();
+            state.waiting += 1;
+            self.0.1.notify_all();
+            state = self.0.1.wait_while(state, |state| state.closed).unwrap();
+            state.waiting -= 1;
+            state.passed += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Files by the device that their path begins with: `gated/` or `other/`. Each device has `f0`, `f1`, …
+#[derive(Clone)]
+pub struct TwoDevices {
+    pub gate: Gate,
+    gated: Wrapped<Gate>,
+    other: SimulatedDisk,
+}
+
+impl TwoDevices {
+    /// So many files of `len` bytes on each.
+    pub fn new(files: u64, len: u64) -> Self {
+        let gate = Gate::default();
+        let gated = Wrapped::new(&super::disk(files, len), gate.clone());
+        Self { gate, gated, other: super::disk(files, len) }
+    }
+}
+
+impl Backend for TwoDevices {
+    fn name(&self) -> &'static str {
+        "two devices"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        match path.strip_prefix("gated") {
+            Ok(rest) => self.gated.open(rest, access),
+            Err(_) => self.other.open(path.strip_prefix("other").unwrap_or(path), access),
+        }
+    }
+}
+
+/// Opens the gate when dropped, so that a failing test ends.
+pub struct OpenAtEnd(pub Gate);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// What `body` gives in a thread of its own; fails if that takes for ever.
+pub fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let start = Instant::now();
+    std::thread::spawn(move || sender.send(body()));
+    receiver.recv_timeout(FOR_EVER).unwrap_or_else(|error| panic!("{what}: {error} after {:?}", start.elapsed()))
+}

@@ -1,0 +1,120 @@
+//! Where encrypted pages are while a device reads them.
+
+use sync::SharedBytes;
+use sync::lock::{Condvar, Mutex};
+use sync::time::{Duration, Instant};
+
+use crate::slots::BATCH_MAX;
+
+/// What direct I/O wants addresses to be a multiple of.
+const ALIGNMENT: usize = 4096;
+/// Buffers of an area: one for each CPU, but no fewer, and no more.
+const COUNT_MIN: usize = 4;
+const COUNT_MAX: usize = 16;
+/// A small area has one for so many slots.
+const SLOTS_EACH: u64 = 1024;
+/// A page of so many bytes is decrypted on the stack, a larger one beside it.
+const ON_STACK: usize = 4096;
+
+/// The buffers of an area.
+pub(super) struct Buffers {
+    idle: Mutex<Vec<Box<[u8]>>>,
+    given_back: Condvar,
+    page_size: usize,
+}
+
+impl Buffers {
+    fn count(slots: u64) -> usize {
+        let wanted = sync::cpu::count().clamp(COUNT_MIN, COUNT_MAX);
+        wanted.min(usize::try_from(slots.div_ceil(SLOTS_EACH)).unwrap_or(wanted)).max(1)
+    }
+
+    fn bytes_each(page_size: usize) -> usize {
+        BATCH_MAX * page_size + ALIGNMENT
+    }
+
+    /// What those of an area of so many slots take.
+    pub(super) fn bytes(slots: u64, page_size: usize) -> u64 {
+        (Self::count(slots) * Self::bytes_each(page_size)) as u64
+    }
+
+    /// `None` if there is no memory for them.
+    pub(super) fn new(slots: u64, page_size: usize) -> Option<Self> {
+        let buffer = || {
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(Self::bytes_each(page_size)).ok()?;
+            bytes.resize(Self::bytes_each(page_size), 0);
+            Some(bytes.into_boxed_slice())
+        };
+        let idle = (0..Self::count(slots)).map(|_| buffer()).collect::<Option<Vec<_>>>()?;
+        Some(Self { idle: Mutex::new(idle), given_back: Condvar::new(), page_size })
+    }
+
+    /// One that nobody else uses; `None` if none became free in `patience`.
+    pub(super) fn take(&self, patience: Duration) -> Option<Buffer<'_>> {
+        let mut idle = self.idle.lock();
+        let mut begun = None;
+        loop {
+            if let Some(bytes) = idle.pop() {
+                return Some(Buffer { bytes, of: self });
+            }
+            let waited = begun.get_or_insert_with(Instant::now).elapsed();
+            self.given_back.wait_for(&mut idle, patience.checked_sub(waited).filter(|left| !left.is_zero())?);
+        }
+    }
+}
+
+/// A buffer while it is used.
+pub(super) struct Buffer<'a> {
+    bytes: Box<[u8]>,
+    of: &'a Buffers,
+}
+
+impl Buffer<'_> {
+    fn aligned(&mut self) -> &mut [u8] {
+        let start = self.bytes.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+        &mut self.bytes[start..]
+    }
+
+    /// Its `at`th page.
+    pub(super) fn page(&mut self, at: usize) -> &mut [u8] {
+        let size = self.of.page_size;
+        &mut self.aligned()[at * size..(at + 1) * size]
+    }
+
+    /// Its pages, for a device to read.
+    pub(super) fn pages(&mut self) -> impl Iterator<Item = SharedBytes<'_>> {
+        let size = self.of.page_size;
+        // Pages are whole words, and begin at one.
+        self.aligned().chunks_exact_mut(size).filter_map(SharedBytes::of)
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        self.of.idle.lock().push(std::mem::take(&mut self.bytes));
+        self.of.given_back.notify_one();
+    }
+}
+
+/// Has `change` work on a copy of bytes that are the caller's alone, which then takes their place if it says so. False otherwise,
+/// also if there is no memory for a copy.
+pub(super) fn with_copy(bytes: SharedBytes<'_>, change: impl FnOnce(&mut [u8]) -> bool) -> bool {
+    let work = |copy: &mut [u8]| {
+        bytes.copy_to(0, copy);
+        let is_good = change(copy);
+        if is_good {
+            bytes.copy_from(0, copy);
+        }
+        is_good
+    };
+    if bytes.len() == ON_STACK {
+        return work(&mut [0; ON_STACK]);
+    }
+    let mut copy = Vec::new();
+    if copy.try_reserve_exact(bytes.len()).is_err() {
+        return false;
+    }
+    copy.resize(bytes.len(), 0);
+    work(&mut copy)
+}

@@ -1,0 +1,46 @@
+//! In place of `encryption` in builds without that feature: there is none.
+
+use arrayvec::ArrayVec;
+use sync::SharedBytes;
+use sync::time::Duration;
+
+use crate::page_out::PageOut;
+use crate::slots::BATCH_MAX;
+use crate::{Owner, SlotId};
+
+/// Whether this build can encrypt.
+pub(crate) const IS_COMPILED_IN: bool = false;
+
+/// What no area has.
+pub(crate) enum Encryption {}
+
+impl Encryption {
+    pub(crate) fn bytes(_: u64, _: usize) -> u64 {
+        0
+    }
+
+    pub(crate) fn new(_: u64, _: usize) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn encrypt(&self, _: &[SlotId], _: &[PageOut<'_>], _: Duration) -> Option<Encrypted> {
+        match *self {}
+    }
+
+    pub(crate) fn decrypt(&self, _: SlotId, _: Owner, _: u32, _: SharedBytes<'_>) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn prefetch(&self, _: SlotId) {
+        match *self {}
+    }
+}
+
+/// Pages that no area has encrypted.
+pub(crate) enum Encrypted {}
+
+impl Encrypted {
+    pub(crate) fn pages(&mut self) -> ArrayVec<SharedBytes<'_>, BATCH_MAX> {
+        match *self {}
+    }
+}

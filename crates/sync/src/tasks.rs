@@ -1,0 +1,48 @@
+//! Waking tasks of an executor.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+/// Wakes tasks, each of them. A waker is its user's: one that panics is no reason for the thread
+/// that wakes it to unwind, which is doing something of its own, nor for the others to sleep on. The
+/// panic's message has been told when this goes on.
+pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
+    for task in tasks {
+        let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a user's waker");
+        }
+    }
+
+    #[derive(Default)]
+    struct Notes(AtomicBool);
+
+    impl Wake for Notes {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Tasks of two tenants waited for one page. The first one's waker panicked: the thread that had
+    /// loaded the page unwound, and the other task was never woken.
+    #[test]
+    fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+        let notes = Arc::new(Notes::default());
+        wake_all([Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&notes))]);
+        assert!(notes.0.load(Ordering::SeqCst));
+    }
+}

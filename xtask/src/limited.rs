@@ -1,0 +1,128 @@
+//! Commands that end: by themselves, after their limit, or with this program. With each ends all that it started.
+
+use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// How often a command is asked whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a command that is told to end may take for that.
+const TIME_TO_END: Duration = Duration::from_millis(200);
+
+/// The process groups of commands that run.
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Runs a command. `None` if it had to be ended, as it took longer than the limit.
+///
+/// # Errors
+/// The system's, if the command can't be started.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
+    let group = Pid::from_child(&child);
+    running(|groups| groups.push(group));
+    let status = loop {
+        match child.try_wait()? {
+            None if start.elapsed() < limit => thread::sleep(LOOK_EVERY),
+            status => break status,
+        }
+    };
+    if status.is_none() {
+        // What runs commands with limits itself can end them.
+        let _ = kill_process_group(group, Signal::TERM);
+        thread::sleep(TIME_TO_END);
+    }
+    end(group);
+    child.wait()?;
+    running(|groups| groups.retain(|&other| other != group));
+    Ok(status)
+}
+
+/// Runs a command: also returns what it prints to either stream, in its order.
+///
+/// # Errors
+/// As [`run`]; and the system's, if there is no place for what is printed.
+pub(crate) fn printed(mut command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
+    // Not a pipe: a process that outlives the command may keep its end.
+    let mut file = tempfile::tempfile()?;
+    let status = run(command.stdout(file.try_clone()?).stderr(file.try_clone()?), limit)?;
+    let mut printed = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut printed)?;
+    Ok((status, printed))
+}
+
+/// From now on, Ctrl-C and the like end the commands that run, too.
+///
+/// # Errors
+/// The system's, if it refuses the handlers.
+pub(crate) fn end_with_this_program() -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            running(|groups| groups.drain(..).for_each(end));
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+fn running<T>(change: impl FnOnce(&mut Vec<Pid>) -> T) -> T {
+    change(&mut RUNNING.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn end(group: Pid) {
+    // No such group: all of its processes have ended.
+    let _ = kill_process_group(group, Signal::KILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut command = shell("sleep 1000 & sleep 1000");
+        assert!(run(command.stdout(writer), Duration::from_millis(100)).unwrap().is_none());
+        drop(command);
+        // The end of the pipe comes when no process has it any more.
+        io::copy(&mut reader, &mut io::sink()).unwrap();
+    }
+
+    #[test]
+    fn what_a_command_leaves_behind_ends_with_it() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut command = shell("sleep 1000 & exit 3");
+        let status = run(command.stdout(writer), Duration::from_secs(1000)).unwrap();
+        assert_eq!(status.and_then(|status| status.code()), Some(3));
+        drop(command);
+        io::copy(&mut reader, &mut io::sink()).unwrap();
+    }
+
+    #[test]
+    fn what_is_printed_to_either_stream_is_kept() {
+        let (status, text) = printed(shell("echo out; echo err >&2; exit 3"), Duration::from_secs(1000)).unwrap();
+        assert_eq!((status.and_then(|status| status.code()), &text[..]), (Some(3), &b"out\nerr\n"[..]));
+    }
+
+    #[test]
+    fn what_was_printed_before_the_limit_is_kept() {
+        let (status, text) = printed(shell("echo out; sleep 1000"), Duration::from_millis(500)).unwrap();
+        assert_eq!((status, &text[..]), (None, &b"out\n"[..]));
+    }
+}

@@ -1,0 +1,305 @@
+//! The lanes.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::{Lane, More, planted, reach};
+use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, thread_sanitizer};
+use crate::workspace;
+
+/// All lanes: first those that build where most do, and so one after the other, beside the longest.
+pub(crate) static ALL: [Lane; 15] = [
+    REACH, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, BENCHES, CROWDS, LOOM, SANITIZERS, ORDERS, NEIGHBOURS,
+    PLANTED,
+];
+
+/// How long a check may take that is made in a night alone, and one that two hours have room for.
+const A_NIGHT: Duration = Duration::from_hours(8);
+const AN_HOUR: Duration = Duration::from_hours(1);
+
+const LOOM: Lane = Lane {
+    name: "loom",
+    about: "every interleaving of each protocol, up to a bound of preemptions",
+    once: loom_models,
+    more: Some(More {
+        unit: "times with one preemption more",
+        ci: 0,
+        night: 1,
+        step: 1,
+        hours_min: 8.0,
+        checks: |_| {
+            let deeper = |check: Check| check.env("PAGEFOLD_MORE_PREEMPTIONS", "1").may_take(A_NIGHT);
+            loom_models().into_iter().map(deeper).collect()
+        },
+    }),
+};
+
+fn loom_models() -> Vec<Check> {
+    vec![
+        loom("loom models: frames", "test --release -p pagefold-frames --lib --tests"),
+        loom("loom models: io", "test --release -p pagefold-io --lib --test loom_thread_pool"),
+        loom("loom models: sync", "test --release -p pagefold-sync --lib nearby"),
+        loom("loom models: swap", "test --release -p pagefold-swap --lib --test loom_areas"),
+        loom("loom models: range-lock", "test --release -p range-lock --test loom_lock"),
+        loom("loom models: smp-list", "test --release -p smp-list --tests"),
+    ]
+}
+
+fn on_virtual_cpus(name: &'static str, arguments: &str) -> Check {
+    cargo_with(name, "--cfg pagefold_manycore", "virtual", arguments)
+}
+
+const ORDERS: Lane = Lane {
+    name: "orders",
+    about: "virtual CPUs in random orders, more threads than CPUs; no hit waits or writes on 88 of them",
+    once: || {
+        vec![
+            on_virtual_cpus("random orders: smp-list", "test --release -p smp-list --test random_order"),
+            on_virtual_cpus(
+                "88 virtual CPUs: gates",
+                "test --release -p bench --test virtual_cpus -- --skip a_quiet_tenant",
+            ),
+            on_virtual_cpus("random orders: swap slots", "test --release -p pagefold-swap --test random_orders"),
+            on_virtual_cpus("random orders: range-lock", "test --release -p range-lock --test random_orders"),
+        ]
+    },
+    more: Some(More {
+        unit: "seeds",
+        ci: 500,
+        night: 50_000,
+        step: 2_000,
+        hours_min: 0.0,
+        checks: |seeds| {
+            let check = on_virtual_cpus("random orders: pagefold", "test --release -p pagefold --test random_orders");
+            vec![of_seeds(check, seeds)]
+        },
+    }),
+};
+
+const MODEL: Lane = Lane {
+    name: "model",
+    about: "random operations on files and groups against a plain model, with faults",
+    once: Vec::new,
+    more: Some(More {
+        unit: "seeds",
+        ci: 3_000,
+        night: 300_000,
+        step: 20_000,
+        hours_min: 0.0,
+        checks: |seeds| vec![seeded("model", "test --release -p pagefold --test model -- --nocapture", seeds)],
+    }),
+};
+
+const FAULTS: Lane = Lane {
+    name: "faults",
+    about: "call 1, 2, 3 … to a backend or for memory fails, in every way, once and for ever",
+    once: || {
+        vec![
+            cargo("faults: calls for memory", "test --release -p pagefold --test memory_faults"),
+            cargo("faults: calls to backends", "test --release -p pagefold --test fault_sweep -- --nocapture"),
+            cargo("faults: calls of swap", "test --release -p pagefold --test swap faults"),
+        ]
+    },
+    more: None,
+};
+
+const NEIGHBOURS: Lane = Lane {
+    name: "neighbours",
+    about: "a quiet tenant beside every kind of hog: on virtual CPUs, and with --hours on real ones",
+    once: || {
+        vec![on_virtual_cpus("neighbours: virtual CPUs", "test --release -p bench --test virtual_cpus a_quiet_tenant")]
+    },
+    more: Some(More {
+        unit: "rounds",
+        ci: 0,
+        night: 10,
+        step: 5,
+        hours_min: 0.0,
+        checks: |_| vec![cargo("neighbours: real CPUs", "run --release -p bench -- real neighbours --rounds 5")],
+    }),
+};
+
+const FUZZ: Lane = Lane {
+    name: "fuzz",
+    about: "any bytes for ranges, sizes, arguments of calls, swap headers, traces and iologs",
+    once: || vec![cargo("fuzz: corpora", "test --release -p fuzz-targets --test corpora -- --skip random")],
+    more: Some(More {
+        unit: "inputs of each target",
+        ci: 2_000,
+        night: 500_000,
+        step: 10_000,
+        hours_min: 0.0,
+        checks: |seeds| {
+            let guided = if seeds.start > 0 && has_cargo_fuzz() { guided() } else { Vec::new() };
+            let random = "test --release -p fuzz-targets --test corpora random";
+            guided.into_iter().chain([seeded("fuzz: random bytes", random, seeds)]).collect()
+        },
+    }),
+};
+
+fn has_cargo_fuzz() -> bool {
+    workspace::cargo().args(["fuzz", "--version"]).output().is_ok_and(|output| output.status.success())
+}
+
+/// Inputs that are chosen by what they reach, a minute for each target.
+fn guided() -> Vec<Check> {
+    let run = |name, target: &str| {
+        let arguments = format!("fuzz run -s none --fuzz-dir fuzz {target} -- -max_total_time=60 -timeout=60");
+        // The compiler's coverage is behind a flag.
+        cargo_with(name, "", "fuzz", &arguments).env("RUSTC_BOOTSTRAP", "1")
+    };
+    vec![
+        run("cargo fuzz: calls of files", "calls_of_files"),
+        run("cargo fuzz: calls of spaces", "calls_of_spaces"),
+        run("cargo fuzz: swap headers", "swap_headers"),
+        run("cargo fuzz: traces", "traces"),
+        run("cargo fuzz: iologs", "iologs"),
+    ]
+}
+
+const STRANGERS: Lane = Lane {
+    name: "strangers",
+    about: "other processes change, cut, replace and lock the files; fork, seccomp, limits, other file systems",
+    once: || {
+        vec![cargo(
+            "strangers: surroundings",
+            "test --release -p pagefold --test strangers -- --nocapture --skip meddlers",
+        )]
+    },
+    more: Some(More {
+        unit: "rounds",
+        ci: 500,
+        night: 100_000,
+        step: 5_000,
+        hours_min: 0.0,
+        checks: |seeds| {
+            vec![seeded("strangers: meddlers", "test --release -p pagefold --test strangers meddlers", seeds)]
+        },
+    }),
+};
+
+const REACH: Lane = Lane {
+    name: "reach",
+    about: "what no lane reaches of public functions, errors, transitions and rare states",
+    once: || vec![reach::check()],
+    more: None,
+};
+
+const SWAP: Lane = Lane {
+    name: "swap",
+    about: "random operations on memory in swap, and on slots, against plain models, with faults",
+    once: Vec::new,
+    more: Some(More {
+        unit: "seeds",
+        ci: 2_000,
+        night: 200_000,
+        step: 10_000,
+        hours_min: 0.0,
+        checks: |seeds| {
+            vec![
+                seeded(
+                    "model: swap",
+                    "test --release -p pagefold --features encrypted-swap --test swap seeds",
+                    seeds.clone(),
+                ),
+                seeded("model: slots", "test --release -p pagefold-swap --lib random_steps", seeds),
+            ]
+        },
+    }),
+};
+
+const POWER: Lane = Lane {
+    name: "power",
+    about: "the power is cut at a random call; what was synced is there",
+    once: Vec::new,
+    more: Some(More {
+        unit: "cuts",
+        ci: 2_000,
+        night: 100_000,
+        step: 10_000,
+        hours_min: 0.0,
+        checks: |seeds| vec![seeded("power cuts", "test --release -p pagefold --test power_cut", seeds)],
+    }),
+};
+
+const KILL: Lane = Lane {
+    name: "kill",
+    about: "a writing process is killed; what was synced is in the file",
+    once: Vec::new,
+    more: Some(More {
+        unit: "kills",
+        ci: 50,
+        night: 5_000,
+        step: 250,
+        hours_min: 0.0,
+        checks: |seeds| vec![seeded("kills", "test --release -p pagefold --test kill", seeds)],
+    }),
+};
+
+const SANITIZERS: Lane = Lane {
+    name: "sanitizers",
+    about: "ThreadSanitizer and AddressSanitizer, each with a known error that it must see",
+    once: || {
+        vec![
+            thread_sanitizer("ThreadSanitizer: swap", "test -p pagefold-swap --test stress"),
+            thread_sanitizer("ThreadSanitizer: smp-list", "test -p smp-list --test stress"),
+            address_sanitizer("AddressSanitizer: io", "test -p pagefold-io --lib --test requests"),
+            address_sanitizer("AddressSanitizer: pagefold", "test -p pagefold --test deep --test read_queue"),
+            thread_sanitizer("ThreadSanitizer: io", "test -p pagefold-io --test requests"),
+            thread_sanitizer("ThreadSanitizer: range-lock", "test -p range-lock --test stress"),
+            thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
+            thread_sanitizer(
+                "ThreadSanitizer: pagefold",
+                "test -p pagefold --test stress --test files --test writes --test space --test deep --test read_queue --test swap \
+                 -- --skip whichever_call_fails",
+            ),
+            thread_sanitizer(
+                "ThreadSanitizer: the known race, built",
+                "test -p pagefold-frames --test known_race --no-run",
+            ),
+            thread_sanitizer(
+                "ThreadSanitizer sees the known race",
+                "test -p pagefold-frames --test known_race -- --ignored",
+            )
+            .must_fail(),
+        ]
+    },
+    more: None,
+};
+
+const BENCHES: Lane = Lane {
+    name: "benches",
+    about: "every benchmark in small",
+    once: || vec![cargo("benchmarks in small", "run --release -p bench -- peers all --quick")],
+    more: None,
+};
+
+const CROWDS: Lane = Lane {
+    name: "crowds",
+    about: "a hundred thousand files, and as many other objects, in a budget that they fill",
+    once: || vec![cargo("crowds", "run --release -p bench -- real crowds --rounds 1")],
+    more: None,
+};
+
+const PLANTED: Lane = Lane {
+    name: "planted",
+    about: "patches that each break one rule; a check has to fail with each of them",
+    once: || vec![planted::check(Some(planted::MINUTES_IN_CI))],
+    more: Some(More {
+        unit: "times all",
+        ci: 0,
+        night: 1,
+        step: 1,
+        hours_min: 2.0,
+        checks: |_| vec![planted::check(None).may_take(AN_HOUR)],
+    }),
+};
+
+/// A check over a range of seeds.
+fn seeded(name: &'static str, arguments: &str, seeds: Range<u64>) -> Check {
+    of_seeds(cargo(name, arguments), seeds)
+}
+
+fn of_seeds(check: Check, seeds: Range<u64>) -> Check {
+    check.env("PAGEFOLD_SEEDS", &format!("{}..{}", seeds.start, seeds.end))
+}

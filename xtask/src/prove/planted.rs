@@ -1,0 +1,265 @@
+//! Planted bugs: patches that each break one rule, and the check that has to fail then.
+//!
+//! `planted/NAME.patch` begins with lines `rule: …` (what it breaks), `lane: …` (which lane catches it) and `check: …` (what
+//! `cargo` is to run), perhaps `limit: …` (the seconds after which the check hangs), and goes on as a diff of the workspace. It is applied to a copy of the workspace, beside which the
+//! copy's builds lie. A patch that doesn't apply, that doesn't compile, or that its check passes with, is a failure.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use diffy::patch_set::{FileOperation, FilePatch, ParseOptions, PatchSet};
+use serde_json::{Value, json};
+
+use crate::check::{Check, this_program};
+use crate::limited;
+use crate::workspace::{cargo, root, target_directory};
+
+/// How long the lane may begin further patches in the project's own checks.
+pub(crate) const MINUTES_IN_CI: f64 = 4.0;
+/// The longest that a check may take with a patch, if the patch doesn't say: a planted bug may hang it.
+const LIMIT: Duration = Duration::from_secs(90);
+/// How often a check is run that passes: with threads, some bugs take luck.
+const TURNS: u32 = 3;
+/// Where the copy and its builds are.
+const DIRECTORY: &str = "planted";
+
+/// `planted`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlantedArgs {
+    /// Only these patches, without `.patch` [default: all]
+    #[arg(value_name = "PATCH")]
+    names: Vec<String>,
+    /// Begin no further patch after so many minutes; which come first is decided by the sources
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
+    /// Print an array of flat records instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// The lane's check.
+pub(crate) fn check(minutes: Option<f64>) -> Check {
+    let minutes = minutes.map(|minutes| format!(" --minutes {minutes}")).unwrap_or_default();
+    this_program("planted bugs", DIRECTORY, &format!("planted{minutes}"))
+}
+
+/// A planted bug.
+struct Patch {
+    name: String,
+    path: PathBuf,
+    /// What the first lines say.
+    head: BTreeMap<String, String>,
+}
+
+impl Patch {
+    fn read(path: PathBuf) -> Result<Self, String> {
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let head: BTreeMap<String, String> = text
+            .lines()
+            .take_while(|line| !line.starts_with("diff ") && !line.starts_with("--- "))
+            .filter_map(|line| line.split_once(": "))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match ["rule", "lane", "check"].into_iter().find(|&key| !head.contains_key(key)) {
+            Some(key) => Err(format!("{name}: no line `{key}: …`")),
+            None => Ok(Self { name, path, head }),
+        }
+    }
+
+    fn says(&self, key: &str) -> &str {
+        self.head.get(key).map_or("", String::as_str)
+    }
+
+    /// The files of `tree` that it changes, and what becomes of them.
+    fn changes(&self, tree: &Path) -> Result<Vec<(PathBuf, String)>, String> {
+        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
+        let change = |part: Result<FilePatch<'_, str>, _>| {
+            let part = part.map_err(|error| format!("isn't a diff: {error}"))?;
+            let operation = part.operation().strip_prefix(1);
+            let (FileOperation::Modify { original, .. }, Some(patch)) = (&operation, part.patch().as_text()) else {
+                return Err("does more than change files".to_owned());
+            };
+            let path = tree.join(&**original);
+            let before = fs::read_to_string(&path).map_err(|error| format!("{original}: {error}"))?;
+            let after =
+                diffy::apply(&before, patch).map_err(|error| format!("doesn't apply to {original}: {error}"))?;
+            Ok((path, after))
+        };
+        PatchSet::parse(&text, ParseOptions::gitdiff()).map(change).collect()
+    }
+
+    /// Whether the check fails with the patch; how, or why that can't be told.
+    fn try_out(&self, tree: &Path) -> Result<String, String> {
+        let text = |error: io::Error| error.to_string();
+        for (path, changed) in self.changes(tree)? {
+            fs::write(path, changed).map_err(text)?;
+        }
+        let mut build = cargo_in(tree, self.says("check").split(" -- ").next().unwrap_or_default());
+        build.arg("--no-run").arg("--quiet");
+        if !build.status().map_err(text)?.success() {
+            return Err("doesn't compile".to_owned());
+        }
+        let limit = self.says("limit").parse().map_or(LIMIT, Duration::from_secs);
+        for turn in 1..=TURNS {
+            let (status, printed) = limited::printed(cargo_in(tree, self.says("check")), limit).map_err(text)?;
+            if status.is_some_and(|status| status.success()) {
+                continue;
+            }
+            let said = String::from_utf8_lossy(&printed);
+            let seed = said.split("PAGEFOLD_SEED=").nth(1).and_then(|rest| rest.split_whitespace().next());
+            let how = match (status, seed) {
+                (None, _) => format!("hangs: over {} s", limit.as_secs()),
+                (_, Some(seed)) => format!("seed {seed}"),
+                _ => "fails".to_owned(),
+            };
+            return Ok(if turn == 1 { how } else { format!("{how} (run {turn})") });
+        }
+        Err(format!("its check passes {TURNS} times"))
+    }
+}
+
+/// `cargo` with the arguments of a check, whose first words may be variables: `NAME=VALUE test …`.
+fn cargo_in(tree: &Path, check: &str) -> Command {
+    let mut command = cargo();
+    let words: Vec<&str> = check.split_whitespace().collect();
+    let variables = words.iter().take_while(|word| word.contains('=') && !word.starts_with('-')).count();
+    command.envs(words[..variables].iter().filter_map(|word| word.split_once('=')));
+    command.args(&words[variables..]).current_dir(tree).env_remove("RUSTFLAGS");
+    // `CFG=pagefold_loom test …` is built for loom.
+    let cfg = words[..variables].iter().find_map(|word| word.strip_prefix("CFG="));
+    if let Some(cfg) = cfg {
+        command.env("RUSTFLAGS", format!("--cfg {cfg}"));
+    }
+    command.env("CARGO_TARGET_DIR", target_directory(&[DIRECTORY, cfg.unwrap_or_default()].concat()));
+    command
+}
+
+/// `planted`.
+pub(crate) fn run(args: &PlantedArgs) -> ExitCode {
+    match try_all(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("planted: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All patches of the workspace, in no order.
+fn patches(directory: &Path) -> Result<Vec<Patch>, String> {
+    let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    paths.map(Patch::read).collect()
+}
+
+fn try_all(args: &PlantedArgs) -> Result<bool, String> {
+    let directory = root().join("planted");
+    let mut patches = patches(&directory)?;
+    if let Some(name) = args.names.iter().find(|name| patches.iter().all(|patch| patch.name != **name)) {
+        return Err(format!("there is no {}", directory.join(name).with_extension("patch").display()));
+    }
+    patches.retain(|patch| args.names.is_empty() || args.names.contains(&patch.name));
+    let tree = target_directory(DIRECTORY).join("tree");
+    let copy = || {
+        let mut sources = DefaultHasher::new();
+        let copied = copy_directory(&root(), &tree, &mut sources);
+        copied.map_err(|error| format!("can't copy the workspace to {}: {error}", tree.display())).map(|()| sources)
+    };
+    let sources = copy()?;
+    let hash = |patch: &Patch| {
+        let mut hasher = sources.clone();
+        patch.name.hash(&mut hasher);
+        hasher.finish()
+    };
+    match args.minutes {
+        Some(_) => patches.sort_by_key(hash),
+        None => patches.sort_by(|one, other| one.name.cmp(&other.name)),
+    }
+    let end = args.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes.max(0.0) * 60.0));
+    let (mut caught, mut missed, mut records) = (0, Vec::new(), Vec::new());
+    if !args.json {
+        println!("{:7} {:38} {:7} {:7} {:>6}  {:20} rule", "", "patch", "finding", "lane", "s", "how");
+    }
+    let total = patches.len();
+    for patch in &patches {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            break;
+        }
+        copy()?;
+        let start = Instant::now();
+        let result = patch.try_out(&tree);
+        let seconds = start.elapsed().as_secs_f64();
+        let (lane, rule, finding) = (patch.says("lane"), patch.says("rule"), patch.says("finding"));
+        let is_caught = result.is_ok();
+        let how = result.unwrap_or_else(|why| why);
+        match is_caught {
+            true => caught += 1,
+            false => missed.push(patch.name.clone()),
+        }
+        if !args.json {
+            let word = if is_caught { "caught" } else { "MISSED" };
+            println!("{word}  {:38} {finding:7} {lane:7} {seconds:4.0} s  {how:20} {rule}", patch.name);
+        }
+        records.push(json!({
+            "patch": patch.name, "rule": rule, "finding": finding, "lane": lane, "caught": is_caught, "how": how,
+            "seconds": seconds,
+        }));
+    }
+    copy()?;
+    if args.json {
+        println!("{:#}", Value::from(records));
+    } else {
+        println!("{caught} caught, {} missed, {} not tried this time", missed.len(), total - caught - missed.len());
+    }
+    if !missed.is_empty() {
+        eprintln!("repeat with: cargo xtask planted {}", missed.join(" "));
+    }
+    Ok(missed.is_empty())
+}
+
+/// Makes a copy of a directory, but for what is built, and for what isn't the workspace's. Files that are the same keep their times, so
+/// that nothing is built in vain. What is copied goes through `sources`.
+fn copy_directory(from: &Path, to: &Path, sources: &mut DefaultHasher) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let mut entries = fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (name, kind, to) = (entry.file_name(), entry.file_type()?, to.join(entry.file_name()));
+        let built = name.to_str().is_some_and(|name| name == "target" || name.starts_with("target-"));
+        if kind.is_dir() && !built && name != ".git" {
+            copy_directory(&entry.path(), &to, sources)?;
+        } else if kind.is_file() {
+            let bytes = fs::read(entry.path())?;
+            (&name, &bytes).hash(sources);
+            if fs::read(&to).ok().as_ref() != Some(&bytes) {
+                fs::write(&to, bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the lane, that would be found only when the patch's turn comes.
+    #[test]
+    fn every_patch_applies() {
+        let patches = patches(&root().join("planted")).unwrap();
+        assert!(patches.len() >= 24);
+        for patch in patches {
+            let changes = patch.changes(&root()).unwrap_or_else(|why| panic!("{}: {why}", patch.name));
+            assert!(!changes.is_empty(), "{} changes nothing", patch.name);
+        }
+    }
+}
