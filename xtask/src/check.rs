@@ -1,5 +1,6 @@
 //! Checks, and how they are run: side by side where they have target directories of their own.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,8 +12,9 @@ use crate::workspace::{self, root, target_directory};
 
 /// How many checks run at once: one builds while another's tests wait for each other.
 const SIDE_BY_SIDE: usize = 2;
-/// The longest that a check may take, with what it builds, if nothing else is said: a test may hang.
-const LIMIT: Duration = Duration::from_mins(20);
+/// The longest that a check may take, with what it builds, if nothing else is said: a test may hang. Over ten times what
+/// any takes on a quiet machine.
+const LIMIT: Duration = Duration::from_mins(60);
 
 /// One check: a name, and the command that makes it.
 pub(crate) struct Check {
@@ -40,8 +42,31 @@ pub(crate) struct Outcome {
     printed: String,
 }
 
+impl Outcome {
+    /// The first that it printed of what went wrong, in one line.
+    fn first_error(&self) -> String {
+        let mut lines = self.printed.lines().skip_while(|line| !ERRORS.iter().any(|error| line.contains(error)));
+        let first = lines.next().unwrap_or("see its output").trim();
+        // What a panic says stands in the line below.
+        let rest = if first.contains("panicked at ") { lines.next().unwrap_or_default().trim() } else { "" };
+        [first, rest].join(" ").chars().take(ERROR_MAX).collect()
+    }
+}
+
+/// The most characters that are shown of an error.
+const ERROR_MAX: usize = 300;
 /// How many of the last lines of a check that failed are printed again at the end.
 const LINES_AGAIN: usize = 40;
+/// What begins a line that says what went wrong, or stands in it.
+const ERRORS: [&str; 7] = [
+    "error[",
+    "error: ",
+    "panicked at ",
+    "Diff in ",
+    "WARNING: ThreadSanitizer",
+    "ERROR: AddressSanitizer",
+    "was ended: ",
+];
 
 impl Check {
     /// The same with a variable of the environment.
@@ -155,7 +180,8 @@ pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     })
 }
 
-/// Prints which of them failed, and the last that they printed.
+/// Prints a table of all, the last that those printed which failed, and at the end the first error of each and the command
+/// that repeats it.
 pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
     let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
     for Outcome { name, printed, .. } in failed.iter().filter(|outcome| !outcome.printed.is_empty()) {
@@ -165,11 +191,25 @@ pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
             lines[lines.len().saturating_sub(LINES_AGAIN)..].join("\n")
         );
     }
+    println!("\n{:44}{:8}{:>6}", "check", "verdict", "s");
+    for Outcome { name, passed, time, .. } in outcomes {
+        println!("{name:44}{:8}{:>6.0}", if *passed { "ok" } else { "FAILED" }, time.as_secs_f64());
+    }
+    for feature in not_here(outcomes) {
+        println!("{feature}");
+    }
     println!("{} passed, {} failed", outcomes.len() - failed.len(), failed.len());
-    for Outcome { name, command, .. } in &failed {
-        eprintln!("failed: {name}; repeat with: {command}");
+    for outcome in &failed {
+        let Outcome { name, command, .. } = outcome;
+        println!("failed: {name}: {}\n  repeat with: {command}", outcome.first_error());
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What tests said that this machine lacks, each once: `not here: io_uring`.
+fn not_here(outcomes: &[Outcome]) -> BTreeSet<&str> {
+    let lines = outcomes.iter().flat_map(|outcome| outcome.printed.lines());
+    lines.filter_map(|line| line.find("not here: ").map(|at| line[at..].trim())).collect()
 }
 
 /// A check that cargo makes.
@@ -222,6 +262,24 @@ pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_error_is_shown_in_a_line() {
+        let outcome = |printed: &str| Outcome {
+            name: "a",
+            lane: None,
+            passed: false,
+            time: Duration::ZERO,
+            command: String::new(),
+            printed: printed.to_owned(),
+        };
+        let panic = outcome("test a ... ok\nthread 'b' panicked at b.rs:1:2:\n  no page\nthread 'c' panicked at c.rs");
+        assert_eq!(panic.first_error(), "thread 'b' panicked at b.rs:1:2: no page");
+        assert_eq!(outcome("error[E0001]: wrong\n").first_error().trim(), "error[E0001]: wrong");
+        assert_eq!(outcome("nothing").first_error().trim(), "see its output");
+        let lacking = [outcome("not here: io_uring\n"), outcome("x: not here: io_uring\n")];
+        assert_eq!(not_here(&lacking).len(), 1);
+    }
 
     #[test]
     fn a_directory_has_one_check_at_a_time_in_their_order() {

@@ -1,5 +1,6 @@
 //! Commands that end: by themselves, after their limit, or with this program. With each ends all that it started.
 
+use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -26,12 +27,17 @@ static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 /// The system's, if the command can't be started.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
+    run_until(command, || start.elapsed() >= limit)
+}
+
+/// Runs a command until it ends, or `has_to_end`; `None` then.
+fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io::Result<Option<ExitStatus>> {
     let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
     let group = Pid::from_child(&child);
     running(|groups| groups.push(group));
     let status = loop {
         match child.try_wait()? {
-            None if start.elapsed() < limit => thread::sleep(LOOK_EVERY),
+            None if !has_to_end() => thread::sleep(LOOK_EVERY),
             status => break status,
         }
     };
@@ -50,10 +56,19 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Option<E
 ///
 /// # Errors
 /// As [`run`]; and the system's, if there is no place for what is printed.
-pub(crate) fn printed(mut command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
+pub(crate) fn printed(command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
+    let start = Instant::now();
+    printed_until(command, |_| start.elapsed() >= limit)
+}
+
+/// The same, until `has_to_end`, which gets what was printed so far.
+fn printed_until(
+    mut command: Command,
+    mut has_to_end: impl FnMut(&File) -> bool,
+) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
     // Not a pipe: a process that outlives the command may keep its end.
     let mut file = tempfile::tempfile()?;
-    let status = run(command.stdout(file.try_clone()?).stderr(file.try_clone()?), limit)?;
+    let status = run_until(command.stdout(file.try_clone()?).stderr(file.try_clone()?), || has_to_end(&file))?;
     let mut printed = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut printed)?;
@@ -122,7 +137,8 @@ mod tests {
 
     #[test]
     fn what_was_printed_before_the_limit_is_kept() {
-        let (status, text) = printed(shell("echo out; sleep 1000"), Duration::from_millis(500)).unwrap();
+        let has_printed = |file: &File| file.metadata().unwrap().len() >= 4;
+        let (status, text) = printed_until(shell("echo out; sleep 1000"), has_printed).unwrap();
         assert_eq!((status, &text[..]), (None, &b"out\n"[..]));
     }
 }

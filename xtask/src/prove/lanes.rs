@@ -8,9 +8,9 @@ use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, thread_san
 use crate::workspace;
 
 /// All lanes: first those that build where most do, and so one after the other, beside the longest.
-pub(crate) static ALL: [Lane; 15] = [
-    REACH, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, BENCHES, CROWDS, LOOM, SANITIZERS, ORDERS, NEIGHBOURS,
-    PLANTED,
+pub(crate) static ALL: [Lane; 16] = [
+    LOOM, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, SANITIZERS, ORDERS, NEIGHBOURS, PLANTED, REACH, TIMES,
+    BENCHES, CROWDS,
 ];
 
 /// How long a check may take that is made in a night alone, and one that two hours have room for.
@@ -20,10 +20,11 @@ const AN_HOUR: Duration = Duration::from_hours(1);
 const LOOM: Lane = Lane {
     name: "loom",
     about: "every interleaving of each protocol, up to a bound of preemptions",
-    once: loom_models,
+    gate: loom_models,
+    by_hand: Vec::new,
     more: Some(More {
         unit: "times with one preemption more",
-        ci: 0,
+        gate: 0,
         night: 1,
         step: 1,
         hours_min: 8.0,
@@ -52,7 +53,7 @@ fn on_virtual_cpus(name: &'static str, arguments: &str) -> Check {
 const ORDERS: Lane = Lane {
     name: "orders",
     about: "virtual CPUs in random orders, more threads than CPUs; no hit waits or writes on 88 of them",
-    once: || {
+    gate: || {
         vec![
             on_virtual_cpus("random orders: smp-list", "test --release -p smp-list --test random_order"),
             on_virtual_cpus(
@@ -63,9 +64,10 @@ const ORDERS: Lane = Lane {
             on_virtual_cpus("random orders: range-lock", "test --release -p range-lock --test random_orders"),
         ]
     },
+    by_hand: Vec::new,
     more: Some(More {
         unit: "seeds",
-        ci: 500,
+        gate: 300,
         night: 50_000,
         step: 2_000,
         hours_min: 0.0,
@@ -79,39 +81,42 @@ const ORDERS: Lane = Lane {
 const MODEL: Lane = Lane {
     name: "model",
     about: "random operations on files and groups against a plain model, with faults",
-    once: Vec::new,
+    gate: Vec::new,
+    by_hand: Vec::new,
     more: Some(More {
         unit: "seeds",
-        ci: 3_000,
+        gate: 1_000,
         night: 300_000,
         step: 20_000,
         hours_min: 0.0,
-        checks: |seeds| vec![seeded("model", "test --release -p pagefold --test model -- --nocapture", seeds)],
+        checks: |seeds| vec![seeded("model", "test --release --workspace --test model -- --nocapture", seeds)],
     }),
 };
 
 const FAULTS: Lane = Lane {
     name: "faults",
     about: "call 1, 2, 3 … to a backend or for memory fails, in every way, once and for ever",
-    once: || {
+    gate: || {
         vec![
-            cargo("faults: calls for memory", "test --release -p pagefold --test memory_faults"),
-            cargo("faults: calls to backends", "test --release -p pagefold --test fault_sweep -- --nocapture"),
-            cargo("faults: calls of swap", "test --release -p pagefold --test swap faults"),
+            cargo("faults: calls for memory", "test --release --workspace --test memory_faults"),
+            cargo("faults: calls to backends", "test --release --workspace --test fault_sweep -- --nocapture"),
+            cargo("faults: calls of swap", "test --release --workspace --test swap faults"),
         ]
     },
+    by_hand: Vec::new,
     more: None,
 };
 
 const NEIGHBOURS: Lane = Lane {
     name: "neighbours",
     about: "a quiet tenant beside every kind of hog: on virtual CPUs, and with --hours on real ones",
-    once: || {
+    gate: || {
         vec![on_virtual_cpus("neighbours: virtual CPUs", "test --release -p bench --test virtual_cpus a_quiet_tenant")]
     },
+    by_hand: Vec::new,
     more: Some(More {
         unit: "rounds",
-        ci: 0,
+        gate: 0,
         night: 10,
         step: 5,
         hours_min: 0.0,
@@ -122,16 +127,17 @@ const NEIGHBOURS: Lane = Lane {
 const FUZZ: Lane = Lane {
     name: "fuzz",
     about: "any bytes for ranges, sizes, arguments of calls, swap headers, traces and iologs",
-    once: || vec![cargo("fuzz: corpora", "test --release -p fuzz-targets --test corpora -- --skip random")],
+    gate: || vec![cargo("fuzz: corpora", "test --release --workspace --test corpora -- --skip random")],
+    by_hand: Vec::new,
     more: Some(More {
         unit: "inputs of each target",
-        ci: 2_000,
+        gate: 500,
         night: 500_000,
         step: 10_000,
         hours_min: 0.0,
         checks: |seeds| {
             let guided = if seeds.start > 0 && has_cargo_fuzz() { guided() } else { Vec::new() };
-            let random = "test --release -p fuzz-targets --test corpora random";
+            let random = "test --release --workspace --test corpora random";
             guided.into_iter().chain([seeded("fuzz: random bytes", random, seeds)]).collect()
         },
     }),
@@ -160,20 +166,21 @@ fn guided() -> Vec<Check> {
 const STRANGERS: Lane = Lane {
     name: "strangers",
     about: "other processes change, cut, replace and lock the files; fork, seccomp, limits, other file systems",
-    once: || {
+    gate: || {
         vec![cargo(
             "strangers: surroundings",
-            "test --release -p pagefold --test strangers -- --nocapture --skip meddlers",
+            "test --release --workspace --test strangers -- --nocapture --skip meddlers",
         )]
     },
+    by_hand: Vec::new,
     more: Some(More {
         unit: "rounds",
-        ci: 500,
+        gate: 100,
         night: 100_000,
         step: 5_000,
         hours_min: 0.0,
         checks: |seeds| {
-            vec![seeded("strangers: meddlers", "test --release -p pagefold --test strangers meddlers", seeds)]
+            vec![seeded("strangers: meddlers", "test --release --workspace --test strangers meddlers", seeds)]
         },
     }),
 };
@@ -181,28 +188,26 @@ const STRANGERS: Lane = Lane {
 const REACH: Lane = Lane {
     name: "reach",
     about: "what no lane reaches of public functions, errors, transitions and rare states",
-    once: || vec![reach::check()],
+    gate: Vec::new,
+    by_hand: || vec![reach::check()],
     more: None,
 };
 
 const SWAP: Lane = Lane {
     name: "swap",
     about: "random operations on memory in swap, and on slots, against plain models, with faults",
-    once: Vec::new,
+    gate: Vec::new,
+    by_hand: Vec::new,
     more: Some(More {
         unit: "seeds",
-        ci: 2_000,
+        gate: 1_000,
         night: 200_000,
         step: 10_000,
         hours_min: 0.0,
         checks: |seeds| {
             vec![
-                seeded(
-                    "model: swap",
-                    "test --release -p pagefold --features encrypted-swap --test swap seeds",
-                    seeds.clone(),
-                ),
-                seeded("model: slots", "test --release -p pagefold-swap --lib random_steps", seeds),
+                seeded("model: swap", "test --release --workspace --test swap seeds", seeds.clone()),
+                seeded("model: slots", "test --release --workspace --lib random_steps", seeds),
             ]
         },
     }),
@@ -211,35 +216,37 @@ const SWAP: Lane = Lane {
 const POWER: Lane = Lane {
     name: "power",
     about: "the power is cut at a random call; what was synced is there",
-    once: Vec::new,
+    gate: Vec::new,
+    by_hand: Vec::new,
     more: Some(More {
         unit: "cuts",
-        ci: 2_000,
+        gate: 1_000,
         night: 100_000,
         step: 10_000,
         hours_min: 0.0,
-        checks: |seeds| vec![seeded("power cuts", "test --release -p pagefold --test power_cut", seeds)],
+        checks: |seeds| vec![seeded("power cuts", "test --release --workspace --test power_cut", seeds)],
     }),
 };
 
 const KILL: Lane = Lane {
     name: "kill",
     about: "a writing process is killed; what was synced is in the file",
-    once: Vec::new,
+    gate: Vec::new,
+    by_hand: Vec::new,
     more: Some(More {
         unit: "kills",
-        ci: 50,
+        gate: 20,
         night: 5_000,
         step: 250,
         hours_min: 0.0,
-        checks: |seeds| vec![seeded("kills", "test --release -p pagefold --test kill", seeds)],
+        checks: |seeds| vec![seeded("kills", "test --release --workspace --test kill", seeds)],
     }),
 };
 
 const SANITIZERS: Lane = Lane {
     name: "sanitizers",
     about: "ThreadSanitizer and AddressSanitizer, each with a known error that it must see",
-    once: || {
+    gate: || {
         vec![
             thread_sanitizer("ThreadSanitizer: swap", "test -p pagefold-swap --test stress"),
             thread_sanitizer("ThreadSanitizer: smp-list", "test -p smp-list --test stress"),
@@ -264,34 +271,52 @@ const SANITIZERS: Lane = Lane {
             .must_fail(),
         ]
     },
+    by_hand: Vec::new,
+    more: None,
+};
+
+/// Tests that are ignored by `cargo test`, as their verdict depends on more than the code: `timed_…`, `chance_…`.
+const TIMES: Lane = Lane {
+    name: "times",
+    about: "tests that look at the clock, or wait for what happens by chance",
+    gate: Vec::new,
+    by_hand: || {
+        vec![
+            cargo("timed tests", "test --release --workspace -- --ignored timed_ --test-threads 1"),
+            cargo("tests of chance", "test --release --workspace -- --ignored chance_"),
+        ]
+    },
     more: None,
 };
 
 const BENCHES: Lane = Lane {
     name: "benches",
     about: "every benchmark in small",
-    once: || vec![cargo("benchmarks in small", "run --release -p bench -- peers all --quick")],
+    gate: Vec::new,
+    by_hand: || vec![cargo("benchmarks in small", "run --release -p bench -- peers all --quick")],
     more: None,
 };
 
 const CROWDS: Lane = Lane {
     name: "crowds",
     about: "a hundred thousand files, and as many other objects, in a budget that they fill",
-    once: || vec![cargo("crowds", "run --release -p bench -- real crowds --rounds 1")],
+    gate: Vec::new,
+    by_hand: || vec![cargo("crowds", "run --release -p bench -- real crowds --rounds 1")],
     more: None,
 };
 
 const PLANTED: Lane = Lane {
     name: "planted",
     about: "patches that each break one rule; a check has to fail with each of them",
-    once: || vec![planted::check(Some(planted::MINUTES_IN_CI))],
+    gate: || vec![planted::check(&planted::IN_THE_GATE)],
+    by_hand: Vec::new,
     more: Some(More {
         unit: "times all",
-        ci: 0,
+        gate: 0,
         night: 1,
         step: 1,
         hours_min: 2.0,
-        checks: |_| vec![planted::check(None).may_take(AN_HOUR)],
+        checks: |_| vec![planted::check(&[]).may_take(AN_HOUR)],
     }),
 };
 

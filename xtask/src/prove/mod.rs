@@ -1,7 +1,11 @@
 //! `cargo xtask prove`: lanes of checks that look for broken promises, each usable alone.
 //!
-//! A lane has checks that are made once, and some have checks that can go on for as long as one likes: over more seeds,
-//! cuts or kills. `--ci` makes what fits in the project's own checks; `--hours N` goes on towards the counts of a night.
+//! A lane has up to three parts. The gate's checks are those whose verdict follows from the commit alone: fixed seeds and
+//! cases, counts, virtual time. Checks by hand also depend on the machine, the clock or chance. And some checks can go on
+//! over more seeds, cuts or kills, of which the gate makes a fixed number.
+//!
+//! `--gate` makes the first part, as `.ci/run` does; without it the second comes too; `--hours N` goes on towards the
+//! counts of a night.
 
 pub(crate) mod lanes;
 pub(crate) mod planted;
@@ -25,9 +29,9 @@ pub(crate) struct ProveArgs {
     /// Only these lanes [default: all]
     #[arg(value_name = "LANE", value_parser = PossibleValuesParser::new(lanes::ALL.map(|lane| lane.name)))]
     lanes: Vec<String>,
-    /// Only what the project's own checks make of each lane (the default without --hours)
+    /// Only what `.ci/run` makes of each lane: checks whose verdict follows from the commit alone
     #[arg(long, conflicts_with = "hours")]
-    ci: bool,
+    gate: bool,
     /// Work towards the counts of a night, and stop after so many hours
     #[arg(long, value_name = "N", value_parser = parse_hours)]
     hours: Option<f64>,
@@ -49,8 +53,10 @@ pub(crate) struct Lane {
     pub(crate) name: &'static str,
     /// What it does, in a sentence.
     pub(crate) about: &'static str,
-    /// Checks that are made once.
-    once: fn() -> Vec<Check>,
+    /// Checks whose verdict follows from the commit alone.
+    gate: fn() -> Vec<Check>,
+    /// Checks that depend on the machine, the clock or chance as well.
+    by_hand: fn() -> Vec<Check>,
     /// Checks that can go on.
     more: Option<More>,
 }
@@ -60,7 +66,8 @@ pub(crate) struct Lane {
 pub(crate) struct More {
     /// What is counted.
     unit: &'static str,
-    ci: u64,
+    /// So many in the gate: the first ones, the same each time.
+    gate: u64,
     night: u64,
     /// So many at a time with `--hours`.
     step: u64,
@@ -83,7 +90,10 @@ pub(crate) fn run(args: &ProveArgs) -> ExitCode {
     let is_wanted = |lane: &&Lane| args.lanes.is_empty() || args.lanes.iter().any(|name| name == lane.name);
     let mut progress: Vec<Progress> = lanes::ALL.iter().filter(is_wanted).map(Progress::new).collect();
     let deadline = args.hours.map(|hours| Instant::now() + Duration::from_secs_f64(hours * 3600.0));
-    let checks = progress.iter_mut().flat_map(Progress::ci_checks).collect();
+    let mut checks: Vec<Check> = progress.iter_mut().flat_map(Progress::gate_checks).collect();
+    if !args.gate {
+        checks.extend(progress.iter().flat_map(Progress::checks_by_hand));
+    }
     note(&mut progress, check::run(checks));
     if let (Some(deadline), Some(hours)) = (deadline, args.hours) {
         while Instant::now() < deadline && progress.iter().all(|lane| lane.failed.is_empty()) {
@@ -108,9 +118,9 @@ pub(crate) fn run(args: &ProveArgs) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What all lanes do in the project's own checks.
-pub(crate) fn ci_checks() -> Vec<Check> {
-    lanes::ALL.iter().flat_map(|lane| Progress::new(lane).ci_checks()).collect()
+/// What all lanes do in the gate.
+pub(crate) fn gate_checks() -> Vec<Check> {
+    lanes::ALL.iter().flat_map(|lane| Progress::new(lane).gate_checks()).collect()
 }
 
 impl Progress {
@@ -118,13 +128,17 @@ impl Progress {
         Self { lane, done: 0, passed: 0, failed: Vec::new(), time: Duration::ZERO }
     }
 
-    fn ci_checks(&mut self) -> Vec<Check> {
-        let mut checks = (self.lane.once)();
-        if let Some(more) = self.lane.more.filter(|more| more.ci > 0) {
-            self.done = more.ci;
-            checks.extend((more.checks)(0..more.ci));
+    fn gate_checks(&mut self) -> Vec<Check> {
+        let mut checks = (self.lane.gate)();
+        if let Some(more) = self.lane.more.filter(|more| more.gate > 0) {
+            self.done = more.gate;
+            checks.extend((more.checks)(0..more.gate));
         }
         checks.into_iter().map(|check| check.of_lane(self.lane.name)).collect()
+    }
+
+    fn checks_by_hand(&self) -> Vec<Check> {
+        (self.lane.by_hand)().into_iter().map(|check| check.of_lane(self.lane.name)).collect()
     }
 
     fn next_checks(&mut self, hours: f64) -> Vec<Check> {
