@@ -31,8 +31,9 @@ impl Cgroup {
         let limit = group.0.join(place.limit);
         fs::write(&limit, bytes.to_string()).with_context(|| format!("cannot set {}", limit.display()))?;
         if swaps {
-            // While all of its memory is being written, who wants more is to wait rather than to be killed (version 1).
-            let _ = fs::write(group.0.join("memory.oom_control"), "1");
+            // While all of its memory is being written, a process that wants more is to wait rather than to be killed (version 1),
+            // though not for ever: see `OomWatch`.
+            let _ = fs::write(group.0.join(OOM_CONTROL), "1");
         } else {
             // What may be swapped out would not be limited. A kernel without swap has no such file.
             let _ = fs::write(group.0.join(place.swap_limit.0), place.swap_limit.1(bytes).to_string());
@@ -59,6 +60,51 @@ impl Drop for Cgroup {
 }
 
 const PROCESSES: &str = "cgroup.procs";
+const OOM_CONTROL: &str = "memory.oom_control";
+
+/// How often waiting processes are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks in a row at a group in which nothing happens, before that counts as waiting in vain.
+const LOOKS_MAX: u32 = 10;
+
+/// Ends what may be a wait for ever: a process that waits for memory of its group, rather than being killed, sleeps until some of
+/// the group's is freed. If all its processes sleep, none frees any, not even once there is room in swap again; and others may have
+/// taken that room just for a moment, as the device is the whole machine's.
+pub(super) struct OomWatch {
+    group: PathBuf,
+    /// How often the group's limit had been in the way at the last look.
+    failures: Option<String>,
+    looks: u32,
+}
+
+impl OomWatch {
+    pub(super) fn of(group: &Path) -> Self {
+        Self { group: group.to_owned(), failures: None, looks: 0 }
+    }
+
+    /// Looks until there is no need to any more.
+    pub(super) fn run(mut self) {
+        while self.look() {
+            sleep(LOOK_EVERY);
+        }
+    }
+
+    /// One look; false if it was the last. Processes that have waited in vain are woken: they go on if there is memory for them by
+    /// now, and are killed otherwise.
+    fn look(&mut self) -> bool {
+        let control = self.group.join(OOM_CONTROL);
+        let Ok(state) = fs::read_to_string(&control) else { return false }; // Version 2, or the group is gone.
+        let waits = state.lines().any(|line| line == "under_oom 1");
+        let failures = fs::read_to_string(self.group.join("memory.failcnt")).ok();
+        self.looks = if waits && failures == self.failures { self.looks + 1 } else { 0 };
+        self.failures = failures;
+        if self.looks < LOOKS_MAX {
+            return true;
+        }
+        let _ = fs::write(control, "0"); // The group may be gone by now.
+        false
+    }
+}
 
 /// Puts this process, which has one thread yet, into a group.
 pub(super) fn join(group: &Path) -> Result<()> {
@@ -129,6 +175,31 @@ fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All swap was used up for a moment, by others. The process that measures the kernel waited for memory of its group, and went on
+    /// waiting for ever, as nothing else in the group could free any.
+    #[test]
+    fn processes_that_wait_for_memory_in_vain_do_not_wait_for_ever() {
+        let group = tempfile::tempdir().unwrap();
+        let set = |file: &str, text: &str| fs::write(group.path().join(file), text).unwrap();
+        let control = || fs::read_to_string(group.path().join(OOM_CONTROL)).unwrap();
+        let waits = "oom_kill_disable 1\nunder_oom 1\noom_kill 0\n";
+        let mut watch = OomWatch::of(group.path());
+        set("memory.failcnt", "7\n");
+        set(OOM_CONTROL, waits);
+        assert!((0..LOOKS_MAX).all(|_| watch.look()));
+        set("memory.failcnt", "8\n");
+        assert!((0..LOOKS_MAX).all(|_| watch.look()), "something happened");
+        set(OOM_CONTROL, "oom_kill_disable 1\nunder_oom 0\noom_kill 0\n");
+        assert!(watch.look(), "none waits");
+        set(OOM_CONTROL, waits);
+        assert!((1..LOOKS_MAX).all(|_| watch.look()));
+        assert_eq!(control(), waits);
+        assert!(!watch.look());
+        assert_eq!(control(), "0");
+        fs::remove_file(group.path().join(OOM_CONTROL)).unwrap();
+        assert!(!OomWatch::of(group.path()).look(), "there is nothing to look at");
+    }
 
     #[test]
     fn the_own_group_is_found_in_both_versions_and_in_containers() {

@@ -10,6 +10,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -17,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::output::say;
-use crate::peers::cgroup::{self, Cgroup};
+use crate::peers::cgroup::{self, Cgroup, OomWatch};
 use crate::peers::contents::offset_of;
 use crate::peers::subject_args::SubjectArgs;
 use crate::peers::swap_device::{SwapDevice, Wanted};
@@ -191,6 +192,10 @@ pub(crate) fn keep(args: KeeperArgs) -> Result<()> {
         Err(error) => Answer::Refused(format!("{error:#}")),
     };
     say(&(serde_json::to_string(&answer)? + "\n"))?;
+    if let Ok((group, Some(_))) = &made {
+        let watch = OomWatch::of(group.path());
+        thread::spawn(|| watch.run()); // It ends with this process.
+    }
     io::stdin().read_to_end(&mut Vec::new()).context("cannot read from standard input")?;
     Ok(())
 }

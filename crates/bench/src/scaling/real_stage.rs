@@ -1,5 +1,6 @@
 //! Real CPUs to run on: one pinned thread for each task.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -106,9 +107,11 @@ fn once<S: Sync, T: Send>(
                 let (subject, gate) = (&subject, &gate);
                 scope.spawn(move || {
                     pin_task(task);
-                    let mut state = begin(subject, task);
+                    // A task that panics comes to the gate all the same: the others would wait there for ever.
+                    let begun = catch_unwind(AssertUnwindSafe(|| begin(subject, task)));
                     gate.wait(); // All are there: what has been is counted.
                     gate.wait(); // It is: all begin.
+                    let mut state = begun.unwrap_or_else(|panic| resume_unwind(panic));
                     repeat(time, || operation(subject, &mut state))
                 })
             })
@@ -174,4 +177,26 @@ pub(super) fn pin_task(task: usize) {
 pub(super) fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A task that panicked while it got ready never came to the gate, and all others waited there for ever: what it had said was never
+    /// printed.
+    #[test]
+    fn a_task_that_panics_before_all_begin_fails_the_run() {
+        let (tell, told) = channel();
+        let run = move || {
+            let begin = |_: &(), task: usize| assert_ne!(task, 1, "on purpose");
+            let result = once(Duration::ZERO, 2, &|| (), &begin, &|_, _| (), &|_| None);
+            let _ = tell.send(result.map(|_| ()).map_err(|error| error.to_string()));
+        };
+        thread::spawn(run);
+        let result = told.recv_timeout(Duration::from_mins(2)).expect("the run ends");
+        assert_eq!(result, Err("a task panicked".to_owned()));
+    }
 }
