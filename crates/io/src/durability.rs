@@ -61,7 +61,15 @@ impl Durability {
     }
 
     fn in_turn(&self, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
-        let came = self.failures.lock().count;
+        self.since(self.failures_so_far(), sync)
+    }
+
+    fn failures_so_far(&self) -> u64 {
+        self.failures.lock().count
+    }
+
+    /// A turn of a thread that came when there had been so many failures.
+    fn since(&self, came: u64, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
         let mut directory = self.directory.lock();
         let failures = *self.failures.lock();
         if failures.count != came {
@@ -83,6 +91,7 @@ mod tests {
     use sync::time::Duration;
 
     use super::*;
+    use crate::patience::wait_until;
 
     #[test]
     fn a_failure_is_everybodys_who_was_there_and_nobodys_who_came_later() {
@@ -91,23 +100,20 @@ mod tests {
         std::thread::scope(|scope| {
             let failing = || {
                 durability.in_turn(|_| {
-                    // Until the others have come, and some time for them to stand in line.
-                    while waiting.load(Ordering::SeqCst) < 4 {
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                    thread::sleep(Duration::from_millis(50));
+                    wait_until("four others come", || waiting.load(Ordering::SeqCst) == 4);
+                    // Some time for them to stand in line.
+                    thread::sleep(Duration::from_millis(20));
                     Err(Errno::IO)
                 })
             };
             let first = scope.spawn(failing);
-            while durability.directory.try_lock().is_some() {
-                thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the first one has its turn", || durability.directory.try_lock().is_none());
             let others: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
+                        let came = durability.failures_so_far();
                         waiting.fetch_add(1, Ordering::SeqCst);
-                        durability.in_turn(|_| Ok(()))
+                        durability.since(came, |_| Ok(()))
                     })
                 })
                 .collect();

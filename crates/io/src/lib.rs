@@ -36,6 +36,8 @@ mod durability;
 mod faulty;
 mod faulty_request;
 mod lines;
+#[cfg(all(test, not(pagefold_loom)))]
+mod patience;
 #[cfg(not(pagefold_loom))]
 mod posix;
 #[cfg(not(pagefold_loom))]

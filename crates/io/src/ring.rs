@@ -30,6 +30,14 @@
 //! - U6. The kernel may refuse to be entered, after a seccomp filter or without memory. The ring is *dead* then: nothing is pushed
 //!   any more. The kernel has read no entry that it hasn't taken, and never will: those requests leave their slots, and go to the
 //!   threads with all that is in a lane. What the kernel has taken it answers.
+//! - U7. A request that goes to the threads is never answered here, and counts as unfinished until it is there. So a leader
+//!   sleeps for an answer only if the kernel has a request for sure: more slots are in flight than the submitter is entering
+//!   with, which it may have to take back. Else the leader looks again after a pause:
+//!
+//! ```text
+//! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
+//! leader:                            └─ last answer, not idle yet: no sleep without end
+//! ```
 //!
 //! The reaper completes what needs nothing but memory. What may keep it (the rest of a request that was answered short, a length
 //! that has to be asked for, a drop from the kernel's cache, submitting) it leaves to the threads of the pool.
@@ -141,6 +149,8 @@ struct State {
     free: Vec<usize>,
     /// Some thread is the submitter.
     submitting: bool,
+    /// Slots that the submitter is entering the kernel with.
+    entering: usize,
     /// A thread of the pool is on its way to become it.
     summoned: bool,
     dead: bool,
@@ -211,6 +221,11 @@ impl State {
         Some(in_flight)
     }
 
+    /// Whether an answer will come (U7).
+    fn kernel_has_some(&self) -> bool {
+        self.slots.len() - self.free.len() > self.entering
+    }
+
     /// Nothing is submitted any more; gives back what is in the lanes.
     fn die(&mut self) -> Vec<Submitted> {
         self.dead = true;
@@ -243,6 +258,7 @@ impl Ring {
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
             submitting: false,
+            entering: 0,
             summoned: false,
             dead: false,
         };
@@ -327,6 +343,7 @@ impl Ring {
         loop {
             let mut pushed = ArrayVec::<usize, PUSHED_MAX>::new();
             let mut state = self.state.lock();
+            state.entering = 0;
             let entries = self.uring.params().sq_entries() as usize;
             while pushed.len() < entries.min(PUSHED_MAX) && !state.dead {
                 let Some((slot, submitted)) = state.next() else { break };
@@ -345,11 +362,13 @@ impl Ring {
             if pushed.is_empty() {
                 return self.leave(state);
             }
+            state.entering = pushed.len();
             drop(state);
             if let Err((refusal, taken)) = self.enter(pushed.len()) {
                 // Sometimes: the kernel refuses io_uring after the start.
                 self.others.refuse(&refusal);
                 let mut state = self.state.lock();
+                state.entering = 0;
                 // U6: the last ones that were pushed.
                 let mut waiting: Vec<_> =
                     pushed[taken..].iter().filter_map(|&slot| Some(state.take(slot)?.submitted)).collect();
@@ -440,8 +459,13 @@ impl Ring {
         }
     }
 
-    /// Waits for an answer.
+    /// Waits for an answer, if there will be one.
     fn wait(&self, at_most: Option<Duration>) {
+        let at_most = match at_most {
+            // Sometimes: a leader waits while the kernel has nothing.
+            most if !self.state.lock().kernel_has_some() => Some(most.map_or(PAUSE, |most| most.min(PAUSE))),
+            most => most,
+        };
         let timespec = at_most.map(types::Timespec::from);
         let args = match &timespec {
             Some(timespec) => types::SubmitArgs::new().timespec(timespec),
@@ -595,4 +619,36 @@ impl InFlight {
 
 pub(crate) fn error_of(error: io::Error) -> IoError {
     error.raw_os_error().map_or(IoError::IO, IoError::Os)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patience::{has_uring, wait_until};
+    use crate::reaper::Reaper;
+
+    /// The story: the reaper retired a ring, and took what was in line there; its leader took the last answer before
+    /// those requests were counted off, and slept for one that never came.
+    #[test]
+    fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
+        let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));
+        let ring = Ring::new(Sizes::default(), &others, |uring| reaper.watch(uring, 0));
+        if !has_uring(ring.as_ref().err().and_then(|error| error.errno())) {
+            return;
+        }
+        let ring = ring.unwrap();
+        // In no lane, and in no slot.
+        ring.unfinished.fetch_add(1, Ordering::Relaxed);
+        let (theirs, asked) = (Arc::clone(&ring), Arc::new(AtomicUsize::new(0)));
+        let told = Arc::clone(&asked);
+        let done = move || {
+            told.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        let leader = thread::spawn("leader", move || theirs.help(Helping::default(), &done)).unwrap();
+        wait_until("a leader looks again and again", || asked.load(Ordering::Relaxed) > 2);
+        ring.unfinished.fetch_sub(1, Ordering::Relaxed);
+        wait_until("the leader leaves", || thread::has_ended(&leader));
+        leader.join().unwrap();
+    }
 }

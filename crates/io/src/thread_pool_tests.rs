@@ -1,9 +1,10 @@
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sync::time::{Duration, Instant};
+use sync::time::Duration;
 
 use super::*;
 use crate::Identity;
+use crate::patience::wait_until;
 
 /// Calls `read` instead of reading.
 struct Custom<F>(Arc<F>);
@@ -62,6 +63,8 @@ fn no_more_threads_than_allowed_and_the_helper() {
     static MOST: AtomicUsize = AtomicUsize::new(0);
     let file = file_of(3, |_| {
         MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        wait_until("three threads and the helper read at once", || MOST.load(Ordering::SeqCst) >= 4);
+        // Time for a fifth one, which there mustn't be.
         thread::sleep(Duration::from_millis(2));
         NOW.fetch_sub(1, Ordering::SeqCst);
         Ok(4096)
@@ -102,40 +105,36 @@ fn a_panic_ends_its_request_alone() {
 /// listed for a moment after they were joined.
 fn await_threads(name: &str, wanted: usize) {
     let named = |comm: std::path::PathBuf| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name);
-    let start = Instant::now();
-    loop {
+    wait_until(&format!("{wanted} threads have the name {name}"), || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let count = tasks.filter(|task| named(task.as_ref().unwrap().path().join("comm"))).count();
-        if count == wanted {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(5), "{count} threads instead of {wanted}");
-        thread::sleep(Duration::from_millis(1));
-    }
+        tasks.filter(|task| task.as_ref().is_ok_and(|task| named(task.path().join("comm")))).count() == wanted
+    });
 }
 
 #[test]
 fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
-    // Nobody else's pool has so many threads.
-    let name = "pagefold-io-39";
-    let file = file_of(40, |_| {
+    // No other pool in this process has so many threads: those of rings have 32 for each of two devices.
+    let name = "pagefold-io-99";
+    let file = file_of(100, |_| {
         thread::sleep(Duration::from_millis(1));
         Ok(4096)
     });
     await_threads(name, 0);
-    let (mut requests, over) = counted(200);
+    let (mut requests, over) = counted(500);
     file.submit(&mut requests);
     await_threads(name, 1);
     drop(file);
-    assert_eq!(over.load(Ordering::SeqCst), 200);
+    assert_eq!(over.load(Ordering::SeqCst), 500);
     await_threads(name, 0);
 }
 
 /// What is to be done after a request may have the last handle: then a thread of the pool drops it, and can't wait for itself.
 #[test]
 fn a_thread_may_drop_the_pool() {
-    let file: Arc<dyn BackingFile> = Arc::from(file_of(1, |_| {
-        thread::sleep(Duration::from_millis(20));
+    let given_up = Arc::new(AtomicUsize::new(0));
+    let theirs_alone = Arc::clone(&given_up);
+    let file: Arc<dyn BackingFile> = Arc::from(file_of(1, move |_| {
+        wait_until("the test gives up its handle", || theirs_alone.load(Ordering::SeqCst) == 1);
         Ok(4096)
     }));
     let (over, theirs) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&file));
@@ -146,11 +145,8 @@ fn a_thread_may_drop_the_pool() {
     };
     file.submit(&mut vec![request(0, then)]);
     drop(file);
-    let start = Instant::now();
-    while over.load(Ordering::SeqCst) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(5), "it waits for itself");
-        thread::sleep(Duration::from_millis(1));
-    }
+    given_up.store(1, Ordering::SeqCst);
+    wait_until("the thread that drops the pool doesn't wait for itself", || over.load(Ordering::SeqCst) == 1);
 }
 
 /// Files on as many devices as there are paths: of the one called "stuck", reads end when they are let go.
@@ -179,11 +175,7 @@ impl Devices {
 
     /// Waits until so many reads of the stuck device have begun.
     fn await_stuck(&self, count: usize) {
-        let start = Instant::now();
-        while self.reads_of_stuck.load(Ordering::SeqCst) < count {
-            assert!(start.elapsed() < Duration::from_secs(5));
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("reads of the stuck device begin", || self.reads_of_stuck.load(Ordering::SeqCst) >= count);
     }
 }
 
@@ -220,11 +212,7 @@ impl BackingFile for OnDevice {
 }
 
 fn await_count(over: &AtomicUsize, count: usize) {
-    let start = Instant::now();
-    while over.load(Ordering::SeqCst) < count {
-        assert!(start.elapsed() < Duration::from_secs(5), "{} of {count}", over.load(Ordering::SeqCst));
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(&format!("{count} reads are over"), || over.load(Ordering::SeqCst) >= count);
 }
 
 /// The story: one line for all files. A tenant prefetched from a device that didn't answer, all threads were with it, and no

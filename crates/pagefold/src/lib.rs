@@ -53,6 +53,8 @@ mod lru;
 mod machine;
 mod manager;
 mod pagefold;
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod patience;
 mod read;
 mod read_ahead;
 mod reclaim;

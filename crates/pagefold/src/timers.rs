@@ -134,6 +134,7 @@ impl Drop for Timer {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
+    use crate::patience::WATCHDOG;
     use sync::atomic::{AtomicUsize, Ordering};
 
     struct Count(AtomicUsize);
@@ -156,14 +157,14 @@ mod tests {
         drop(dropped);
         let start = Instant::now();
         while !soon.iter().all(|timer| timer.is_over(&waker)) || count.0.load(Ordering::SeqCst) < 10 {
-            assert!(start.elapsed() < Duration::from_secs(10), "a task isn't woken");
+            assert!(start.elapsed() < WATCHDOG, "a task isn't woken");
             thread::sleep(Duration::from_millis(1));
         }
         assert!(!late.is_over(&waker));
         drop((late, soon));
         let start = Instant::now();
         while timers.0.table.lock().has_thread {
-            assert!(start.elapsed() < Duration::from_secs(10), "the thread stays");
+            assert!(start.elapsed() < WATCHDOG, "the thread stays");
             timers.0.changed.notify_one();
             thread::sleep(Duration::from_millis(1));
         }

@@ -33,7 +33,7 @@ impl Device {
         };
         let mounted = run("mount", &["-t", "tmpfs", "-o", "size=16m", "pagefold-test"], place.path());
         if mounted.is_none() {
-            eprintln!("not tested: file systems can't be mounted here");
+            println!("not here: mounts");
             return None;
         }
         let made = (|| {
@@ -47,7 +47,7 @@ impl Device {
         })();
         let _ = run("umount", &["-l"], place.path());
         if made.is_none() {
-            eprintln!("not tested: loop devices can't be set up here");
+            println!("not here: loop devices");
         }
         let device = made?;
         let path = device.path.clone();

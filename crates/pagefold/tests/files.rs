@@ -1,13 +1,17 @@
 //! Files on the machine's own file system, and what other processes do to them.
 #![cfg(not(pagefold_loom))]
 
+mod support;
+
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
 use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use pagefold::{Advice, Error, Group, Pagefold};
+use support::WATCHDOG;
 use sync::{Arc, SharedBytes};
 
 fn group() -> (Pagefold, Group) {
@@ -176,13 +180,13 @@ fn a_forked_child_is_refused() {
     }
     let mut status = 0;
     // SAFETY: `status` outlives the call.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child wasn't refused");
     assert_eq!(file.read_at(&mut buf, 50).unwrap(), 100, "the parent goes on");
     drop(mm);
 }
 
-/// A backend whose reads all meet at a barrier, then fail or succeed together.
+/// A backend whose reads meet the test at a barrier when they begin, and again when they may fail or succeed.
 struct Slow {
     meet: Arc<Barrier>,
     reads: Arc<AtomicU64>,
@@ -217,14 +221,29 @@ impl BackingFile for SlowFile {
     fn read(&self, _: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.meet.wait();
-        // Time for the others to come and wait.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        self.meet.wait();
         if self.fail {
             return Err(IoError::IO);
         }
         into[0].zero_from(0);
         Ok(into[0].len())
     }
+}
+
+/// Waits until all of so many threads, which put their numbers into `threads`, sleep at once. False if that doesn't come.
+fn all_sleep(count: usize, threads: &Mutex<Vec<i32>>) -> bool {
+    let sleeps = |thread: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        // What comes before is the thread's name.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
+    };
+    let (start, mut in_a_row) = (Instant::now(), 0);
+    while in_a_row < 3 && start.elapsed() < WATCHDOG {
+        let threads = threads.lock().unwrap().clone();
+        in_a_row = if threads.len() == count && threads.iter().all(sleeps) { in_a_row + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    in_a_row >= 3
 }
 
 #[test]
@@ -234,10 +253,19 @@ fn a_page_has_one_loader_and_all_who_wait_get_its_error() {
         let backend = Slow { meet: Arc::clone(&meet), reads: Arc::clone(&reads), fail };
         let mm = Pagefold::builder().memory("1MiB").backend(backend).build().unwrap();
         let file = mm.group("a").build().unwrap().open("any").unwrap();
+        let threads = Mutex::<Vec<i32>>::default();
         std::thread::scope(|scope| {
             let loader = scope.spawn(|| file.read_at(&mut [0; 8], 0));
             meet.wait(); // The loader is reading.
-            let waiters: Vec<_> = (0..5).map(|_| scope.spawn(|| file.read_at(&mut [0; 8], 100))).collect();
+            let read = || {
+                // SAFETY: asks for a number.
+                threads.lock().unwrap().push(unsafe { libc::gettid() });
+                file.read_at(&mut [0; 8], 100)
+            };
+            let waiters: Vec<_> = (0..5).map(|_| scope.spawn(read)).collect();
+            let all_wait = all_sleep(5, &threads);
+            meet.wait();
+            assert!(all_wait, "five threads that want a page in *loading* don't sleep");
             for result in [loader].into_iter().chain(waiters).map(|thread| thread.join().unwrap()) {
                 match result {
                     Ok(8) if !fail => {}

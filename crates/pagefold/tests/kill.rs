@@ -5,14 +5,16 @@
 //! written with plain writes, which outlive a process.
 #![cfg(not(pagefold_loom))]
 
+mod support;
+
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use pagefold::Pagefold;
+use support::eventually;
 use sync::random::{Random, seeds};
 
 const PAGES: u64 = 400;
@@ -20,6 +22,8 @@ const PAGE: u64 = 4096;
 const DIRECTORY: &str = "PAGEFOLD_KILL_IN";
 const SEED: &str = "PAGEFOLD_KILL_SEED";
 const ROUNDS: u64 = 12;
+/// Pages that a child writes before it is killed: so many at least, and less than so many more, at random.
+const WRITES: [u64; 2] = [300, 3_000];
 
 /// Word `at` of version `number` of a page: says all three.
 fn word(page: u64, number: u64, at: u64) -> u64 {
@@ -99,28 +103,53 @@ fn check(directory: &Path) -> (u64, u64) {
     (promised_pages, newer_pages)
 }
 
-#[test]
-fn what_sync_promised_survives_being_killed() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+/// Versions that are pending and promised, of all pages together.
+fn versions(directory: &Path) -> [u64; 2] {
+    let ledger = words(&fs::read(directory.join("ledger")).unwrap());
+    [0, 1].map(|which| ledger.iter().skip(which).step_by(2).sum())
+}
+
+/// Says how many pages have been promised in the end, and how many were newer than that when a child was killed.
+fn kill_in_rounds() -> (u64, u64) {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::write(directory.path().join("ledger"), vec![0; (PAGES * 16) as usize]).unwrap();
     let mut random = Random::seeded(1);
-    let (mut promised, mut newer) = (0, 0);
-    let start = Instant::now();
+    let (mut promised, mut newer, mut promised_sum) = (0, 0, 0);
     let seeds = seeds(ROUNDS);
     for seed in seeds.clone() {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "write_until_killed", "--ignored", "--nocapture"]).stdout(Stdio::null());
         child.env(DIRECTORY, directory.path()).env(SEED, seed.to_string());
         let mut child = child.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(30 + random.below(120)));
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        let [wanted, promised_before] =
+            [versions(directory.path())[0] + WRITES[0] + random.below(WRITES[1]), promised_sum];
+        eventually("the child has written, and synced", || {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            let [pending, promised] = versions(directory.path());
+            pending >= wanted && promised > promised_before
+        });
         child.kill().unwrap();
         let status = child.wait().unwrap();
         assert_eq!(status.signal(), Some(9), "it ended by itself: {status}");
         let (now_promised, now_newer) = check(directory.path());
         (promised, newer) = (now_promised, newer + now_newer);
+        promised_sum = versions(directory.path())[1];
     }
     let times = seeds.end - seeds.start;
-    println!("{times} times killed in {:?}: {promised} pages promised, {newer} were newer", start.elapsed());
-    assert!(promised > PAGES / 4 && newer > 0, "it didn't get far");
+    println!("{times} times killed: {promised} pages promised, {newer} were newer");
+    (promised, newer)
+}
+
+#[test]
+fn what_sync_promised_survives_being_killed() {
+    let (promised, _) = kill_in_rounds();
+    assert!(promised > PAGES / 4, "it didn't get far");
+}
+
+/// Pages are written before a sync asks for it, so some of them are newer than what was promised.
+#[test]
+#[ignore = "chance: cargo xtask prove times"]
+fn chance_a_killed_process_leaves_pages_that_are_newer() {
+    let (promised, newer) = kill_in_rounds();
+    assert!(promised > PAGES / 4 && newer > 0, "{promised} pages were promised, {newer} were newer");
 }

@@ -1,15 +1,21 @@
 //! Writing files, on the machine's own file systems.
+#![cfg(not(pagefold_loom))]
+
+mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pagefold::{Error, File, Group, Pagefold};
+use support::devices::Devices;
+use support::{WATCHDOG, bytes_on, manager};
 use tempfile::TempDir;
 
 const PAGE: usize = 4096;
 
 fn set_up(memory: &str) -> (TempDir, PathBuf, Group) {
-    let dir = tempfile::tempdir_in(".").unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("data");
     let group = Pagefold::builder().memory(memory).build().unwrap().group("a").build().unwrap();
     (dir, path, group)
@@ -31,7 +37,6 @@ fn what_is_written_is_read_and_after_a_sync_in_the_file() {
     let file = create(&group, &path);
     file.write_at(b"hello", 3).unwrap();
     assert_eq!((file.len(), read_all(&file)), (8, b"\0\0\0hello".to_vec()));
-    assert!(!fs::read(&path).unwrap().contains(&b'h'), "nothing is written yet");
     file.sync().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"\0\0\0hello");
     file.write_at(&[7; 3 * PAGE], 5000).unwrap();
@@ -42,6 +47,30 @@ fn what_is_written_is_read_and_after_a_sync_in_the_file() {
     let stats = file.stats();
     assert_eq!((stats.unclean_bytes, stats.write_errors), (0, 0));
     file.close().unwrap();
+}
+
+/// The device doesn't answer: nothing of what is written and read meanwhile needs it.
+#[test]
+fn what_is_written_is_in_memory_and_the_device_is_not_waited_for() {
+    let devices = Devices::new(1);
+    let device = devices.device(0);
+    device.disk.add_bytes("data", vec![1; 4 * PAGE]);
+    let mm = manager(200, devices.clone());
+    let file = mm.group("a").build().unwrap().open_options().write(true).open("0/data").unwrap();
+    let _going_on = devices.going_on_at_last();
+    let mut expected = read_all(&file);
+    device.silence(true);
+    file.write_at(b"hello", 3).unwrap();
+    expected[3..8].copy_from_slice(b"hello");
+    drop(file.page_mut(0).unwrap());
+    assert_eq!(file.stats().unclean_bytes, PAGE as u64);
+    drop(file.page_mut(1).unwrap());
+    assert_eq!(file.stats().unclean_bytes, PAGE as u64, "a page that wasn't changed is clean");
+    assert!(read_all(&file) == expected);
+    assert!(!bytes_on(&device.disk, "data").contains(&b'h'), "nothing is written yet");
+    device.silence(false);
+    file.sync().unwrap();
+    assert!(bytes_on(&device.disk, "data") == expected);
 }
 
 #[test]
@@ -128,7 +157,8 @@ fn a_page_is_changed_in_place() {
     file.read_exact_at(&mut bytes, PAGE as u64).unwrap();
     assert_eq!(bytes[99], 5);
     drop(file.page_mut(0).unwrap());
-    assert_eq!(file.stats().unclean_bytes, PAGE as u64, "a page that nobody changed is clean");
+    // The flusher may have been here.
+    assert!(file.stats().unclean_bytes <= PAGE as u64, "a page that wasn't changed is clean");
     assert!(matches!(file.page_mut(2), Err(Error::PastEnd { .. })));
     file.close().unwrap();
     assert_eq!(fs::read(&path).unwrap()[PAGE + 98..], [1, 5]);
@@ -218,15 +248,26 @@ fn many_threads_write_while_others_read_and_sync() {
     assert!((0..pages).all(|page| on_disk[page as usize * PAGE..][..PAGE] == stamp(page, 3)));
 }
 
-/// The flusher may be asleep for good when the only write there is comes.
-#[test]
-fn what_nobody_syncs_is_in_the_file_within_seconds() {
+/// Writes, and waits until that is in the file, without a sync.
+fn is_written_by_itself(patience: Duration) {
     let (_dir, path, group) = set_up("16MiB");
     let file = create(&group, &path);
     file.write_at(b"by itself", 0).unwrap();
     let start = std::time::Instant::now();
     while fs::read(&path).unwrap() != b"by itself" {
-        assert!(start.elapsed().as_secs() < 12, "it is still in memory alone");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(start.elapsed() < patience, "it is still in memory alone after {patience:?}");
+        std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The flusher may be asleep for good when the only write there is comes.
+#[test]
+fn what_is_not_synced_gets_into_the_file_by_itself() {
+    is_written_by_itself(WATCHDOG);
+}
+
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_what_is_not_synced_is_in_the_file_within_seconds() {
+    is_written_by_itself(Duration::from_secs(12));
 }

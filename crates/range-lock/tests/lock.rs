@@ -1,6 +1,9 @@
 //! What the lock promises, one promise a test.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
+use std::io::Write as _;
+use std::sync::mpsc;
+
 use range_lock::{LockRange, RangeLock};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +11,21 @@ use sync::thread;
 use sync::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-const LONG: Duration = Duration::from_secs(20);
+/// What must happen has happened by then, however busy the machine is: ten times as long as it ever takes, and more.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ends the process if what this returns isn't dropped in time, and says what was waited for.
+fn watchdog(what: &'static str) -> mpsc::Sender<()> {
+    let (alive, gone) = mpsc::channel();
+    std::thread::spawn(move || {
+        if gone.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // Past the harness, which would keep it to itself.
+            let _ = writeln!(std::io::stderr(), "waited in vain for this: {what}");
+            std::process::abort();
+        }
+    });
+    alive
+}
 
 fn range(start: u64, end: u64) -> LockRange {
     LockRange::new(start, end).unwrap()
@@ -106,6 +123,7 @@ fn a_lock_that_nobody_shares_any_more_is_compact_again() {
 
 #[test]
 fn a_timeout_ends_and_leaves_nothing_behind() {
+    let _watchdog = watchdog("tries with a time limit end");
     for lock in locks() {
         let guard = lock.write(range(0, 4096));
         std::thread::scope(|scope| {
@@ -117,7 +135,7 @@ fn a_timeout_ends_and_leaves_nothing_behind() {
                         assert!(
                             lock.try_write_for(wanted, time).is_none() && lock.try_read_for(wanted, time).is_none()
                         );
-                        assert!(start.elapsed() >= 2 * time && start.elapsed() < LONG);
+                        assert!(start.elapsed() >= 2 * time);
                     }
                 }
             });
@@ -133,7 +151,8 @@ fn a_timed_wait_ends_with_the_range() {
         let lock = Arc::new(lock);
         let guard = lock.write(range(0, 4096));
         let theirs = Arc::clone(&lock);
-        let waiter = thread::spawn("waiter", move || theirs.try_write_for(LockRange::FULL, LONG).is_some()).unwrap();
+        let waiter =
+            thread::spawn("waiter", move || theirs.try_write_for(LockRange::FULL, PATIENCE).is_some()).unwrap();
         thread::sleep(Duration::from_millis(5));
         drop(guard);
         assert!(waiter.join().unwrap());
@@ -143,15 +162,15 @@ fn a_timed_wait_ends_with_the_range() {
 /// A waiter that gives up may be all that others waited for.
 #[test]
 fn who_waited_for_a_waiter_goes_on_when_that_gives_up() {
+    let _watchdog = watchdog("a reader behind a writer that gives up gets its range");
     for lock in locks() {
         let _guard = lock.read(range(0, 4096));
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(lock.try_write_for(LockRange::FULL, Duration::from_millis(20)).is_none()));
             scope.spawn(|| {
+                // Time for the writer to wait in between.
                 thread::sleep(Duration::from_millis(5));
-                let start = Instant::now();
                 drop(lock.read(range(0, 4096)));
-                assert!(start.elapsed() < LONG);
             });
         });
     }
@@ -160,6 +179,7 @@ fn who_waited_for_a_waiter_goes_on_when_that_gives_up() {
 /// Readers that follow each other without a gap would keep a writer out for ever.
 #[test]
 fn a_writer_gets_its_turn_among_readers_that_never_leave_the_range_free() {
+    let _watchdog = watchdog("a writer gets its turn among readers");
     for lock in locks() {
         for ranges in [[LockRange::FULL; 2], [range(0, 4096), range(0, 8 * MIB)], [range(0, 4096), LockRange::FULL]] {
             let [ours, theirs] = ranges;
@@ -177,12 +197,10 @@ fn a_writer_gets_its_turn_among_readers_that_never_leave_the_range_free() {
                 while turns.load(Ordering::Relaxed) < 100 {
                     thread::yield_now();
                 }
-                let start = Instant::now();
                 for _ in 0..5 {
                     drop(lock.write(ours));
                 }
                 stop.store(true, Ordering::Relaxed);
-                assert!(start.elapsed() < LONG);
             });
         }
     }

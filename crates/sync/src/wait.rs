@@ -134,25 +134,31 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    fn cpu_time() -> Duration {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a timespec of this function's own.
-        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    /// How often this thread has left its CPU to others by going to sleep.
+    fn times_asleep() -> u64 {
+        // SAFETY: all numbers, of which zero is one.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a structure of this function's own.
+        assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+        usage.ru_nvcsw as u64
     }
 
     /// A thread that waited for another one, as for a page that a client had pinned for a second, looked at it again and again
     /// without a sleep: a CPU for nothing, and for ever if the other thread had a lower real-time priority on this CPU.
     #[test]
     fn a_long_wait_leaves_the_cpu_to_others() {
-        let (start, before) = (Instant::now(), cpu_time());
+        const SLEEPS: u32 = 300;
         let mut backoff = Backoff::new();
-        while start.elapsed() < Duration::from_millis(300) {
+        while backoff.wait_awake() {}
+        let (start, before) = (Instant::now(), times_asleep());
+        while backoff.turns() < AWAKE_TURNS + SLEEPS {
             backoff.wait();
         }
-        let used = cpu_time() - before;
-        assert!(used < Duration::from_millis(100), "{used:?} of CPU time in a wait of 300 ms");
-        assert!(backoff.turns() > AWAKE_TURNS);
+        // But for those whose time was over before the thread was asleep, because it had no CPU.
+        let asleep = times_asleep() - before;
+        assert!(asleep >= u64::from(SLEEPS) / 2, "{asleep} sleeps in {SLEEPS} turns");
+        // The first ones are shorter.
+        assert!(start.elapsed() >= (SLEEPS - 10) * SLEEP_MAX, "a turn takes {:?}", start.elapsed() / SLEEPS);
     }
 
     #[test]

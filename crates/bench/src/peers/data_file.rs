@@ -41,7 +41,7 @@ impl DataFile {
     }
 
     fn temporary(pages: u32, contents: Contents) -> Result<Self> {
-        let directory = temporary_directory();
+        let directory = temporary_directory(offset_of(pages));
         let named = tempfile::Builder::new()
             .prefix("pagefold-bench-")
             .tempfile_in(&directory)
@@ -85,10 +85,11 @@ impl DataFile {
     }
 }
 
-/// Memory if the machine has the usual mount for it.
-fn temporary_directory() -> PathBuf {
+/// Memory if the machine has the usual mount for it, with room for so many bytes.
+fn temporary_directory(length: u64) -> PathBuf {
     let shm = Path::new("/dev/shm");
-    if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() }
+    let free = rustix::fs::statvfs(shm).map_or(0, |space| space.f_bavail.saturating_mul(space.f_frsize));
+    if free >= length { shm.to_path_buf() } else { std::env::temp_dir() }
 }
 
 fn write(file: &File, path: &Path, pages: u32, contents: Contents) -> Result<()> {

@@ -56,15 +56,18 @@ pub(crate) fn write_sequentially(file: &File, range: Range<u64>, depth: usize) -
     })
 }
 
-/// Overwrites random pages of `file` until `deadline`, so many at once; says how long each took.
+/// Overwrites random pages of `file` until `deadline`, so many at once, and one of each thread at least; says how long
+/// each took.
 pub(crate) fn overwrite_randomly(file: &File, pages: u32, deadline: Instant, depth: usize) -> Result<Latencies> {
     at_once(depth, |seed| {
         let (bytes, mut random) = (Aligned::<PAGE>::zeroed(), Random::new(seed));
         let mut latencies = Latencies::default();
-        while Instant::now() < deadline {
+        loop {
             latencies.time(|| write(file, &bytes.0, offset_of(random.below(pages))))?;
+            if Instant::now() >= deadline {
+                return Ok(latencies);
+            }
         }
-        Ok(latencies)
     })
 }
 

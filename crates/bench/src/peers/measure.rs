@@ -19,6 +19,9 @@ pub(crate) enum Effort {
     Ops(u64),
 }
 
+/// Operations that a round consists of at least, also if its time is over before: no figure comes from none.
+pub(crate) const OPERATIONS_MIN: u64 = 64;
+
 /// What a round cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {

@@ -34,6 +34,16 @@ pub(crate) fn directory(named: Option<&Path>) -> Result<PathBuf> {
     found.ok_or_else(|| Usage::error("no usual directory can be written and is on a disk; name one with --dir"))
 }
 
+/// Where tests make files: in the build's own directory if that is on a disk.
+#[cfg(test)]
+pub(crate) fn directory_for_tests() -> PathBuf {
+    let program = env::current_exe().expect("this program");
+    // From `target/release/deps/bench-0123456789abcdef`.
+    let build = program.ancestors().nth(3).expect("the build's directory").join("tmp");
+    std::fs::create_dir_all(&build).expect("a directory for tests");
+    directory(Some(&build)).or_else(|_| directory(None)).expect("a directory on a disk")
+}
+
 fn is_in_memory(path: &Path) -> Result<bool> {
     Ok(IN_MEMORY.contains(&statfs(path)?.f_type))
 }
@@ -140,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_scratch_file_has_no_name_and_opens_again() {
-        let place = tempfile::tempdir_in(directory(None).unwrap()).unwrap();
+        let place = tempfile::tempdir_in(directory_for_tests()).unwrap();
         let scratch = Scratch::filled(place.path(), 300).unwrap();
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
         assert_eq!(scratch.file().metadata().unwrap().len(), offset_of(300));

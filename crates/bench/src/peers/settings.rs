@@ -118,6 +118,7 @@ pub(crate) fn disk(args: &DiskArgs) -> Result<disk::Settings> {
         rounds: rounds(&args.common, 3),
         time: Duration::from_secs_f64(seconds),
         idle: Duration::from_secs_f64(if quick { 0.05 } else { 10.0 }),
+        quick,
     })
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::place::{Place, not_here};
 
 /// What a checked-in log holds: `(op, file, offset, length)` by the plainest of parsers.
 fn actions(log: &str, fields_before: usize) -> Vec<(String, String, u64, u64)> {
@@ -60,7 +60,7 @@ fn fio(place: &Place, arguments: &[&str]) -> Option<Output> {
     match Command::new("fio").args(arguments).current_dir(place.path(".")).output() {
         Ok(output) => Some(output),
         Err(error) => {
-            eprintln!("skipped: fio can't be started: {error}");
+            not_here(&format!("fio, which can't be started: {error}"));
             None
         }
     }

@@ -2,8 +2,31 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+/// What must happen has happened by then, however busy the machine is: ten times as long as it ever takes, and more.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits until there is `what`.
+pub(crate) fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for this: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// For a test that can't go on: the machine hasn't got `what`.
+pub(crate) fn not_here(what: &str) {
+    println!("not here: {what}");
+}
 
 /// A directory for a test's files; the command's temporary files go to one of its own within.
 pub(crate) struct Place {
@@ -34,13 +57,38 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pagefold"));
         command.args(line.split_whitespace()).args(more);
         command.current_dir(self.directory.path()).env("TMPDIR", self.path("tmp")).env("RUST_BACKTRACE", "1");
+        // As on a plain screen, whatever the tests were started from.
+        command.env("NO_COLOR", "1").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS").env_remove("LINES");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     /// Runs the command to its end.
     pub(crate) fn run(&self, line: &str, more: &[&str]) -> Done {
-        Done::from(self.command(line, more).output().unwrap())
+        Done::of(self.command(line, more).spawn().unwrap())
+    }
+
+    /// Backends, without the one that this machine hasn't got.
+    pub(crate) fn backends<'a>(&self, all: &[&'a str]) -> Vec<&'a str> {
+        let small = "replay --size 1MiB --memory 512KiB --ops 10 --groups 1 --quiet --backend uring";
+        let tried = self.run(small, &[]);
+        let missing = ["os error 1)", "os error 13)", "os error 38)", "os error 95)"];
+        let is_refused = tried.err.contains("the system refuses io_uring");
+        let is_here = !(is_refused && missing.iter().any(|missing| tried.err.contains(missing)));
+        if !is_here {
+            not_here("io_uring");
+        }
+        all.iter().copied().filter(|backend| is_here || *backend != "uring").collect()
+    }
+
+    /// Whether there is room for a file of so many bytes.
+    pub(crate) fn has_room(&self, len: u64) -> bool {
+        let there = rustix::fs::statvfs(self.path("tmp")).unwrap();
+        let has_room = there.f_bavail.saturating_mul(there.f_frsize) > len + len / 4;
+        if !has_room {
+            not_here(&format!("{len} bytes of room"));
+        }
+        has_room
     }
 
     /// The temporary file that a running command has open, without a name as it is.
@@ -54,6 +102,23 @@ impl Place {
     pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
+}
+
+/// Waits until a running command's threads have done something: they have used two ticks of processor time, in which
+/// there are thousands of operations.
+pub(crate) fn wait_for_operations(child: &Child) {
+    let ticks = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
+        let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let ticks = stats.filter_map(|stat| {
+            let (name, rest) = stat.rsplit_once(") ")?;
+            let number = |at| rest.split(' ').nth(at)?.parse::<u64>().ok();
+            // In user space, and in the kernel.
+            name.contains("(replay-").then_some(number(11)? + number(12)?)
+        });
+        Some(ticks.sum::<u64>())
+    };
+    wait_for("operations of the command", || ticks().filter(|&ticks| ticks >= 2));
 }
 
 /// What a command that has ended said.
@@ -82,6 +147,18 @@ impl From<Output> for Done {
 }
 
 impl Done {
+    /// Waits for the command's end.
+    pub(crate) fn of(child: Child) -> Self {
+        let id = Pid::from_child(&child);
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(child.wait_with_output()));
+        let Ok(output) = told.recv_timeout(PATIENCE) else {
+            let _ = kill_process(id, Signal::KILL);
+            panic!("waited in vain for this: the command ends");
+        };
+        Self::from(output.unwrap())
+    }
+
     /// The report, after a success.
     pub(crate) fn json(&self) -> serde_json::Value {
         assert_eq!(self.code, Some(0), "{self:?}");

@@ -1,10 +1,10 @@
 //! `pagefold replay` from the outside: what it reports, what it writes, how it stops.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::place::{Done, Place};
+use crate::place::{Done, Place, wait_for, wait_for_operations};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -25,9 +25,13 @@ fn a_temporary_file_is_read_checked_and_removed() {
     assert_eq!(run["total"]["bytes_read"], 20_000 * 4096);
     assert_eq!(sum(&run["groups"], "ops"), 20_000);
     assert_eq!(sum(&run["groups"], "misses"), run["total"]["misses"].as_u64().unwrap());
-    let lookups: u64 = ["hits", "misses", "waits"].map(|field| run["total"][field].as_u64().unwrap()).iter().sum();
+    let lookups = |run: &Value| -> u64 {
+        ["hits", "misses", "waits"].map(|field| run["total"][field].as_u64().unwrap()).iter().sum()
+    };
     // One for each read of a page; one that waits and then finds its page evicted again may count as both.
-    assert!(lookups.abs_diff(20_000) < 200, "{lookups}");
+    assert!(lookups(run) >= 20_000, "{run}");
+    let by_one = place.run("replay --size 16MiB --memory 2MiB --ops 20k --threads 1 --json", &[]).json();
+    assert_eq!(lookups(&by_one["runs"][0]), 20_000, "one thread doesn't wait");
     assert!(run["total"]["peak_bytes"].as_u64().unwrap() <= 2 << 20, "{run}");
     for group in run["groups"].as_array().unwrap() {
         assert_eq!(group["max_bytes"], 512 << 10);
@@ -67,7 +71,7 @@ fn a_users_file_is_compared_with_what_the_kernel_reads() {
 #[test]
 fn every_backend_brings_the_right_bytes() {
     let place = Place::new();
-    for backend in ["auto", "uring", "threads", "threads:2", "posix", "buffered", "simulated"] {
+    for backend in place.backends(&["auto", "uring", "threads", "threads:2", "posix", "buffered", "simulated"]) {
         let line = "replay --size 4MiB --memory 1MiB --ops 2k --generate uniform --json --backend";
         let report = place.run(line, &[backend]).json();
         assert_eq!(report["workload"]["verified"], true);
@@ -118,7 +122,7 @@ fn block_lists_come_from_standard_input_too() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(b"# blocks of 512 bytes\n0 8 0 0\n8 1 0 1\n100 16 0 2\n0 1 0 3\n").unwrap();
-    let report = Done::from(child.wait_with_output().unwrap()).json();
+    let report = Done::of(child).json();
     assert_eq!(report["runs"][0]["total"]["ops"], 3);
     assert_eq!(report["runs"][0]["total"]["bytes_read"], (8 + 1 + 16) * 512);
 }
@@ -203,21 +207,15 @@ fn latencies_are_drawn_and_listed() {
 #[test]
 fn time_ends_a_run() {
     let place = Place::new();
-    let start = Instant::now();
     let report = place.run("replay --size 1MiB --memory 1MiB --time 200ms --json", &[]).json();
-    assert!(start.elapsed() < Duration::from_secs(20));
     let seconds = report["runs"][0]["seconds"].as_f64().unwrap();
-    assert!((0.2..10.0).contains(&seconds), "{seconds}");
+    assert!(seconds >= 0.2, "{seconds}");
 }
 
-/// Waits until the command has a temporary file of so many bytes.
-pub(crate) fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) {
-    let start = Instant::now();
-    let there = |path: std::path::PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
-    while !place.temporary_file_of(child).is_some_and(there) {
-        assert!(start.elapsed() < Duration::from_secs(20), "no temporary file");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits until the command has a temporary file of so many bytes, and says where.
+pub(crate) fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) -> PathBuf {
+    let there = |path: &PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
+    wait_for("a temporary file of the command", || place.temporary_file_of(child).filter(there))
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
@@ -228,13 +226,11 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
 fn ctrl_c_prints_what_was_done_and_cleans_up() {
     let place = Place::new();
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let child = place.command("replay --size 4MiB --memory 1MiB,2MiB --time 60s", &[]).spawn().unwrap();
+        let child = place.command("replay --size 4MiB --memory 1MiB,2MiB --time 1h", &[]).spawn().unwrap();
         wait_for_temporary_file(&place, &child, 4 << 20);
-        std::thread::sleep(Duration::from_millis(300));
-        let start = Instant::now();
+        wait_for_operations(&child);
         signal(&child, sent);
-        let done = Done::from(child.wait_with_output().unwrap());
-        assert!(start.elapsed() < Duration::from_secs(10));
+        let done = Done::of(child);
         assert_eq!(done.code, Some(code), "{done:?}");
         assert!(done.out.contains("\ntotal "), "{done:?}");
         assert!(done.err.contains("interrupted"), "{done:?}");
@@ -245,10 +241,13 @@ fn ctrl_c_prints_what_was_done_and_cleans_up() {
 #[test]
 fn ctrl_c_while_the_file_is_made_cleans_up() {
     let place = Place::new();
+    if !place.has_room(8 << 30) {
+        return;
+    }
     let child = place.command("replay --size 8GiB", &[]).spawn().unwrap();
     wait_for_temporary_file(&place, &child, 1);
     signal(&child, Signal::INT);
-    let done = Done::from(child.wait_with_output().unwrap());
+    let done = Done::of(child);
     assert_eq!((done.code, done.out.as_str()), (Some(130), ""), "{done:?}");
     assert!(place.temporary_files().is_empty());
 }
@@ -256,8 +255,9 @@ fn ctrl_c_while_the_file_is_made_cleans_up() {
 #[test]
 fn kill_leaves_nothing_behind() {
     let place = Place::new();
-    for size in ["4MiB", "8GiB"] {
-        let mut child = place.command("replay --time 60s --size", &[size]).spawn().unwrap();
+    let sizes = if place.has_room(8 << 30) { &["4MiB", "8GiB"][..] } else { &["4MiB"] };
+    for size in sizes {
+        let mut child = place.command("replay --time 1h --size", &[size]).spawn().unwrap();
         wait_for_temporary_file(&place, &child, 4 << 20);
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,11 +1,10 @@
 //! `pagefold replay` with writes: what gets into the file, what is said about it, and what is never written.
 
 use std::io::Write;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::place::{Done, Place};
+use crate::place::{Done, Place, wait_for_operations};
 use crate::replay::{signal, wait_for_temporary_file};
 
 const USAGE: i32 = 2;
@@ -14,7 +13,7 @@ const FAILURE: i32 = 1;
 #[test]
 fn writes_are_counted_and_compared() {
     let place = Place::new();
-    let line = "replay --reads 50 --size 16MiB --memory 2MiB --ops 20k --sync-every 20ms --io-timeout 1m --json";
+    let line = "replay --reads 50 --size 16MiB --memory 2MiB --ops 20k --sync-every 5ms --io-timeout 1h --json";
     let report = place.run(line, &[]).json();
     let (run, workload) = (&report["runs"][0], &report["workload"]);
     assert_eq!((&workload["reads_percent"], &workload["writes"]), (&50.into(), &true.into()));
@@ -57,7 +56,7 @@ fn tables_tell_writes_from_reads() {
 #[test]
 fn any_length_on_any_backend_and_page_size_is_right() {
     let place = Place::new();
-    for backend in ["uring", "threads:2", "posix", "buffered", "simulated"] {
+    for backend in place.backends(&["uring", "threads:2", "posix", "buffered", "simulated"]) {
         for more in
             ["--read-size 999", "--read-size 10000 --page-size 16KiB", "--read-size 64KiB --generate seq", "--reads 0"]
         {
@@ -126,7 +125,7 @@ fn a_users_file_is_not_written_without_permission() {
 fn a_file_that_can_not_be_written_is_noticed_before_the_run() {
     let place = Place::new();
     // Not even root may write to a program that runs.
-    let done = place.run("replay --reads 0 --time 60s --allow-writes", &[env!("CARGO_BIN_EXE_pagefold")]);
+    let done = place.run("replay --reads 0 --time 1h --allow-writes", &[env!("CARGO_BIN_EXE_pagefold")]);
     assert_eq!((done.code, done.out.as_str()), (Some(FAILURE), ""), "{done:?}");
     assert!(done.err.starts_with("error: can't write ") && done.err.contains("busy"), "{done:?}");
 }
@@ -135,11 +134,11 @@ fn a_file_that_can_not_be_written_is_noticed_before_the_run() {
 fn ctrl_c_writes_back() {
     let place = Place::new();
     let path = place.file("data.bin", vec![7; 8 << 20]);
-    let line = "replay --reads 0 --generate uniform --memory 32MiB --groups 1 --time 60s --allow-writes --json";
+    let line = "replay --reads 0 --generate uniform --memory 32MiB --groups 1 --time 1h --allow-writes --json";
     let child = place.command(line, &[&path]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    wait_for_operations(&child);
     signal(&child, Signal::INT);
-    let done = Done::from(child.wait_with_output().unwrap());
+    let done = Done::of(child);
     assert_eq!(done.code, Some(130), "{done:?}");
     let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let (run, back) = (&report["runs"][0], &report["runs"][0]["write_back"]);
@@ -167,13 +166,12 @@ fn a_full_disk_is_an_error_that_says_what_is_lost() {
 #[test]
 fn bytes_that_nobody_wrote_are_noticed() {
     let place = Place::new();
-    let line = "replay --reads 80 --size 2MiB --memory 256KiB --groups 1 --generate uniform --time 30s";
+    let line = "replay --reads 80 --size 2MiB --memory 256KiB --groups 1 --generate uniform --time 1h";
     let child = place.command(line, &[]).spawn().unwrap();
-    wait_for_temporary_file(&place, &child, 2 << 20);
-    let path = place.temporary_file_of(&child).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let path = wait_for_temporary_file(&place, &child, 2 << 20);
+    wait_for_operations(&child);
     std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all(&vec![0; 2 << 20]).unwrap();
-    let done = Done::from(child.wait_with_output().unwrap());
+    let done = Done::of(child);
     assert_eq!(done.code, Some(FAILURE), "{done:?}");
     assert!(done.err.contains("were read as [00, 00, ") || done.err.contains("was read as"), "{done:?}");
 }

@@ -1,11 +1,10 @@
 //! The policy, of which these tests need no more: a list of frames in no order, and two maps.
 
-use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PageMaps, PinError, PinnedFrame};
 use sync::Arc;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::lock::Mutex;
 use sync::random::Random;
 use sync::thread;
@@ -26,6 +25,8 @@ pub(crate) struct Policy {
     pub(crate) frames: Arc<Frames>,
     listed: Mutex<Vec<FrameId>>,
     stop: AtomicBool,
+    /// Threads that have taken all their steps, and go on for the others.
+    done: AtomicUsize,
 }
 
 impl Policy {
@@ -36,7 +37,14 @@ impl Policy {
         let frames = Arc::new(Frames::new(&config).unwrap());
         let maps = [0; 2].map(|_| PageMap::new(Arc::clone(&frames), FAR + PAGES).unwrap());
         let by_number = PageMaps::new(Arc::clone(&frames));
-        Self { maps, by_number, frames, listed: Mutex::default(), stop: AtomicBool::new(false) }
+        Self {
+            maps,
+            by_number,
+            frames,
+            listed: Mutex::default(),
+            stop: AtomicBool::new(false),
+            done: AtomicUsize::new(0),
+        }
     }
 
     /// A page of one of the maps.
@@ -160,22 +168,27 @@ impl Policy {
 /// What a thread does, again and again.
 pub(crate) type Step<T> = fn(&T, &mut Random);
 
-/// How long threads go on, at least and at most.
-const TIME: Range<Duration> = Duration::from_millis(2500)..Duration::from_secs(120);
-
-/// Has a thread for each of `steps` take it again and again, for a few seconds, and on a busy machine until it is `enough`.
-pub(crate) fn run<T>(test: T, steps: &[Step<T>], enough: impl Fn(&T) -> bool) -> T
+/// Has a thread for each of `steps` take it again and again, so many times at least, and as long as another has to: what one does may
+/// wait for what others do.
+pub(crate) fn run<T>(test: T, steps: &[(u64, Step<T>)]) -> T
 where
     T: AsRef<Policy> + Send + Sync + 'static,
 {
     let test = Arc::new(test);
     let threads: Vec<_> = (1..)
         .zip(steps)
-        .map(|(seed, &step)| {
+        .map(|(seed, &(times, step))| {
             let test = Arc::clone(&test);
             let body = move || {
                 let mut random = Random::seeded(seed);
-                while !(*test).as_ref().stop.load(Ordering::Relaxed) {
+                let policy: &Policy = (*test).as_ref();
+                for taken in 0.. {
+                    if taken == times {
+                        policy.done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if policy.stop.load(Ordering::Relaxed) {
+                        break;
+                    }
                     step(&test, &mut random);
                 }
             };
@@ -183,9 +196,9 @@ where
         })
         .collect();
     let policy: &Policy = (*test).as_ref();
-    let start = Instant::now();
-    while start.elapsed() < TIME.start || !enough(&test) && start.elapsed() < TIME.end {
-        thread::sleep(Duration::from_millis(50));
+    // A thread that has panicked isn't waited for.
+    while policy.done.load(Ordering::Relaxed) < steps.len() && !threads.iter().any(thread::has_ended) {
+        thread::sleep(Duration::from_millis(5));
         assert!(policy.frames.budget().used() <= policy.frames.budget().max());
     }
     policy.stop.store(true, Ordering::Relaxed);

@@ -1,6 +1,9 @@
 //! A file on each backend, and requests that are checked.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+#[path = "../../src/patience.rs"]
+pub(crate) mod patience;
+
 use std::path::{Path, PathBuf};
 
 use io::{
@@ -28,6 +31,13 @@ pub(crate) fn write_file(path: &Path) {
 /// Four threads on the machine's files.
 pub(crate) fn threads() -> Box<dyn Backend> {
     Box::new(ThreadPool::new(Posix::default(), 4).unwrap())
+}
+
+/// That of io_uring; none if this machine hasn't got it.
+pub(crate) fn uring() -> Option<Uring> {
+    let uring = Uring::new(DirectIo::Auto);
+    let refusal = uring.as_ref().err().and_then(|error| error.errno());
+    patience::has_uring(refusal).then(|| uring.unwrap())
 }
 
 /// One backend, and a file on it.
@@ -73,7 +83,9 @@ pub(crate) fn each_world(test: impl Fn(&World)) {
     };
     test(&World::on_disk("posix", Posix::default()));
     test(&World::on_disk("threads", threads()));
-    test(&World::on_disk("uring", Uring::new(DirectIo::Auto).unwrap()));
+    if let Some(uring) = uring() {
+        test(&World::on_disk("uring", uring));
+    }
     test(&World::simulated("simulated", |disk| Arc::new(disk)));
     test(&World::simulated("simulated, reordered", reordered));
     test(&World::simulated("threads on a simulated disk", |disk| Arc::new(ThreadPool::new(disk, 2).unwrap())));

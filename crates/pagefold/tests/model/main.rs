@@ -13,6 +13,7 @@ mod support;
 mod world;
 mod writes;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use sometimes::Sometimes;
@@ -32,9 +33,7 @@ fn run(seed: u64) -> Sometimes {
     world.end()
 }
 
-#[test]
-fn random_operations_agree_with_the_model() {
-    let seeds = seeds(150);
+fn run_all(seeds: Range<u64>) -> Sometimes {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let mut seen = Sometimes::default();
@@ -62,8 +61,17 @@ fn random_operations_agree_with_the_model() {
         seen
     });
     println!("{seen:#?}");
-    // The rarest of them happens about once in a hundred seeds.
-    if seeds.end - seeds.start >= 1_000 {
-        seen.check();
-    }
+    seen
+}
+
+#[test]
+fn random_operations_agree_with_the_model() {
+    run_all(seeds(150));
+}
+
+/// The rarest of them happens about once in a hundred seeds. What is written in the background, and fails there, is a matter of time.
+#[test]
+#[ignore = "chance: cargo xtask prove times"]
+fn chance_rare_things_happen_in_a_thousand_seeds() {
+    run_all(seeds(1_000)).check();
 }

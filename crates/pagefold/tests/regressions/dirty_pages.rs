@@ -11,9 +11,11 @@ use pagefold::{Error, File, Group, Pagefold};
 use crate::hooked::Answer;
 use crate::meanwhile::meanwhile;
 use crate::support::devices::Devices;
-use crate::support::{eventually, manager};
+use crate::support::{eventually, manager, undisturbed};
 
 const PAGE: u64 = 4096;
+/// A little less than the age at which pages are written although nothing needs that.
+const YOUNG: Duration = Duration::from_secs(4);
 
 fn open(group: &Group, path: &str) -> File {
     group.open_options().write(true).create(true).open(path).unwrap()
@@ -56,17 +58,12 @@ impl Drop for Hog {
     }
 }
 
-/// Waits until the number of the group's dirty pages has been the same for a while.
-fn settled(group: &Group) -> u64 {
-    let (mut last, mut since) = (0, Instant::now());
-    eventually("the hog goes on and on", || {
-        let now = unclean_pages(group);
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-        now > 0 && since.elapsed() > Duration::from_millis(300)
-    });
-    last
+/// Waits until the group, which is alone and whose device is stalled, has nearly as many dirty pages as it gets before it is stopped:
+/// from then on each page takes it half a second.
+fn settled(mm: &Pagefold, group: &Group) {
+    let pages = mm.budget() / PAGE;
+    let most = (pages - (pages / 8).max(64)) * 15 / 16;
+    eventually("the hog has few dirty pages", || unclean_pages(group) >= most * 9 / 10);
 }
 
 /// The flusher was one thread, which wrote files in turn. A device that didn't answer kept it, and so nothing of any other
@@ -83,7 +80,7 @@ fn a_stalled_device_holds_up_no_other() {
     eventually("nothing is written", || devices.device(0).writes() > 0);
     let file = open(&well, "1/f");
     let writer = Answer::of(move || (0..10_000).try_for_each(|page| write(&file, page)));
-    writer.wait().expect("10,000 pages take more than ten seconds").unwrap();
+    writer.wait().expect("10,000 pages aren't written").unwrap();
     assert!(devices.device(1).writes() > 0);
     devices.device(0).stall(false);
     drop(hog);
@@ -99,11 +96,10 @@ fn a_writer_is_held_back_by_its_own_groups_dirty_pages_alone() {
     devices.device(0).stall(true);
     let hog = Hog::start(&hogs, "0/f");
     let _going_on = devices.going_on_at_last();
-    let beside = settled(&hogs);
-    assert!(beside > 1024, "the hog has only {beside} dirty pages");
+    settled(&mm, &hogs);
     let file = open(&quiet, "1/f");
     let writer = Answer::of(move || (0..5_000).try_for_each(|n| write(&file, n % 50)));
-    writer.wait().expect("5,000 writes to 50 pages take more than ten seconds").unwrap();
+    writer.wait().expect("5,000 writes to 50 pages aren't over").unwrap();
     devices.device(0).stall(false);
     drop(hog);
 }
@@ -124,12 +120,15 @@ fn a_group_full_of_pins_has_no_neighbours_files_written() {
         ours.stats().direct_reclaims - before
     };
     let alone = tries();
-    write(&written, 0).unwrap();
-    let (syncs, start) = (devices.device(0).syncs(), Instant::now());
-    let beside = meanwhile(1, |_| write(&written, 0).unwrap(), tries);
-    let by_age = 1 + start.elapsed().as_secs() / 4;
+    let (beside, syncs) = undisturbed(YOUNG, || {
+        written.sync().unwrap();
+        write(&written, 0).unwrap();
+        let syncs = devices.device(0).syncs();
+        let beside = meanwhile(1, |_| write(&written, 0).unwrap(), tries);
+        (beside, devices.device(0).syncs() - syncs)
+    });
     assert!(beside < 10 * alone, "{alone} tries alone, {beside} beside a dirty page of another group");
-    assert!(devices.device(0).syncs() <= syncs + by_age, "{} syncs of their file", devices.device(0).syncs() - syncs);
+    assert_eq!(syncs, 0, "syncs of their file");
 }
 
 /// Pages that one tenant had read were overwritten by another, and stayed the first one's charge: all of its limit was dirty, it
@@ -188,23 +187,23 @@ fn a_page_changed_in_place_is_charged_to_the_group_that_changes_it() {
 /// each time.
 #[test]
 fn a_tiny_writer_has_only_its_own_file_written() {
-    let devices = Devices::new(2);
-    let mm = manager(8192, devices.clone());
-    let (tiny, quiet) = (mm.group("tiny").max(64 * PAGE).build().unwrap(), mm.group("quiet").build().unwrap());
-    // On the same device, and on another one.
-    let files = [open(&quiet, "0/quiet"), open(&quiet, "1/quiet")];
-    let its = open(&tiny, "0/tiny");
-    let start = Instant::now();
-    for n in 0..2_000 {
-        write(&files[n as usize % 2], n % 100).unwrap();
-        write(&its, n).unwrap();
-    }
-    // By their age alone, every five seconds.
-    let by_age = 1 + start.elapsed().as_secs() / 4;
-    assert!(devices.device(0).syncs() > 10, "the tiny one's file isn't written");
-    assert!(devices.device(1).syncs() <= by_age, "{} syncs in {:?}", devices.device(1).syncs(), start.elapsed());
-    let stats = files.each_ref().map(|file| file.stats().bytes_out / PAGE);
-    assert!(stats.iter().all(|pages| *pages <= 100 * by_age), "{stats:?} pages of the quiet ones' files");
+    let (its_syncs, syncs, pages) = undisturbed(YOUNG, || {
+        let devices = Devices::new(2);
+        let mm = manager(8192, devices.clone());
+        let (tiny, quiet) = (mm.group("tiny").max(64 * PAGE).build().unwrap(), mm.group("quiet").build().unwrap());
+        // On the same device, and on another one.
+        let files = [open(&quiet, "0/quiet"), open(&quiet, "1/quiet")];
+        let its = open(&tiny, "0/tiny");
+        // It can have 64 dirty pages at most.
+        for n in 0..1_000 {
+            write(&files[n as usize % 2], n % 100).unwrap();
+            write(&its, n).unwrap();
+        }
+        let pages = files.each_ref().map(|file| file.stats().bytes_out / PAGE);
+        (devices.device(0).syncs(), devices.device(1).syncs(), pages)
+    });
+    assert!(its_syncs > 10, "the tiny one's file isn't written");
+    assert_eq!((syncs, pages), (0, [0, 0]), "syncs of the other device, and pages of the quiet ones' files");
 }
 
 fn full_of_stalled_pages(pages: u64) -> (Devices, Pagefold, Group, Hog) {
@@ -214,7 +213,7 @@ fn full_of_stalled_pages(pages: u64) -> (Devices, Pagefold, Group, Hog) {
     let stuck = mm.group("stuck").build().unwrap();
     devices.device(0).stall(true);
     let hog = Hog::start(&stuck, "0/f");
-    settled(&stuck);
+    settled(&mm, &stuck);
     (devices, mm, stuck, hog)
 }
 
@@ -267,23 +266,29 @@ fn an_open_waits_for_no_other_groups_device() {
 #[test]
 fn a_dead_device_is_not_asked_for_each_piece() {
     for run in [1, 64, 256] {
-        let devices = Devices::new(1);
-        let mm = manager(40_000, devices.clone());
-        let group = mm.group("a").build().unwrap();
-        let file = open(&group, "0/f");
-        for n in 0..200 {
-            (0..run).for_each(|page| write(&file, n * (run + 1) + page).unwrap());
-            if n * run > 10_000 {
-                break;
+        let mut asked = 0;
+        eventually("no round is over in time", || {
+            let devices = Devices::new(1);
+            let mm = manager(40_000, devices.clone());
+            let group = mm.group("a").build().unwrap();
+            let (file, written_since) = (open(&group, "0/f"), Instant::now());
+            for n in 0..200 {
+                (0..run).for_each(|page| write(&file, n * (run + 1) + page).unwrap());
+                if n * run > 10_000 {
+                    break;
+                }
             }
-        }
-        devices.device(0).kill(true);
-        let before = devices.device(0).writes();
-        assert!(matches!(file.sync(), Err(Error::WriteFailed { error: IoError::IO, .. })));
-        let asked = devices.device(0).writes() - before;
+            let (before, dead_since) = (devices.device(0).writes(), Instant::now());
+            devices.device(0).kill(true);
+            assert!(matches!(file.sync(), Err(Error::WriteFailed { error: IoError::IO, .. })));
+            asked = devices.device(0).writes() - before;
+            // Old pages are written by themselves, and a file that couldn't be written is tried again after a second.
+            let is_known = written_since.elapsed() < YOUNG && dead_since.elapsed() < Duration::from_millis(900);
+            devices.device(0).kill(false);
+            is_known
+        });
         // Those under way when it gives up come on top.
         assert!(asked <= 128 + 64, "runs of {run} pages: the device was asked {asked} times");
-        devices.device(0).kill(false);
     }
 }
 
@@ -310,7 +315,9 @@ fn a_range_that_is_synced_does_not_heal_the_file() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let attempts = file.stats().write_errors - errors;
-    assert!(attempts <= 2 + start.elapsed().as_secs(), "{attempts} attempts at the bad page in {:?}", start.elapsed());
+    // A second or more lies between two attempts: on a busy machine, too, where there may be more of them.
+    let most = 2 + start.elapsed().as_secs();
+    assert!(attempts <= most, "{attempts} attempts at the bad page in {:?}", start.elapsed());
     devices.device(0).spoil(u64::MAX);
     drop(mm);
 }

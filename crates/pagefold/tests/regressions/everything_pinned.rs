@@ -1,4 +1,4 @@
-//! A process whose budget is all pinned: each public call succeeds or fails with a typed error within seconds.
+//! A process whose budget is all pinned: each public call succeeds or fails with a typed error, within seconds.
 //!
 //! All calls are made at the same time, each in a world and a thread of its own, so a test takes as long as the slowest of them.
 
@@ -179,26 +179,38 @@ fn call_pinned(call: fn(&World) -> Result<(), Error>) -> (Result<(), Error>, Dur
     (call(&world), start.elapsed())
 }
 
-fn call_all(calls: &'static [Call]) {
+/// Makes all calls. Returns how long the longest took, and which it was.
+fn call_all(calls: &'static [Call]) -> (Duration, String) {
     let answers: Vec<_> = calls.iter().map(|&(name, call)| (name, Answer::of(move || call_pinned(call)))).collect();
-    for (name, answer) in answers {
+    let each = answers.into_iter().map(|(name, answer)| {
         let (outcome, time) = answer.wait().unwrap_or_else(|| panic!("{name}: no answer"));
-        assert!(time < ANSWER_MAX, "{name}: {outcome:?} after {time:?}");
-    }
+        (time, format!("{name}: {outcome:?}"))
+    });
+    each.max_by_key(|(time, _)| *time).unwrap()
 }
 
-/// With all of its budget pinned, a process had calls that didn't return, and others that took longer than any client waits.
+/// With all of its budget pinned, a process had calls that didn't return.
 #[test]
 fn each_call_to_a_file_answers() {
-    call_all(FILE_CALLS);
+    let _longest = call_all(FILE_CALLS);
 }
 
 #[test]
 fn each_call_to_a_group_answers() {
-    call_all(GROUP_CALLS);
+    let _longest = call_all(GROUP_CALLS);
 }
 
 #[test]
 fn each_call_to_a_space_answers() {
-    call_all(SPACE_CALLS);
+    let _longest = call_all(SPACE_CALLS);
+}
+
+/// And others that took longer than any client waits.
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_each_call_answers_within_seconds() {
+    for calls in [FILE_CALLS, GROUP_CALLS, SPACE_CALLS] {
+        let (time, call) = call_all(calls);
+        assert!(time < ANSWER_MAX, "{call}, after {time:?}");
+    }
 }

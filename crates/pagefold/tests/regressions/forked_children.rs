@@ -3,9 +3,8 @@
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
 
-use crate::hooked::PATIENCE;
 use crate::meanwhile::meanwhile;
-use crate::support::{disk, manager};
+use crate::support::{WATCHDOG, disk, manager};
 
 /// Runs `body` in a forked child, and fails unless it says that all went well, in time.
 pub(crate) fn in_child(body: impl FnOnce() -> bool) {
@@ -14,7 +13,7 @@ pub(crate) fn in_child(body: impl FnOnce() -> bool) {
     assert!(child >= 0, "fork failed");
     if child == 0 {
         // SAFETY: `alarm` touches no memory; the signal ends a child that hangs.
-        unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
+        unsafe { libc::alarm(WATCHDOG.as_secs() as u32) };
         let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
         // SAFETY: leaves at once, and runs nothing that belongs to the parent.
         unsafe { libc::_exit(i32::from(!well)) };
@@ -27,7 +26,9 @@ fn expect_success(child: libc::pid_t) {
     // SAFETY: `status` is ours and writable; `child` is our child, and nobody else waits for it.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child);
-    assert_eq!(status, 0, "the child ended by signal {}, or with {}", status & 0x7f, status >> 8);
+    let signal = status & 0x7f;
+    assert_ne!(signal, libc::SIGALRM, "the child hangs, after {WATCHDOG:?}");
+    assert_eq!(status, 0, "the child ended by signal {signal}, or with {}", status >> 8);
 }
 
 /// A Pagefold whose frames are nearly all in use.
@@ -190,7 +191,7 @@ fn a_child_can_exit_and_have_a_pagefold_of_its_own() {
                 assert!(child >= 0, "fork failed");
                 if child == 0 {
                     // SAFETY: `alarm` touches no memory; the signal ends a child that hangs.
-                    unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
+                    unsafe { libc::alarm(WATCHDOG.as_secs() as u32) };
                     let own = (round % 20 == 0).then(|| manager(64, disk(1, 1 << 20)));
                     drop(own);
                     let leave = std::thread::spawn(|| ()).join().is_ok();

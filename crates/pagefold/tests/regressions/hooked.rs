@@ -9,8 +9,8 @@ use sync::lock::{Condvar, Mutex};
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 
-/// Longer than anything takes that doesn't hang.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+use crate::support::{WATCHDOG, eventually};
+
 /// For a thread that was just started to get as far as it can. If it takes longer, the test sees less, but doesn't fail.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
@@ -64,32 +64,50 @@ pub(crate) fn fill(offset: u64, into: SharedBytes<'_>, len: u64, byte: u8) -> us
     n
 }
 
-/// Holds threads back until it is opened, or patience ends.
+/// Holds threads back until it is opened, or, so that a test that fails ends, until the watchdog's time is over.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<bool>,
     bell: Condvar,
     somebody_came: AtomicBool,
+    gave_up: AtomicBool,
 }
 
 impl Gate {
     pub(crate) fn pass(&self) {
         self.somebody_came.store(true, Ordering::SeqCst);
         let (mut open, start) = (self.open.lock(), Instant::now());
-        while !*open && start.elapsed() < PATIENCE {
-            self.bell.wait_for(&mut open, PATIENCE);
+        while !*open && start.elapsed() < WATCHDOG {
+            self.bell.wait_for(&mut open, WATCHDOG);
         }
+        self.gave_up.fetch_or(!*open, Ordering::SeqCst);
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        *self.open.lock()
+    }
+
+    /// Fails if a thread was held back for so long that it went on by itself: what should have come before it opens waits for that.
     pub(crate) fn open(&self) {
+        self.open_at_end();
+        assert!(!self.gave_up.load(Ordering::SeqCst), "the gate is opened too late, after {WATCHDOG:?}");
+    }
+
+    fn open_at_end(&self) {
         *self.open.lock() = true;
         self.bell.notify_all();
     }
 
     pub(crate) fn wait_for_somebody(&self) {
-        while !self.somebody_came.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("no thread comes to the gate", || self.somebody_came.load(Ordering::SeqCst));
+    }
+}
+
+struct OpensAtEnd<'a>(&'a Gate);
+
+impl Drop for OpensAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.open_at_end();
     }
 }
 
@@ -97,19 +115,25 @@ impl Gate {
 pub(crate) struct Answer<T>(Arc<(Mutex<Option<T>>, Gate)>);
 
 impl<T: Send + 'static> Answer<T> {
-    /// Starts the thread.
+    /// Starts the thread. If it panics, there is no answer.
     pub(crate) fn of(body: impl FnOnce() -> T + Send + 'static) -> Self {
         let shared = Arc::new((Mutex::new(None), Gate::default()));
         let theirs = Arc::clone(&shared);
         std::thread::spawn(move || {
+            let opens = OpensAtEnd(&theirs.1);
             let answer = body();
             *theirs.0.lock() = Some(answer);
-            theirs.1.open();
+            drop(opens);
         });
         Self(shared)
     }
 
-    /// The answer, unless patience ends before.
+    /// Whether the thread has ended.
+    pub(crate) fn has_come(&self) -> bool {
+        self.0.1.is_open()
+    }
+
+    /// The answer, unless the watchdog's time is over before.
     pub(crate) fn wait(&self) -> Option<T> {
         self.0.1.pass();
         self.0.0.lock().take()

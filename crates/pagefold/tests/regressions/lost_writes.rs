@@ -10,8 +10,9 @@ use sync::lock::OnceCell;
 use sync::random::Random;
 
 use crate::bad_sector::BadSector;
-use crate::hooked::{Answer, Gate, MOMENT};
-use crate::support::{assert_same, bytes_on, disk, manager, version};
+use crate::hooked::{Answer, Gate};
+use crate::meanwhile::is_asleep;
+use crate::support::{assert_same, bytes_on, disk, eventually, manager, version, when_free};
 use crate::watched::Watched;
 
 fn open(mm: &Pagefold) -> File {
@@ -22,6 +23,7 @@ fn open(mm: &Pagefold) -> File {
 /// as the old length, and took it for clean.
 #[test]
 fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
+    const APPENDS: u64 = 20_000;
     let disk = disk(0, 0);
     let mm = manager(2_000, disk.clone());
     let file = open(&mm);
@@ -35,8 +37,7 @@ fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
         scope.spawn(syncs);
         let mut random = Random::seeded(1);
         let mut expected = Vec::new();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(600) {
+        for _ in 0..APPENDS {
             let new = version(1, expected.len() as u64, 3_000 + random.below(6_000) as usize);
             file.write_at(&new, expected.len() as u64).unwrap();
             expected.extend(new);
@@ -59,11 +60,12 @@ fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
 fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     let disk = disk(1, 8192);
     let gate = Arc::new(Gate::default());
-    let syncs = AtomicU64::new(0);
-    let held = Arc::clone(&gate);
+    let (syncs, looks) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+    let (held, seen) = (Arc::clone(&gate), Arc::clone(&looks));
     let mm = manager(
         64,
         Watched::new(&disk, move |call| {
+            seen.fetch_add(u64::from(call == Call::Len), Ordering::SeqCst);
             match (call, if call == Call::Sync { syncs.fetch_add(1, Ordering::SeqCst) } else { 9 }) {
                 (Call::Sync, 0) => held.pass(),
                 (Call::Sync, 1) => return Err(IoError::IO),
@@ -79,11 +81,20 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     file.write_at(&[1; 4096], 0).unwrap();
     let waiting: Vec<_> = (0..3)
         .map(|_| {
-            let file = file.clone();
-            std::thread::spawn(move || file.sync())
+            let (file, before) = (file.clone(), looks.load(Ordering::SeqCst));
+            let id = Arc::new(AtomicU64::new(0));
+            let its_id = Arc::clone(&id);
+            let thread = std::thread::spawn(move || {
+                // SAFETY: it takes nothing, and gives a number.
+                its_id.store(unsafe { libc::gettid() } as u64, Ordering::SeqCst);
+                file.sync()
+            });
+            // It has looked at the file's length, as each sync does first, and sleeps: it waits for the first sync to end.
+            let waits = || looks.load(Ordering::SeqCst) > before && is_asleep(id.load(Ordering::SeqCst));
+            eventually("a sync doesn't wait for the one under way", waits);
+            thread
         })
         .collect();
-    std::thread::sleep(MOMENT);
     gate.open();
     // Its sync went well; it may hear of the next one's failure all the same, if it comes late to where it is told.
     let _ = first.join().unwrap();
@@ -130,9 +141,7 @@ fn a_file_is_not_cut_within_a_pinned_page() {
     let mm = manager(64, disk.clone());
     let file = open(&mm);
     let pin = file.page(1).unwrap();
-    let start = Instant::now();
     assert!(matches!(file.set_len(5000), Err(Error::PageBusy { page: 1, .. })));
-    assert!(start.elapsed() < Duration::from_secs(2), "it was clear at once");
     assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (10 * 4096, 10 * 4096));
     drop(pin);
     file.set_len(5000).unwrap();
@@ -140,6 +149,17 @@ fn a_file_is_not_cut_within_a_pinned_page() {
     let mut tail = [9; 8192 - 5000];
     file.read_exact_at(&mut tail, 5000).unwrap();
     assert!(tail.iter().all(|&byte| byte == 0));
+}
+
+/// And it took seconds until that error, which was clear at once.
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_a_cut_within_a_pinned_page_is_refused_at_once() {
+    let file = open(&manager(64, disk(1, 10 * 4096)));
+    let _pin = file.page(1).unwrap();
+    let start = Instant::now();
+    assert!(matches!(file.set_len(5000), Err(Error::PageBusy { page: 1, .. })));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 /// All pages but a few were pinned, and those few unclean, too few for the flusher to care: whoever wanted a page waited
@@ -151,9 +171,7 @@ fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     let file = group.open_options().write(true).open("f0").unwrap();
     let _pins: Vec<_> = (0..14).map(|page| file.page(page).unwrap()).collect();
     file.write_at(&[1; 2 * 4096], 20 * 4096).unwrap();
-    let start = Instant::now();
     file.read_at(&mut [0; 10], 30 * 4096).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 /// Another process cut the file off between two looks at its length, and then was believed to have more than it had: a
@@ -225,12 +243,9 @@ fn pages_that_cannot_be_written_are_in_nobodys_way() {
 #[test]
 fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     let disk = disk(0, 0);
-    let writes = AtomicU64::new(0);
-    let bad_once = move |call| match call {
-        Call::Write if writes.fetch_add(1, Ordering::Relaxed) == 0 => Err(IoError::IO),
-        _ => Ok(()),
-    };
-    let file = open(&manager(2_000, Watched::new(&disk, bad_once)));
+    let backend = BadSector::new(&disk, 512);
+    let sector = backend.around.clone();
+    let file = open(&manager(2_000, backend));
     // Too far apart to share a request, or a part of the file that a thread takes.
     let pages = [0_u64, 2, 1_000, 2_000];
     for page in pages {
@@ -238,6 +253,7 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     }
     file.sync().unwrap_err();
     assert_eq!(file.stats().unclean_bytes, 4096, "one page couldn't be written");
+    sector.mend();
     file.sync().unwrap();
     for page in pages {
         assert_same(&bytes_on(&disk, "f0")[page as usize * 4096..][..4096], &version(1, page, 4096), "written");
@@ -254,8 +270,16 @@ fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     for _ in 0..20 {
         let in_the_way = file.page_mut(1).unwrap();
         std::thread::scope(|scope| {
-            let cut = scope.spawn(|| file.set_len(4096 + 1000));
-            let change = scope.spawn(|| file.page_mut(1).unwrap().len());
+            // Either may find the first guard there for as long as it waits, if this thread gets no CPU.
+            let cut = scope.spawn(|| {
+                loop {
+                    let cut = file.set_len(4096 + 1000);
+                    if !matches!(cut, Err(Error::PageBusy { page: 1, .. })) {
+                        break cut;
+                    }
+                }
+            });
+            let change = scope.spawn(|| when_free(|| file.page_mut(1).map(|page| page.len())).unwrap());
             std::thread::sleep(Duration::from_millis(5));
             drop(in_the_way);
             assert_eq!(change.join().unwrap(), 4096);

@@ -1,11 +1,9 @@
 //! Other threads that keep going while a test looks at what comes of it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::{Advice, File};
-
-use crate::hooked::PATIENCE;
 
 /// CPU time that `work` takes in this thread: what other threads and processes do doesn't count.
 pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
@@ -20,6 +18,16 @@ pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (now() - start, result)
 }
 
+/// CPUs that this thread may use. `available_parallelism` says less where a control group has only a part of their time.
+pub(crate) fn cpus() -> u64 {
+    // SAFETY: a CPU set is plain bits, and the call gets its size; it writes nothing else.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed), 0);
+        libc::CPU_COUNT(&allowed) as u64
+    }
+}
+
 /// Has this thread run on the first CPU that it may use alone, beside others that call this.
 pub(crate) fn share_a_cpu() {
     // SAFETY: a CPU set is plain bits, and both calls get its size; they read and write nothing else.
@@ -31,6 +39,13 @@ pub(crate) fn share_a_cpu() {
         libc::CPU_SET(first, &mut allowed);
         assert_eq!(libc::sched_setaffinity(0, size_of_val(&allowed), &raw const allowed), 0);
     }
+}
+
+/// Whether a thread of this process sleeps.
+pub(crate) fn is_asleep(thread: u64) -> bool {
+    // After the name, which is in brackets.
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
 /// Does `work(thread)` again and again in `threads` threads, while `body` runs in this one.
@@ -64,16 +79,4 @@ pub(crate) fn touch(file: &File, pages: u64) {
         // A page that is just losing its place may meet a limit: not what these tests are about.
         let _ = file.read_at(&mut [0; 8], page * 4096);
     }
-}
-
-/// Whether `holds` becomes true before patience ends.
-pub(crate) fn eventually(holds: impl Fn() -> bool) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE {
-        if holds() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    false
 }

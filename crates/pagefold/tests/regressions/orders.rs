@@ -1,7 +1,7 @@
 //! Orders of events that chance seldom brings about, and in which a write could be lost or come back.
 
 use sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::io::Call;
 use pagefold::{Advice, Error, Protection, Space};
@@ -81,10 +81,11 @@ fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
 fn a_page_written_back_before_the_length_grows_is_written_again() {
     let disk = disk(1, 100);
     let gate = Arc::new(Gate::default());
-    let (held, looks) = (Arc::clone(&gate), AtomicU64::new(0));
+    let armed = Arc::new(AtomicBool::new(false));
+    let (held, hold) = (Arc::clone(&gate), Arc::clone(&armed));
     let watched = Watched::new(&disk, move |call| {
-        // One look at the opening, one with the first read, and the one under the lock.
-        if call == Call::Len && looks.fetch_add(1, Ordering::SeqCst) == 2 {
+        // The reader's look, under the lock; and not those of write-back, which come later.
+        if call == Call::Len && hold.swap(false, Ordering::SeqCst) {
             held.pass();
         }
         Ok(())
@@ -93,6 +94,7 @@ fn a_page_written_back_before_the_length_grows_is_written_again() {
     let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
     file.write_at(&[1], 0).unwrap();
     file.sync().unwrap();
+    armed.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| file.read_at(&mut [0; 10], 4096).unwrap());
         gate.wait_for_somebody();

@@ -6,7 +6,7 @@ use pagefold::{Error, File, Group, Pagefold};
 
 use crate::hooked::{Gate, Hooked, MOMENT, fill};
 use crate::meanwhile::{meanwhile, touch};
-use crate::support::{disk, manager, read, within_limit};
+use crate::support::{disk, eventually, manager, read, within_limit};
 
 /// The bugs below need readers that are fast enough, which they aren't every time.
 const ROUNDS: usize = 4;
@@ -81,8 +81,8 @@ fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
 fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     with_pages_kept_hot_by_another_group(|mm, group, file| {
         drop((file, group));
-        let stats = mm.stats();
-        assert!(stats.groups.iter().all(|group| group.name != "a"), "{stats}");
+        // A thread that has one of its pages in hand may be without a CPU just now.
+        eventually("the group is still there", || mm.stats().groups.iter().all(|group| group.name != "a"));
     });
 }
 

@@ -2,6 +2,7 @@
 
 use pagefold::{Error, Group, Pagefold, Protection};
 
+use crate::meanwhile::{cpus, share_a_cpu};
 use crate::support::disk;
 
 const PAGE: u64 = 4096;
@@ -36,7 +37,7 @@ fn what_another_thread_unmaps_is_mapped_again() {
     }
     drop(give);
     // A region for each CPU, and what was in flight.
-    let regions = 2 + std::thread::available_parallelism().unwrap().get() as u64;
+    let regions = 2 + cpus();
     let highest = unmapper.join().unwrap();
     assert!(highest <= regions * GIB, "{highest:#x}");
 }
@@ -57,7 +58,7 @@ fn ranges_that_come_back_grow_together() {
         }
     }
     let highest = mapped.iter().map(|area| area.end).max().unwrap();
-    let regions = 6 + std::thread::available_parallelism().unwrap().get() as u64;
+    let regions = 6 + cpus();
     assert!(highest <= regions * GIB, "{highest:#x}");
 }
 
@@ -67,14 +68,19 @@ fn ranges_that_come_back_grow_together() {
 fn moves_that_fail_give_their_addresses_back() {
     let (_mm, group) = tenant();
     let space = group.space().unwrap();
-    let area = space.map(16 << 20, RW).unwrap();
-    space.write_at(&[1], area.start).unwrap();
-    let guard = space.page(area.start).unwrap();
-    for _ in 0..300 {
-        assert!(matches!(space.move_anywhere(area.clone()), Err(Error::AddressBusy { .. })));
-    }
-    drop(guard);
-    let moved = space.move_anywhere(area).unwrap();
+    // Each CPU has a gigabyte to give out. In a thread of its own, as that stays on its CPU.
+    let moves = || {
+        share_a_cpu();
+        let area = space.map(160 << 20, RW).unwrap();
+        space.write_at(&[1], area.start).unwrap();
+        let guard = space.page(area.start).unwrap();
+        for _ in 0..30 {
+            assert!(matches!(space.move_anywhere(area.clone()), Err(Error::AddressBusy { .. })));
+        }
+        drop(guard);
+        space.move_anywhere(area).unwrap()
+    };
+    let moved = std::thread::scope(|scope| scope.spawn(moves).join().unwrap());
     assert!(moved.end <= 3 * GIB, "{moved:x?}");
 }
 

@@ -1,13 +1,14 @@
 //! What is taken for a swap area, and by how many at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pagefold::io::{Access, Backend as _, SimulatedDisk};
 use pagefold::{AddError, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
 use sync::random::mix;
 
 use crate::gated_disk::GatedDisk;
-use crate::hooked::{Answer, MOMENT, PATIENCE};
+use crate::hooked::{Answer, MOMENT};
+use crate::support::eventually;
 
 const PAGE: u64 = 4096;
 
@@ -56,7 +57,7 @@ fn refusals_name_swap_the_path_and_sizes() {
     let disk = SimulatedDisk::default();
     disk.add_bytes("/short", vec![0; 4096]);
     disk.add_bytes("/diary", vec![7; 1 << 16]);
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let missing = directory.path().join("missing/swap");
     let refusal = |area: SwapArea| {
         let error = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap_err();
@@ -91,22 +92,41 @@ fn an_area_on_a_full_file_system_is_refused() {
     mm.add_swap(SwapArea::path("/swap").overwrite(true)).unwrap();
 }
 
+/// Half of what a removal waits for a guard: a test's thread may get no CPU for longer.
+const HELD_MAX: Duration = Duration::from_secs(1);
+
+/// Has most pages of the space in a new area.
+fn swap_out_again(mm: &Pagefold, space: &Space, base: u64) {
+    mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
+    space.group().set_max(64 * PAGE).unwrap();
+    (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
+}
+
 /// An operator couldn't remove an area: one of its pages was in memory again, and a client had a guard of it. After 8 ms the answer was
 /// that it "can't be brought back", though it only had to be waited for.
 #[test]
 fn removal_waits_for_guards_and_says_what_it_waited_for() {
     let (mm, space, base) = swapping(SwapArea::memory(801 * PAGE)).unwrap();
-    space.group().set_max("4MiB").unwrap();
-    // It comes back, and keeps its slot, as there are enough.
-    let held = space.page(base).unwrap();
-    let theirs = mm.clone();
-    let removal = Answer::of(move || theirs.remove_swap(0));
-    std::thread::sleep(MOMENT);
-    drop(held);
-    assert!(matches!(removal.wait(), Some(Ok(()))), "it was dropped after 50 ms");
-    mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
-    space.group().set_max(64 * PAGE).unwrap();
-    (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
+    let mut is_first = true;
+    eventually("guards are never dropped in time", || {
+        if !std::mem::take(&mut is_first) {
+            swap_out_again(&mm, &space, base);
+        }
+        space.group().set_max("4MiB").unwrap();
+        // It comes back, and keeps its slot, as there are enough.
+        let held = space.page(base).unwrap();
+        let (theirs, start) = (mm.clone(), Instant::now());
+        let removal = Answer::of(move || theirs.remove_swap(0));
+        // All other pages are back: it waits for the guard's.
+        eventually("pages aren't brought back", || mm.stats().swap[0].used_bytes <= PAGE);
+        std::thread::sleep(MOMENT);
+        drop(held);
+        let was_short = start.elapsed() < HELD_MAX;
+        let removed = removal.wait().expect("the removal hangs");
+        assert!(removed.is_ok() || !was_short, "the guard was dropped after a moment: {removed:?}");
+        removed.inspect_err(|_| mm.remove_swap(0).unwrap()).is_ok()
+    });
+    swap_out_again(&mm, &space, base);
     space.group().set_max("4MiB").unwrap();
     let held = space.page(base).unwrap();
     let error = mm.remove_swap(0).unwrap_err();
@@ -137,15 +157,15 @@ fn areas_come_and_go_beside_one_that_doesnt_answer() {
     disk.hold_writes_of(STUCK);
     let stuck = Answer::of(write_all("stuck", STUCK));
     disk.gate.wait_for_somebody();
-    let start = Instant::now();
     let theirs = mm.clone();
     let change = Answer::of(move || {
         let number = theirs.add_swap(SwapArea::memory(1001 * PAGE))?;
         theirs.remove_swap(number)?;
         theirs.add_swap(SwapArea::memory(1001 * PAGE))
     });
-    assert!(matches!(change.wait(), Some(Ok(1))) && start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
-    assert!(Answer::of(write_all("other", 8)).wait().is_some() && start.elapsed() < PATIENCE / 2);
+    assert!(matches!(change.wait(), Some(Ok(1))), "areas don't come and go");
+    assert!(Answer::of(write_all("other", 8)).wait().is_some(), "another tenant doesn't get on");
+    // All of that comes before the disk answers.
     disk.gate.open();
     assert!(stuck.wait().is_some());
 }

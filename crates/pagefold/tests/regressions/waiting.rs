@@ -7,7 +7,7 @@ use sync::Arc;
 
 use crate::hooked::Answer;
 use crate::meanwhile::{meanwhile, share_a_cpu};
-use crate::support::{disk, manager};
+use crate::support::{disk, eventually, manager, when_free};
 
 const RW: Protection = Protection::ReadWrite;
 /// What a call takes at the most that meets a page which is in use.
@@ -23,10 +23,8 @@ fn one_page() -> (Pagefold, Group, Arc<Space>, u64) {
     (mm, group, Arc::new(space), address)
 }
 
-/// A thread that had a page of a space in a guard wrote to that page, and another one called `update_u64` from within the
-/// closure of an `update_u64` of the same page. Each waited for itself, at full CPU and for ever, in safe code.
-#[test]
-fn a_writer_of_a_page_that_its_own_thread_has_is_told_so() {
+/// Makes calls that need a page which their own thread has. Returns how long the longest took, and which it was.
+fn write_to_own_pages() -> (Duration, &'static str) {
     type Call = fn(&Space, u64) -> Result<(), Error>;
     let calls: [(&str, Call); 5] = [
         ("write_at beside its own pin", |space, at| {
@@ -69,11 +67,26 @@ fn a_writer_of_a_page_that_its_own_thread_has_is_told_so() {
         });
         (what, answer)
     });
-    for (what, answer) in answers {
+    let each = answers.into_iter().map(|(what, answer)| {
         let (answer, time, at) = answer.wait().unwrap_or_else(|| panic!("{what}: no answer"));
         assert!(matches!(answer, Err(Error::AddressBusy { address }) if address == at), "{what}: {answer:?}");
-        assert!(time < ANSWER_MAX, "{what}: {time:?}");
-    }
+        (time, what)
+    });
+    each.max_by_key(|(time, _)| *time).unwrap()
+}
+
+/// A thread that had a page of a space in a guard wrote to that page, and another one called `update_u64` from within the
+/// closure of an `update_u64` of the same page. Each waited for itself, at full CPU and for ever, in safe code.
+#[test]
+fn a_writer_of_a_page_that_its_own_thread_has_is_told_so() {
+    let _longest = write_to_own_pages();
+}
+
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_a_writer_of_a_page_that_its_own_thread_has_is_told_so_within_seconds() {
+    let (time, what) = write_to_own_pages();
+    assert!(time < ANSWER_MAX, "{what}: {time:?}");
 }
 
 /// A reader of a space's page that another thread wrote to without a pause tried to copy it between two writes, again and
@@ -110,7 +123,7 @@ fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
 
 /// Does `pin` in three threads, which keeps a page pinned for a while, again and again: at nearly each moment one of them has it.
 /// Meanwhile `write` has to get its turn ten times.
-fn writes_beside_overlapping_pins(pin: impl Fn() + Sync, write: impl Fn() -> Result<(), Error>) {
+fn writes_beside_overlapping_pins(pin: impl Fn() + Sync, mut write: impl FnMut() -> Result<(), Error>) {
     meanwhile(
         3,
         |_| pin(),
@@ -130,46 +143,61 @@ fn look_at(bytes: &[u8]) {
     }
 }
 
+/// A write as it is tried.
+type Attempt<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
+
+/// Writers of all kinds beside pins that overlap. A write is tried as `patiently` says.
+fn write_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Result<(), Error>) {
+    let mut beside = |pin: &(dyn Fn() + Sync), write: Attempt<'_>| {
+        writes_beside_overlapping_pins(pin, || patiently(write));
+    };
+    let mm = manager(64, disk(1, 1 << 20));
+    let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
+    beside(&|| look_at(&when_free(|| file.page(0)).unwrap()), &mut || file.write_at(&[1; 8], 0));
+    let (_mm, _group, space, at) = one_page();
+    let pin = || look_at(&when_free(|| space.page(at)).unwrap());
+    beside(&pin, &mut || space.write_at(&[1; 8], at));
+    beside(&pin, &mut || space.page_mut(at).map(|mut page| page[0] = 2));
+}
+
+/// As above: a file couldn't grow beside readers that have its last page in place, nor could another group's clean page be changed.
+fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Result<(), Error>) {
+    let mut beside = |pin: &(dyn Fn() + Sync), write: Attempt<'_>| {
+        writes_beside_overlapping_pins(pin, || patiently(write));
+    };
+    let mm = manager(64, disk(1, 4096 + 100));
+    let (group, other) = (mm.group("tenant").build().unwrap(), mm.group("other").build().unwrap());
+    let file = group.open_options().write(true).open("f0").unwrap();
+    beside(&|| look_at(&when_free(|| file.page(1)).unwrap()), &mut || file.set_len(file.len() + 1));
+    let theirs = other.open_options().write(true).open("f0").unwrap();
+    beside(&|| look_at(&when_free(|| theirs.page(0)).unwrap()), &mut || {
+        file.write_at(&[1], 0)?;
+        file.sync()?;
+        file.charge_to(&other, 0..4096)?;
+        file.write_at(&[2], 0)?;
+        file.sync()
+    });
+}
+
 /// Clients that read a page in place, each for a moment, kept the one that wrote to it waiting for seconds, until it was told that
 /// the page is busy: there was always one that had it pinned, and the next one was let in.
 #[test]
 fn a_writer_beside_pins_that_overlap_gets_its_turn() {
-    let mm = manager(64, disk(1, 1 << 20));
-    let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
-    writes_beside_overlapping_pins(|| look_at(&file.page(0).unwrap()), || file.write_at(&[1; 8], 0));
-    let (_mm, _group, space, at) = one_page();
-    writes_beside_overlapping_pins(|| look_at(&space.page(at).unwrap()), || space.write_at(&[1; 8], at));
-    writes_beside_overlapping_pins(
-        || look_at(&space.page(at).unwrap()),
-        || space.page_mut(at).map(|mut page| page[0] = 2),
-    );
+    // A client that has the page pinned may get no CPU for as long as a writer waits.
+    write_beside_pins_that_overlap(|write| when_free(write));
 }
 
-/// As above: a file couldn't grow beside readers that have its last page in place, nor could another group's clean page be changed.
 #[test]
 fn a_file_grows_beside_pins_of_its_last_page_that_overlap() {
-    let mm = manager(64, disk(1, 4096 + 100));
-    let (group, other) = (mm.group("tenant").build().unwrap(), mm.group("other").build().unwrap());
-    let file = group.open_options().write(true).open("f0").unwrap();
-    let len = std::cell::Cell::new(file.len());
-    writes_beside_overlapping_pins(
-        || look_at(&file.page(1).unwrap()),
-        || {
-            len.set(len.get() + 1);
-            file.set_len(len.get())
-        },
-    );
-    let theirs = other.open_options().write(true).open("f0").unwrap();
-    writes_beside_overlapping_pins(
-        || look_at(&theirs.page(0).unwrap()),
-        || {
-            file.write_at(&[1], 0)?;
-            file.sync()?;
-            file.charge_to(&other, 0..4096)?;
-            file.write_at(&[2], 0)?;
-            file.sync()
-        },
-    );
+    grow_beside_pins_that_overlap(|write| when_free(write));
+}
+
+/// And at the first attempt, where threads get their CPU.
+#[test]
+#[ignore = "chance: cargo xtask prove times"]
+fn chance_a_writer_beside_pins_that_overlap_is_never_told_that_the_page_is_in_use() {
+    write_beside_pins_that_overlap(|write| write());
+    grow_beside_pins_that_overlap(|write| write());
 }
 
 /// A thread that has a page pinned and pins it once more waits for a writer that waits for its first pin. Each of them ends: the
@@ -180,10 +208,10 @@ fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     let first = space.page(at).unwrap();
     let theirs = Arc::clone(&space);
     let writer = Answer::of(move || theirs.write_at(&[2], at));
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(100) {
-        drop(space.page(at).unwrap());
-    }
+    eventually("the writer doesn't answer", || {
+        drop(when_free(|| space.page(at)).unwrap());
+        writer.has_come()
+    });
     let answer = writer.wait().expect("the writer answers");
     assert!(matches!(answer, Err(Error::AddressBusy { .. })), "{answer:?}");
     drop(first);
@@ -193,10 +221,12 @@ fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
 /// A file whose user had leaked guards of `page_mut` waited for seconds for each of these pages when it was closed.
 #[test]
 fn closing_a_file_waits_once_for_all_leaked_guards() {
+    // So many that the watchdog's time isn't enough for two seconds each.
+    const GUARDS: u64 = 100;
     let answer = Answer::of(|| {
-        let mm = manager(64, disk(1, 1 << 20));
+        let mm = manager(4 * GUARDS, disk(1, 1 << 20));
         let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
-        (0..8).for_each(|page| std::mem::forget(file.page_mut(page).unwrap()));
+        (0..GUARDS).for_each(|page| std::mem::forget(file.page_mut(page).unwrap()));
         drop(file);
     });
     assert!(answer.wait().is_some(), "it is still being closed");

@@ -5,4 +5,6 @@ mod hits;
 mod memory;
 mod model;
 mod moves;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;

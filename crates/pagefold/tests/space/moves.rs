@@ -1,7 +1,6 @@
 //! Memory that moves and grows under threads that use it: no write that was accepted is lost, whatever came between.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 use pagefold::{Error, Group, Pagefold, Protection, Space};
 use sync::Arc;
@@ -15,6 +14,8 @@ const WRITERS: u64 = 3;
 /// Where each page may be; between the places of the last page and the next region there is room to grow.
 const PLACES: [u64; 2] = [64 << 20, 3 << 30];
 const MOVES: u64 = if cfg!(pagefold_tsan) { 1_500 } else { 20_000 };
+/// What each thread does at least beside the one that moves, which otherwise may be done before it has begun.
+const STEPS_MIN: u64 = 200;
 
 fn address(place: usize, page: u64) -> u64 {
     PLACES[place] + page * PAGE
@@ -89,7 +90,7 @@ impl Mover {
     fn step(&mut self) {
         let run = self.run();
         let (from, to) = (self.places[run.start as usize], 1 - self.places[run.start as usize]);
-        self.space.move_to(address(from, run.start)..address(from, run.end), address(to, run.start)).unwrap();
+        move_in_the_end(&self.space, address(from, run.start)..address(from, run.end), address(to, run.start));
         self.places[run.start as usize..run.end as usize].fill(to);
         if run.end == PAGES {
             self.grow_and_shrink(address(to, run.start)..address(to, run.end));
@@ -104,6 +105,13 @@ impl Mover {
         assert_eq!(bytes, [0; 16]);
         self.space.write_at(&[7; 16], range.end).unwrap();
         self.space.unmap(range.end..longer.end).unwrap();
+    }
+}
+
+/// Moves a range. A thread may have a page of it pinned: for moments, while it has a CPU.
+fn move_in_the_end(space: &Space, range: Range<u64>, to: u64) {
+    while let Err(error) = space.move_to(range.clone(), to) {
+        assert!(matches!(error, Error::AddressBusy { .. }), "{error}");
     }
 }
 
@@ -125,9 +133,11 @@ fn what_is_written_while_memory_moves_moves_with_it() {
         .map(|seed| {
             let (mut writer, moves) = (Writer::new(&space, seed), Arc::clone(&moves));
             let body = move || {
+                let mut steps = 0;
                 // Relaxed: a hint that it is time to end.
-                while moves.load(Ordering::Relaxed) < MOVES {
+                while moves.load(Ordering::Relaxed) < MOVES || steps < STEPS_MIN {
                     writer.step();
+                    steps += 1;
                 }
                 (0..PAGES).for_each(|page| writer.check(page));
                 writer.wrote.iter().sum::<u64>()
@@ -148,6 +158,9 @@ fn what_is_written_while_memory_moves_moves_with_it() {
     assert_eq!(group.charged(), 0, "something was left in memory");
 }
 
+/// How often the page goes and comes back.
+const ROUNDS: u64 = if cfg!(pagefold_tsan) { 10_000 } else { 100_000 };
+
 /// Has `look` done by two threads, in both places of a page that moves to and fro, in which all bytes are 7.
 fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     let (_mm, group) = group();
@@ -156,10 +169,14 @@ fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     space.map_at(here.clone(), Protection::ReadWrite).unwrap();
     space.write_at(&[7; PAGE as usize], here.start).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let (theirs, stopped) = (space.clone(), Arc::clone(&stop));
-    let lookers = threads(2, move |_| {
+    let looks = Arc::new([0; 2].map(AtomicU64::new));
+    let (theirs, stopped, theirs_looked) = (space.clone(), Arc::clone(&stop), Arc::clone(&looks));
+    let lookers = threads(2, move |looker| {
         let mut found = 0;
-        while !stopped.load(Ordering::Relaxed) {
+        // Once more when the page is at rest.
+        let mut is_over = false;
+        while !std::mem::replace(&mut is_over, stopped.load(Ordering::Acquire)) {
+            theirs_looked[looker as usize].fetch_add(1, Ordering::Relaxed);
             for place in PLACES {
                 match look(&theirs, place) {
                     Ok(()) => found += 1,
@@ -170,16 +187,15 @@ fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
         }
         assert!(found > 0, "the page was nowhere");
     });
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2) {
-        for (from, to) in [(&here, &there), (&there, &here)] {
-            // A thread may have the page pinned for moments.
-            while let Err(error) = space.move_to(from.clone(), to.start) {
-                assert!(matches!(error, Error::AddressBusy { .. }), "{error}");
-            }
-        }
+    // So often, and until both have looked while the page moved.
+    let has_looked = |looks: &AtomicU64| looks.load(Ordering::Relaxed) >= STEPS_MIN;
+    let mut rounds = 0;
+    while rounds < ROUNDS || !(looks.iter().all(has_looked) || lookers.iter().any(|looker| looker.is_finished())) {
+        move_in_the_end(&space, here.clone(), there.start);
+        move_in_the_end(&space, there.clone(), here.start);
+        rounds += 1;
     }
-    stop.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Release);
     join(lookers);
 }
 

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use pagefold::{File, Group, Pagefold, Protection};
 use sync::Arc;
 use sync::thread::JoinHandle;
+use sync::time::{Duration, Instant};
+
+use crate::support::WATCHDOG;
 
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -34,11 +37,14 @@ impl World {
     }
 
     fn ends(goes_on: impl Fn() -> bool) -> bool {
-        let patient = |_: &u32| {
-            sync::thread::sleep(std::time::Duration::from_millis(5));
-            goes_on()
-        };
-        (0..2_000).take_while(patient).count() < 2_000
+        let start = Instant::now();
+        while goes_on() {
+            if start.elapsed() >= WATCHDOG {
+                return false;
+            }
+            sync::thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -7,24 +7,24 @@ use std::process::Command;
 
 use pagefold::{Error, SwapArea};
 
-use crate::{a_file_is_used, in_a_process, open, small_fold};
+use crate::{NOT_HERE, a_file_is_used, in_a_process, open, small_fold};
 
-/// Why something can't be tried here.
+/// What this machine lacks.
 type Skipped = String;
 
 /// Gives this process mounts of its own.
 fn unshare() -> Result<(), Skipped> {
     // SAFETY: no memory is concerned.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-        return Err(format!("no mounts of one's own: {}", std::io::Error::last_os_error()));
+        return Err(format!("mount namespaces ({})", std::io::Error::last_os_error()));
     }
     run("mount", &["--make-rprivate", "/"])
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<(), Skipped> {
-    let done = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let done = Command::new(program).args(arguments).output().map_err(|error| format!("{program} ({error})"))?;
     let said = String::from_utf8_lossy(&done.stderr);
-    done.status.success().then_some(()).ok_or_else(|| format!("{program} {}: {}", arguments.join(" "), said.trim()))
+    done.status.success().then_some(()).ok_or_else(|| format!("{program} {} ({})", arguments.join(" "), said.trim()))
 }
 
 fn text(path: &Path) -> &str {
@@ -71,7 +71,7 @@ fn mounted(mount: impl Fn(&Path) -> Result<(), Skipped>, body: impl Fn(&Path)) {
             body(&at);
             let _ = run("umount", &["-l", text(&at)]);
         }
-        Err(why) => println!("skipped: {why}"),
+        Err(what) => println!("{NOT_HERE}{what}"),
     }
 }
 

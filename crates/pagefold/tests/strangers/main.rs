@@ -6,6 +6,8 @@
 
 mod file_systems;
 mod meddlers;
+#[path = "../support/mod.rs"]
+mod support;
 mod surroundings;
 
 use std::fs;
@@ -16,14 +18,18 @@ use pagefold::{File, Pagefold};
 use sync::random::Random;
 
 const PAGE: u64 = 4096;
+/// Begins a line that says what this machine, or this process, lacks.
+const NOT_HERE: &str = "not here: ";
 
-/// Runs an ignored test in a process of its own; says what it printed if it was skipped there.
+/// Runs an ignored test in a process of its own; says what it lacked there.
 fn in_a_process(scenario: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     let done = child.args(["--exact", scenario, "--ignored", "--nocapture"]).output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && said.contains("1 passed"), "{scenario}: {}\n{said}", done.status);
-    said.lines().filter(|line| line.contains("skipped")).for_each(|line| println!("{scenario}: {line}"));
+    // The harness prints the test's name, and no end of line, before the first.
+    let lacks = said.lines().filter_map(|line| line.find(NOT_HERE).map(|at| &line[at..]));
+    lacks.for_each(|line| println!("{line} ({scenario})"));
 }
 
 fn small_fold() -> Pagefold {

@@ -24,6 +24,8 @@ pub struct Device {
     /// Reads, lengths and changes of them wait as well.
     is_silent: AtomicBool,
     reads: AtomicU64,
+    /// Calls that wait just now.
+    waiting: AtomicU64,
     goes_on: Condvar,
 }
 
@@ -38,6 +40,7 @@ impl Devices {
             stalled: Mutex::new(false),
             is_silent: AtomicBool::new(false),
             reads: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
             goes_on: Condvar::new(),
         };
         Self((0..count).map(|_| Arc::new(device())).collect())
@@ -77,6 +80,11 @@ impl Device {
         self.reads.load(Ordering::SeqCst)
     }
 
+    /// Calls that wait for the device to go on.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     pub fn kill(&self, dead: bool) {
         self.dead.store(dead, Ordering::SeqCst);
     }
@@ -96,7 +104,9 @@ impl Device {
     fn wait(&self, if_stalled: bool) {
         let mut stalled = self.stalled.lock();
         while *stalled && (if_stalled || self.is_silent.load(Ordering::SeqCst)) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
             self.goes_on.wait(&mut stalled);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
 

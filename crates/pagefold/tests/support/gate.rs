@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
 
 use pagefold::io::{Access, Backend, BackingFile, Call, IoError, SimulatedDisk};
 
+use crate::support::WATCHDOG;
 use crate::support::around::{Around, Wrapped};
 
 /// Calls to the device behind it wait while it is closed.
@@ -18,9 +18,6 @@ struct State {
     waiting: usize,
     passed: u64,
 }
-
-/// Longer than anything takes that doesn't hang.
-pub const FOR_EVER: Duration = Duration::from_secs(10);
 
 impl Gate {
     pub fn close(&self) {
@@ -35,8 +32,9 @@ impl Gate {
     /// Waits until so many calls wait at the gate.
     pub fn await_waiting(&self, count: usize) {
         let state = self.0.0.lock().unwrap();
-        let waited = self.0.1.wait_timeout_while(state, FOR_EVER, |state| state.waiting < count).unwrap();
-        assert!(!waited.1.timed_out());
+        let waited = self.0.1.wait_timeout_while(state, WATCHDOG, |state| state.waiting < count).unwrap();
+        let waiting = waited.0.waiting;
+        assert!(!waited.1.timed_out(), "{waiting} calls wait at the gate, not {count}, after {WATCHDOG:?}");
     }
 
     /// Calls that wait at the gate.
@@ -103,10 +101,9 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// What `body` gives in a thread of its own; fails if that takes for ever.
+/// What `body` gives in a thread of its own; fails if that hangs.
 pub fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let start = Instant::now();
     std::thread::spawn(move || sender.send(body()));
-    receiver.recv_timeout(FOR_EVER).unwrap_or_else(|error| panic!("{what}: {error} after {:?}", start.elapsed()))
+    receiver.recv_timeout(WATCHDOG).unwrap_or_else(|error| panic!("{what}: {error}, after {WATCHDOG:?} at most"))
 }

@@ -13,6 +13,9 @@ use pagefold::io::{Access, Backend, BackingFile, IoError, SimulatedDisk, automat
 use pagefold::{Error, File, Group, Pagefold};
 use sync::SharedBytes;
 
+/// How long is waited for what must happen. Much longer than it takes on the busiest machine.
+pub const WATCHDOG: Duration = Duration::from_secs(120);
+
 /// A disk with `files` files of `len` bytes: `f0`, `f1`, …; the number is the contents' seed.
 pub fn disk(files: u64, len: u64) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
@@ -123,11 +126,38 @@ pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: the length");
 }
 
-/// Waits for something that other threads bring about within moments.
+/// Waits for something that other threads bring about within moments. `what` is wrong if they don't.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(start.elapsed() < WATCHDOG, "{what}, after {WATCHDOG:?}");
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Repeats a call while its answer is that a page is in use: a thread that is about to let go of the page may get no CPU for as
+/// long as a call waits.
+pub fn when_free<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let is_busy = |result: &Result<T, Error>| matches!(result, Err(Error::PageBusy { .. } | Error::AddressBusy { .. }));
+    let mut result = call();
+    eventually("the page stays in use", || {
+        if is_busy(&result) {
+            result = call();
+        }
+        !is_busy(&result)
+    });
+    result
+}
+
+/// What `round` gives, of a round that was over within `time`. One that took longer says nothing, as the product may have done
+/// something for the sake of time meanwhile, and there is another one.
+pub fn undisturbed<T>(time: Duration, mut round: impl FnMut() -> T) -> T {
+    let mut result = None;
+    eventually("no round is over in time", || {
+        let start = Instant::now();
+        let given = round();
+        result = Some(given).filter(|_| start.elapsed() < time);
+        result.is_some()
+    });
+    result.unwrap()
 }

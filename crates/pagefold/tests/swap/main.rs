@@ -14,6 +14,8 @@ mod not_encrypted;
 mod pages;
 mod seeds;
 
+use std::time::{Duration, Instant};
+
 use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
 use sync::random::mix;
 
@@ -76,11 +78,9 @@ fn used(mm: &Pagefold) -> u64 {
 /// writing just then has been given back.
 fn left(mm: &Pagefold, group: &Group) -> (u64, u64, u64) {
     let left = || (group.charged(), used(mm), group.stats().swapped_bytes);
-    for _ in 0..1_000 {
-        if left() == (0, 0, 0) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    let start = Instant::now();
+    while left() != (0, 0, 0) && start.elapsed() < support::WATCHDOG {
+        std::thread::sleep(Duration::from_millis(1));
     }
     left()
 }

@@ -2,6 +2,9 @@ use std::collections::HashSet;
 
 use super::*;
 
+/// How long a buffer is waited for that other threads give back.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
 /// Three pages' worth of words, and what says that they are pages of frames.
 struct Pages(Vec<AtomicU64>);
 
@@ -109,7 +112,7 @@ fn no_nonce_is_used_twice() {
             scope.spawn(move || {
                 let pages = Pages::new(8);
                 for batch in of_one.chunks(8) {
-                    drop(encryption.encrypt(batch, &pages.out(batch.len()), Duration::from_secs(60)).unwrap());
+                    drop(encryption.encrypt(batch, &pages.out(batch.len()), WATCHDOG).unwrap());
                 }
             });
         }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it, and nobody else any")]
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use io::SimulatedDisk;
 use swap::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError};
@@ -11,6 +12,9 @@ use sync::lock::Mutex;
 use sync::random::mix;
 
 pub const PAGE: usize = 4096;
+
+/// How long is waited for what must happen. Much longer than it takes on the busiest machine.
+pub const WATCHDOG: Duration = Duration::from_secs(120);
 
 pub type Bytes = Vec<AtomicU64>;
 

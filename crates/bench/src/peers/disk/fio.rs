@@ -11,14 +11,24 @@ use crate::peers::disk::round::Round;
 use crate::peers::disk::workload::{READS_OF_MIXED, Workload, warm_pages};
 use crate::peers::scratch::Scratch;
 
+/// Requests of a quick look.
+const QUICK: u32 = 256;
+
 /// Whether it is installed.
 pub(super) fn is_installed() -> bool {
     Command::new("fio").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Has fio do as much as it can of `workload`, past the kernel's page cache; none if it has nothing to do with it. It checks
-/// nothing, copies nothing, and keeps nothing. If it writes, the file holds its bytes afterwards.
-pub(super) fn round(workload: Workload, file: &Scratch, time: Duration, seed: u64) -> Result<Option<Round>> {
+/// Has fio do as much as it can of `workload` in that time, or for a quick look a few of its requests, past the kernel's
+/// page cache; none if it has nothing to do with it. It checks nothing, copies nothing, and keeps nothing. If it writes,
+/// the file holds its bytes afterwards.
+pub(super) fn round(
+    workload: Workload,
+    file: &Scratch,
+    time: Duration,
+    quick: bool,
+    seed: u64,
+) -> Result<Option<Round>> {
     let pattern: &[&str] = match workload {
         Workload::Random1 | Workload::Random16 | Workload::Random64 => &["--rw=randread", "--bs=4k"],
         Workload::Sequential => &["--rw=read", "--bs=1M"],
@@ -32,7 +42,8 @@ pub(super) fn round(workload: Workload, file: &Scratch, time: Duration, seed: u6
         .args(pattern);
     fio.arg(format!("--iodepth={}", workload.depth())).arg(format!("--rwmixread={READS_OF_MIXED}"));
     fio.arg(format!("--offset={start}")).arg(format!("--size={}", offset_of(file.pages()) - start));
-    fio.arg(format!("--runtime={}ms", time.as_millis())).arg(format!("--randseed={}", seed + 1));
+    let length = if quick { format!("--number_ios={QUICK}") } else { format!("--runtime={}ms", time.as_millis()) };
+    fio.arg(length).arg(format!("--randseed={}", seed + 1));
     let output = fio.arg(format!("--filename={}", file.path().display())).output().context("cannot start fio")?;
     ensure!(output.status.success(), "fio failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     let json: Value = serde_json::from_slice(&output.stdout).context("fio printed no JSON")?;
@@ -43,7 +54,8 @@ fn parse(job: &Value) -> Option<Round> {
     let (read, write) = (&job["read"], &job["write"]);
     let number = |value: &Value| value.as_f64();
     let percentile = |percent| Some(number(&read["clat_ns"]["percentile"][percent])? / 1e3);
-    let seconds = number(&read["runtime"])?.max(number(&write["runtime"])?) / 1e3;
+    // In whole milliseconds, and in 0 of them nothing has happened.
+    let seconds = number(&read["runtime"])?.max(number(&write["runtime"])?).max(1.0) / 1e3;
     Some(Round {
         reads: read["total_ios"].as_u64()?,
         writes: write["total_ios"].as_u64()?,

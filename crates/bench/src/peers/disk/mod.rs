@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) time: Duration,
     /// How long nothing is done.
     pub(crate) idle: Duration,
+    /// Only to show that everything works.
+    pub(crate) quick: bool,
 }
 
 /// Subjects that make sense here.
@@ -157,7 +159,8 @@ fn one(settings: &Settings, cell: &Cell, files: &Files, confinement: &Confinemen
     };
     file.forget()?;
     if kind == Kind::Fio {
-        return fio::round(workload, file, settings.time, u64::from(seed))?.context("fio has nothing to do with it");
+        return fio::round(workload, file, settings.time, settings.quick, u64::from(seed))?
+            .context("fio has nothing to do with it");
     }
     let time = if workload == Workload::Idle { settings.idle } else { settings.time };
     let common = SubjectArgs::new(kind, file, settings.budget_pages, seed, time);

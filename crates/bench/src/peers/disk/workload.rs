@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 
+use crate::peers::measure::OPERATIONS_MIN;
 use crate::random::{Random, mix};
 
 /// Pages that a sequential reader asks for at once: 64 KiB.
@@ -119,7 +120,7 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Of `workload`, over a file of `pages` pages, until `deadline`.
+    /// Of `workload`, over a file of `pages` pages, until `deadline`, and some at least.
     pub(super) fn new(workload: Workload, pages: u32, seed: u64, deadline: Instant) -> Self {
         let start = warm_pages(pages);
         let mut order: Vec<u32> = if workload.is_random() { (start..pages).collect() } else { vec![] };
@@ -133,7 +134,8 @@ impl Operations {
 
     /// Sequential reads of what caches are to be full of before `workload`.
     pub(super) fn warming(workload: Workload, pages: u32) -> Self {
-        let deadline = Instant::now() + std::time::Duration::from_secs(60);
+        // All of them, however long that takes.
+        let deadline = Instant::now() + std::time::Duration::from_secs(3600);
         let (handle, end) = (workload.readers(), warm_pages(pages));
         let (workload, order, next) = (Workload::Sequential, vec![], AtomicU64::new(0));
         Self { workload, handle, start: 0, end, order, next, deadline }
@@ -149,10 +151,10 @@ impl Operations {
 
     /// The next one; none if everything was done, or time is up.
     pub(super) fn next(&self) -> Option<Operation> {
-        if Instant::now() >= self.deadline {
+        // Relaxed: nothing but the number itself is handed on.
+        if self.next.load(Ordering::Relaxed) >= OPERATIONS_MIN && Instant::now() >= self.deadline {
             return None;
         }
-        // Relaxed: nothing but the number itself is handed on.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.operation(number)
     }
@@ -196,7 +198,7 @@ mod tests {
     const PAGES: u32 = 20_000;
 
     fn all(workload: Workload) -> Vec<Operation> {
-        let operations = Operations::new(workload, PAGES, 7, Instant::now() + Duration::from_secs(60));
+        let operations = Operations::new(workload, PAGES, 7, Instant::now() + Duration::from_secs(3600));
         std::iter::from_fn(|| operations.next()).collect()
     }
 
@@ -229,6 +231,6 @@ mod tests {
         let writes = 100 * mixed.iter().filter(|operation| operation.write).count() / mixed.len();
         assert!((28..=32).contains(&writes), "{writes} %");
         let late = Operations::new(Workload::Random1, PAGES, 7, Instant::now());
-        assert_eq!(late.next(), None);
+        assert_eq!(std::iter::from_fn(|| late.next()).count() as u64, OPERATIONS_MIN);
     }
 }

@@ -5,16 +5,18 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 
-/// Calls `measure` while a thread works, again and again.
+/// Calls `measure` while a thread works, again and again, and once at least.
 pub(super) fn beside<T>(mut work: impl FnMut() -> Result<()> + Send, measure: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let working = scope.spawn(|| {
-            // Relaxed: it only ends the loop.
-            while !done.load(Ordering::Relaxed) {
+            loop {
                 work()?;
+                // Relaxed: it only ends the loop.
+                if done.load(Ordering::Relaxed) {
+                    return anyhow::Ok(());
+                }
             }
-            anyhow::Ok(())
         });
         let measured = measure();
         done.store(true, Ordering::Relaxed);

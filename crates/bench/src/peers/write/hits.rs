@@ -129,7 +129,7 @@ fn read<const N: usize>(store: &PagefoldStore, pages: u32, time: Duration) -> Re
     let (mut random, mut bytes) = (Random::new(5), [0; N]);
     let (start, cpu) = (Instant::now(), thread_cpu());
     let mut reads = 0_u64;
-    while start.elapsed() < time {
+    while reads == 0 || start.elapsed() < time {
         for _ in 0..CHUNK {
             let len = store.file.read_at(&mut bytes, offset_of(random.below(pages)))?;
             ensure!(len == N, "the file has become shorter");

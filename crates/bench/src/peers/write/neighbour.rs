@@ -11,6 +11,7 @@ use pagefold::{File, Pagefold};
 use crate::output::progress;
 use crate::peers::contents::{PAGE, Page, offset_of};
 use crate::peers::latency::Latencies;
+use crate::peers::measure::OPERATIONS_MIN;
 use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
@@ -117,11 +118,12 @@ fn scan(file: &File, at: &mut u32, pages: &Range<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Reads and writes random pages of a few, with rests.
+/// Reads and writes random pages of a few, with rests: for a time, and until there is enough of both for a figure.
 fn use_quietly(file: &File, pages: u32, time: Duration) -> Result<Seen> {
     let (mut seen, mut random, mut bytes): (_, _, Page) = (Seen::default(), Random::new(9), [0; PAGE]);
     let start = Instant::now();
-    while start.elapsed() < time {
+    let enough = |seen: &Seen| seen.reads.count().min(seen.writes.count()) >= OPERATIONS_MIN / 8;
+    while start.elapsed() < time || !enough(&seen) {
         let at = offset_of(random.below(pages));
         if random.below(ONE_WRITES_IN) == 0 {
             seen.writes.time(|| file.write_at(&bytes, at))?;

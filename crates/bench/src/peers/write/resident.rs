@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use pagefold::{Error, Protection};
 
 use crate::output::progress;
@@ -70,13 +70,12 @@ fn cpu_ns<const N: usize>(write: Write<'_>, pages: u32, time: Duration) -> Resul
     let (mut random, bytes) = (Random::new(5), [7; N]);
     let (start, cpu) = (Instant::now(), thread_cpu());
     let mut writes = 0_u64;
-    while start.elapsed() < time {
+    while writes == 0 || start.elapsed() < time {
         for _ in 0..CHUNK {
             write(&bytes, offset_of(random.below(pages)))?;
         }
         writes += u64::from(CHUNK);
     }
-    ensure!(writes > 0, "no time to write");
     Ok(thread_cpu().saturating_sub(cpu).as_nanos() as f64 / writes as f64)
 }
 

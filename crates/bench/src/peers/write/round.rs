@@ -12,7 +12,7 @@ use crate::output::say;
 use crate::peers::confined::Confinement;
 use crate::peers::contents::{PAGE, Page};
 use crate::peers::latency::Latencies;
-use crate::peers::measure::process_cpu;
+use crate::peers::measure::{OPERATIONS_MIN, process_cpu};
 use crate::peers::scratch::Scratch;
 use crate::peers::subject_args::SubjectArgs;
 use crate::peers::write::stores::{self, Store};
@@ -154,7 +154,7 @@ fn write_for(
 ) -> Result<Latencies> {
     let (mut latencies, mut bytes): (_, Page) = (Latencies::default(), [0; PAGE]);
     let start = Instant::now();
-    while start.elapsed() < time {
+    while latencies.count() < OPERATIONS_MIN || start.elapsed() < time {
         let page = random.below(file.pages());
         let mark = random.next();
         bytes[..8].copy_from_slice(&mark.to_le_bytes());

@@ -67,7 +67,7 @@ fn dirty(store: &PagefoldStore, pages: u32) -> Result<()> {
     (0..pages).try_for_each(|page| store.write(page, &[page as u8; PAGE]))
 }
 
-/// Overwrites random pages until a sync in another thread has ended.
+/// Overwrites random pages, one at least, until a sync in another thread has ended.
 fn while_syncing(store: &PagefoldStore, file: &Scratch, seed: u64) -> Result<Latencies> {
     let synced = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -79,11 +79,13 @@ fn while_syncing(store: &PagefoldStore, file: &Scratch, seed: u64) -> Result<Lat
         });
         let (mut latencies, mut random) = (Latencies::default(), Random::new(seed));
         let bytes: Page = [1; PAGE];
-        let mut written = Ok(());
-        while written.is_ok() && !synced.load(Ordering::Relaxed) {
+        let written = loop {
             let page = random.below(file.pages());
-            written = latencies.time(|| store.write(page, &bytes));
-        }
+            let written = latencies.time(|| store.write(page, &bytes));
+            if written.is_err() || synced.load(Ordering::Relaxed) {
+                break written;
+            }
+        };
         syncing.join().map_err(|_| anyhow!("the thread that syncs panicked"))??;
         written.map(|()| latencies)
     })

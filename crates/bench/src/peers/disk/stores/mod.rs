@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn every_store_reads_and_writes_what_it_should() {
         const PAGES: u32 = 20_480;
-        let directory = scratch::directory(None).unwrap();
+        let directory = scratch::directory_for_tests();
         let file = Scratch::empty(&directory, PAGES).unwrap();
         pages::write_all(&file.open_direct().unwrap(), PAGES).unwrap();
         for (version, kind) in (1..).zip(possible().into_iter().filter(|kind| *kind != Kind::Fio)) {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn every_store_notices_wrong_bytes() {
         const PAGES: u32 = 20_480;
-        let directory = scratch::directory(None).unwrap();
+        let directory = scratch::directory_for_tests();
         let file = Scratch::empty(&directory, PAGES).unwrap();
         pages::write_all(&file.open_direct().unwrap(), PAGES).unwrap();
         rustix::io::pwrite(file.file(), b"wrong", 4096 * 5000).unwrap();
@@ -124,7 +124,7 @@ mod tests {
                 [Workload::Random16, Workload::Sequential].into_iter().filter(|workload| has(kind, *workload))
             {
                 let store = build(kind, &file, workload, PAGES / 10).unwrap();
-                let operations = Operations::new(workload, PAGES, 1, Instant::now() + Duration::from_secs(60));
+                let operations = Operations::new(workload, PAGES, 1, Instant::now() + Duration::from_secs(3600));
                 let error = store.run(&operations, workload.depth(), 1).unwrap_err();
                 assert!(error.to_string().contains("page 5000 was read as something else"), "{kind:?}: {error}");
             }

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn every_store_has_its_pages_on_the_disk_after_a_sync() {
-        let directory = scratch::directory(None).unwrap();
+        let directory = scratch::directory_for_tests();
         let file = Scratch::filled(&directory, 1024).unwrap();
         for (number, kind) in possible().into_iter().enumerate() {
             let store = build(kind, &file, 256).unwrap();
