@@ -5,9 +5,10 @@ mod support;
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use pagefold::{Advice, Error, Group, Pagefold};
@@ -230,7 +231,8 @@ impl BackingFile for SlowFile {
     }
 }
 
-/// Waits until all of so many threads, which put their numbers into `threads`, sleep at once. False if that doesn't come.
+/// Waits until all of so many threads, which put their numbers into `threads`, sleep at once. False if that doesn't
+/// come.
 fn all_sleep(count: usize, threads: &Mutex<Vec<i32>>) -> bool {
     let sleeps = |thread: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
@@ -239,7 +241,7 @@ fn all_sleep(count: usize, threads: &Mutex<Vec<i32>>) -> bool {
     };
     let (start, mut in_a_row) = (Instant::now(), 0);
     while in_a_row < 3 && start.elapsed() < WATCHDOG {
-        let threads = threads.lock().unwrap().clone();
+        let threads = threads.lock().clone();
         in_a_row = if threads.len() == count && threads.iter().all(sleeps) { in_a_row + 1 } else { 0 };
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -259,7 +261,7 @@ fn a_page_has_one_loader_and_all_who_wait_get_its_error() {
             meet.wait(); // The loader is reading.
             let read = || {
                 // SAFETY: asks for a number.
-                threads.lock().unwrap().push(unsafe { libc::gettid() });
+                threads.lock().push(unsafe { libc::gettid() });
                 file.read_at(&mut [0; 8], 100)
             };
             let waiters: Vec<_> = (0..5).map(|_| scope.spawn(read)).collect();

@@ -11,7 +11,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use pagefold::Pagefold;
 use support::eventually;
@@ -103,6 +103,16 @@ fn check(directory: &Path) -> (u64, u64) {
     (promised_pages, newer_pages)
 }
 
+/// A process that doesn't outlive the test, whatever becomes of that.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Versions that are pending and promised, of all pages together.
 fn versions(directory: &Path) -> [u64; 2] {
     let ledger = words(&fs::read(directory.join("ledger")).unwrap());
@@ -120,16 +130,16 @@ fn kill_in_rounds() -> (u64, u64) {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "write_until_killed", "--ignored", "--nocapture"]).stdout(Stdio::null());
         child.env(DIRECTORY, directory.path()).env(SEED, seed.to_string());
-        let mut child = child.spawn().unwrap();
+        let mut child = Killed(child.spawn().unwrap());
         let [wanted, promised_before] =
             [versions(directory.path())[0] + WRITES[0] + random.below(WRITES[1]), promised_sum];
         eventually("the child has written, and synced", || {
-            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(child.0.try_wait().unwrap().is_none(), "it ended by itself");
             let [pending, promised] = versions(directory.path());
             pending >= wanted && promised > promised_before
         });
-        child.kill().unwrap();
-        let status = child.wait().unwrap();
+        child.0.kill().unwrap();
+        let status = child.0.wait().unwrap();
         assert_eq!(status.signal(), Some(9), "it ended by itself: {status}");
         let (now_promised, now_newer) = check(directory.path());
         (promised, newer) = (now_promised, newer + now_newer);

@@ -168,8 +168,8 @@ impl Policy {
 /// What a thread does, again and again.
 pub(crate) type Step<T> = fn(&T, &mut Random);
 
-/// Has a thread for each of `steps` take it again and again, so many times at least, and as long as another has to: what one does may
-/// wait for what others do.
+/// Has a thread for each of `steps` take it again and again, so many times at least, and as long as another has to: what
+/// one does may wait for what others do.
 pub(crate) fn run<T>(test: T, steps: &[(u64, Step<T>)]) -> T
 where
     T: AsRef<Policy> + Send + Sync + 'static,

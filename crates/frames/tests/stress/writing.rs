@@ -249,7 +249,8 @@ const WRITES: u64 = if cfg!(pagefold_tsan) { 1_000 } else { 1_500 };
 const FLUSHES: u64 = 100;
 const DISTURBANCES: u64 = 200;
 
-/// Loads, reads, writes, writes back and reclaims, and looks that nothing is lost. Says whether that was enough to try something.
+/// Loads, reads, writes, writes back and reclaims, and looks that nothing is lost. Says whether that was enough to try
+/// something.
 fn everything() -> bool {
     let flush = |test: &Writing, random: &mut Random| {
         test.flush(random.below(2) as usize, random);

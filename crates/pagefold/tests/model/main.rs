@@ -69,7 +69,8 @@ fn random_operations_agree_with_the_model() {
     run_all(seeds(150));
 }
 
-/// The rarest of them happens about once in a hundred seeds. What is written in the background, and fails there, is a matter of time.
+/// The rarest of them happens about once in a hundred seeds. What is written in the background, and fails there, is a
+/// matter of time.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_rare_things_happen_in_a_thousand_seeds() {

@@ -256,8 +256,8 @@ fn a_stopped_process_goes_on() {
     is_stopped(WATCHDOG, Duration::from_millis(100));
 }
 
-/// A process that was stopped for a while hasn't waited for a device: no time-out is over when it goes on. The time is more than what
-/// a disk takes to sync that others use as well, on a quiet machine.
+/// A process that was stopped for a while hasn't waited for a device: no time-out is over when it goes on. The time is
+/// more than what a disk takes to sync that others use as well, on a quiet machine.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_process_that_is_stopped_for_longer_than_its_timeout_goes_on() {
