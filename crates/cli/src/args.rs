@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
@@ -51,12 +52,13 @@ pub(crate) struct ReplayArgs {
     ///
     /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, w or write, or sync, fsync,
     /// flush; offset and length are in bytes, group and thread are any names. A write past the end makes the file longer.
-    /// A sync without offset and length is of the whole file. With a header the columns may come in any order, among others. Or a
-    /// block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Or what
+    /// A sync without offset and length is of the whole file. With a header the columns may come in any order, among
+    /// others, and under names such as type, rw, size or length. Or a block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Or what
     /// `fio --write_iolog` wrote, version 2 or 3: as fast as possible, whatever its timestamps say, without its trims and
     /// waits; if it names several files, see --map. Empty
     /// lines and lines that begin with `#` are skipped. Each group named in the trace becomes a group, each thread a
-    /// thread; a trace that names no threads is replayed by one, in order, or dealt to --threads.
+    /// thread, or one of --threads [default: at most 128], to which they are dealt; a trace that names no threads is replayed by one, in order, or
+    /// dealt to --threads.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -73,6 +75,7 @@ pub(crate) struct ReplayArgs {
     ///
     /// fio's iolog names files; if there are several, they lie one after the other in FILE unless this says otherwise.
     #[arg(long, value_name = "NAME=OFFSET", value_delimiter = ',', requires = "trace", help_heading = "Accesses")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(|text| Mapped::parse(&text)))]
     pub(crate) map: Vec<Mapped>,
 
     /// Leave the trace's writes and syncs out

@@ -20,7 +20,7 @@ use crate::run::{self, Setup};
 use crate::signals;
 use crate::table;
 use crate::target::Target;
-use crate::trace::{Options, Trace};
+use crate::trace::{NAMED_THREADS_MAX, Options, Trace};
 use crate::units;
 
 /// Size of the temporary file if nothing says otherwise.
@@ -200,11 +200,11 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
         block_bytes: args.block_size.unwrap_or(args.page_size),
         skip_writes: args.skip_writes,
         requests_max: args.ops.filter(|_| !args.looped),
-        threads_given: threads.is_some(),
         threads: threads.unwrap_or(match &args.groups {
             Some(Groups::Count(count)) => *count,
             _ => 1,
         }),
+        threads_max: threads.unwrap_or(NAMED_THREADS_MAX),
         groups_allowed: match &args.groups {
             Some(Groups::Named(limits)) => Some(limits.iter().map(|(name, _)| name.clone()).collect()),
             _ => None,
@@ -214,7 +214,7 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
     };
     let len = path.metadata().map_or(0, |metadata| metadata.len());
     let bar = live::bytes_bar(args.quiet, len, "reading the trace");
-    let trace = Trace::load(path, &options, |bytes| bar.set_position(bytes));
+    let trace = signals::while_waiting_for_input(|| Trace::load(path, &options, |bytes| bar.set_position(bytes)));
     bar.finish_and_clear();
     trace
 }

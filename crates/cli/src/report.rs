@@ -166,6 +166,9 @@ pub(crate) struct WriteBack {
     pub(crate) unwritten_bytes: u64,
     /// What was read once more and compared; `null` if nothing was.
     pub(crate) compared_bytes: Option<u64>,
+    /// It was read once more, and something was wrong: the error says what.
+    #[serde(skip)]
+    pub(crate) comparison_failed: bool,
 }
 
 /// How long operations of one kind took.
@@ -298,6 +301,7 @@ impl WriteBack {
             end_seconds: end.time.as_secs_f64(),
             unwritten_bytes: end.left_bytes,
             compared_bytes: None,
+            comparison_failed: false,
         }
     }
 }

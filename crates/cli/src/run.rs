@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use pagefold::io::SimulatedDisk;
+use pagefold::io::{IoError, SimulatedDisk};
 use pagefold::{Group, Pagefold};
+use rustix::io::Errno;
 use sync::Arc;
 use sync::thread::JoinHandle;
 use sync::time::Instant;
@@ -140,7 +141,10 @@ impl Setup<'_> {
         if self.plan.writes && self.verify && failure.is_none() {
             match self.compare(target, disk.as_ref(), memory_at_end, stamps, &logs) {
                 Ok(compared) => report.write_back.iter_mut().for_each(|back| back.compared_bytes = Some(compared)),
-                Err(wrong) => failure = Some(wrong),
+                Err(wrong) => {
+                    report.write_back.iter_mut().for_each(|back| back.comparison_failed = true);
+                    failure = Some(wrong);
+                }
             }
         }
         Ok(Outcome { report, metrics: stats.to_prometheus(), failure })
@@ -150,12 +154,32 @@ impl Setup<'_> {
     fn open(&self, group: &Group, target: &Target) -> Result<Subject, Failure> {
         let Some(content) = target.content().filter(|_| target.is_memory()) else {
             let opened = group.open_options().write(self.plan.writes).open(target.open_path());
-            return opened.map(Subject::File).map_err(refused);
+            return opened.map(Subject::File).map_err(|error| self.not_opened(error, target));
         };
         let bar = live::bytes_bar(self.quiet, target.size(), "filling memory");
         let memory = Memory::filled(group, target.size(), content, |bytes| bar.set_position(bytes));
         bar.finish_and_clear();
         memory.map(Subject::Memory).map_err(refused)
+    }
+
+    /// Why the file couldn't be opened, with its own name: a temporary one is opened by another.
+    fn not_opened(&self, error: pagefold::Error, target: &Target) -> Failure {
+        let path = target.path();
+        match error {
+            pagefold::Error::OpenFailed { error: IoError::Os(errno), .. }
+                if self.backend == BackendChoice::Direct && errno == Errno::INVAL.raw_os_error() =>
+            {
+                Failure::Failed(anyhow!(
+                    "can't open {}: its file system takes no direct I/O; --backend auto does without where it has to, \
+                     --temp-dir puts a temporary file elsewhere",
+                    path.display()
+                ))
+            }
+            pagefold::Error::OpenFailed { error, .. } => {
+                refused(pagefold::Error::OpenFailed { path: path.to_owned(), error })
+            }
+            error => refused(error),
+        }
     }
 
     /// One for each thread, if anything is to be compared.

@@ -1,11 +1,12 @@
-//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second one at once.
+//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second one at once. While the
+//! command waits for input, the first one ends it at once, too: there is no work yet, and the input may never come.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 
 use crate::failure::{EXIT_SIGNAL, Failure};
@@ -16,6 +17,9 @@ static RECEIVED: AtomicU32 = AtomicU32::new(0);
 
 /// Bytes that were written to a file which doesn't have them yet, a moment ago.
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// The command waits for input.
+static WAITS_FOR_INPUT: AtomicBool = AtomicBool::new(false);
 
 /// What has to be deleted even if the process ends at once.
 static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -29,12 +33,17 @@ pub(crate) fn listen() -> Result<(), Failure> {
     if !ignored(SIGHUP) {
         wanted.push(SIGHUP);
     }
+    // A file that would become larger than this process may make one is an error of that file, not the end of the process.
+    let was_too_large = std::sync::Arc::default();
+    signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), was_too_large)
+        .context("can't have too large files reported as errors")?;
     let mut signals = Signals::new(wanted).context("can't listen for Ctrl-C")?;
     let body = move || {
         for signal in signals.forever() {
             let signal = u32::try_from(signal).unwrap_or(0);
-            // Relaxed: the number is all that the readers take from it.
-            if RECEIVED.swap(signal, Ordering::Relaxed) != 0 {
+            // SeqCst, here and in `while_waiting_for_input`: either this sees that the command waits, or it sees the signal.
+            let is_second = RECEIVED.swap(signal, Ordering::SeqCst) != 0;
+            if is_second || WAITS_FOR_INPUT.load(Ordering::SeqCst) {
                 end_now(signal);
             }
         }
@@ -68,6 +77,17 @@ fn end_now(signal: u32) {
     std::process::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
 }
 
+/// Does what may wait for input for as long as its writer likes. A signal ends the process meanwhile.
+///
+/// # Errors
+/// [`Failure::Interrupted`] if a signal came before; what `body` fails with.
+pub(crate) fn while_waiting_for_input<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    WAITS_FOR_INPUT.store(true, Ordering::SeqCst);
+    let result = check().and_then(|()| body());
+    WAITS_FOR_INPUT.store(false, Ordering::SeqCst);
+    result
+}
+
 /// So many bytes would be lost if the process ended at once.
 pub(crate) fn set_unwritten(bytes: u64) {
     UNWRITTEN.store(bytes, Ordering::Relaxed);
@@ -75,8 +95,7 @@ pub(crate) fn set_unwritten(bytes: u64) {
 
 /// The signal that asked us to end, if one has.
 pub(crate) fn received() -> Option<i32> {
-    // Relaxed: see `listen`.
-    match RECEIVED.load(Ordering::Relaxed) {
+    match RECEIVED.load(Ordering::SeqCst) {
         0 => None,
         signal => i32::try_from(signal).ok(),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::columns::Table;
 use crate::report::{Latency, Report, Row, RunReport, SwapReport, Workload, WriteBack};
 use crate::trace_files::TraceFile;
+use crate::trace_text::shown;
 use crate::units;
 
 /// Longer names are cut.
@@ -56,8 +57,11 @@ fn trace_files(files: &[TraceFile]) -> String {
         return String::new();
     }
     let offset = |file: &TraceFile| if file.offset == 0 { "0".to_owned() } else { units::bytes(file.offset) };
-    let mut named: Vec<_> =
-        files.iter().take(FILES_MAX).map(|file| format!("{} from {}", short(&file.name), offset(file))).collect();
+    let mut named: Vec<_> = files
+        .iter()
+        .take(FILES_MAX)
+        .map(|file| format!("{} from {}", short(&shown(&file.name)), offset(file)))
+        .collect();
     if files.len() > FILES_MAX {
         named.push(format!("and {} more", files.len() - FILES_MAX));
     }
@@ -224,6 +228,9 @@ fn write_back(back: &WriteBack, workload: &Workload) -> Vec<String> {
     if workload.verified {
         notes.push(match back.compared_bytes {
             Some(bytes) => format!("Compared after closing: {} that the file holds now.", units::bytes(bytes)),
+            None if back.comparison_failed => {
+                "Compared after closing: the file doesn't hold what it should.".to_owned()
+            }
             None => "The file wasn't compared after closing, since the run ended early.".to_owned(),
         });
     }
@@ -326,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_trace_says_which_files_lie_where_and_what_is_left_out() {
-        let file = |name: &str, offset| TraceFile { name: name.to_owned(), offset, bytes: 1 };
+        let file = |name: &str, offset| TraceFile { name: name.into(), offset, bytes: 1 };
         let mut asked = Workload { trace: Some("t.log".to_owned()), ..workload_sample() };
         assert_eq!(workload(&asked).lines().count(), 2);
         asked.skipped.trims = 2;

@@ -20,6 +20,9 @@ use crate::trace_text::{Place, TraceText};
 /// More threads than this are taken for a mistake, here as for `--threads`.
 pub(crate) const THREADS_MAX: usize = 1024;
 
+/// So many threads of a trace have a thread of their own, if the user doesn't say how many there are: each takes memory.
+pub(crate) const NAMED_THREADS_MAX: usize = 128;
+
 /// Group of the lines that name none, in a trace where others do.
 const GROUP_UNNAMED: &str = "default";
 
@@ -87,10 +90,10 @@ pub(crate) struct Options {
     pub(crate) skip_writes: bool,
     /// Stop after so many requests.
     pub(crate) requests_max: Option<u64>,
-    /// The user said how many threads there are; then no line may name one.
-    pub(crate) threads_given: bool,
     /// How many threads the lines are dealt to that name none.
     pub(crate) threads: usize,
+    /// How many threads there are at most: the names of more are dealt to them.
+    pub(crate) threads_max: usize,
     /// The only groups that may occur, if the user named their limits.
     pub(crate) groups_allowed: Option<Vec<String>>,
     /// Where files of the trace begin, and the only ones that matter if there are any.
@@ -107,8 +110,8 @@ impl Default for Options {
             block_bytes: 512,
             skip_writes: false,
             requests_max: None,
-            threads_given: false,
             threads: 1,
+            threads_max: NAMED_THREADS_MAX,
             groups_allowed: None,
             map: Vec::new(),
             page_bytes: 4096,
@@ -179,11 +182,6 @@ impl Trace {
                 progress(place.bytes);
             }
             if let Some(line) = parser.parse(line).with_context(|| place.to_string())? {
-                if let Some(thread) = line.thread.filter(|_| options.threads_given) {
-                    return Err(Failure::usage(format!(
-                        "--threads: the trace names threads itself (`{thread}` at {place}); leave --threads out"
-                    )));
-                }
                 loader.add(&line, &place)?;
             }
             if options.requests_max == Some(loader.trace.requests) {
@@ -249,7 +247,7 @@ impl<'a> Loader<'a> {
                 line.len
             );
         };
-        let worker = self.worker(line.thread, place)?;
+        let worker = self.worker(line.thread);
         if line.op != Op::Sync {
             if self.reach.len() <= line.file {
                 self.reach.resize(line.file + 1, Reach::default());
@@ -287,17 +285,14 @@ impl<'a> Loader<'a> {
         self.new_group(name, place)
     }
 
-    /// The stream that a line goes to; it exists afterwards.
-    fn worker(&mut self, name: Option<&str>, place: &Place<'_>) -> anyhow::Result<usize> {
+    /// The stream that a line goes to; it exists afterwards. All lines of a name go to one, in their order.
+    fn worker(&mut self, name: Option<&str>) -> usize {
         let worker = match name {
             None => (self.trace.requests % self.options.threads.max(1) as u64) as usize,
             Some(name) => match self.thread_numbers.get(name) {
                 Some(&number) => number,
                 None => {
-                    let number = self.thread_numbers.len();
-                    if number >= THREADS_MAX {
-                        bail!("{place}: more than {THREADS_MAX} threads");
-                    }
+                    let number = self.thread_numbers.len() % self.options.threads_max.max(1);
                     self.thread_numbers.insert(name.to_owned(), number);
                     number
                 }
@@ -306,7 +301,7 @@ impl<'a> Loader<'a> {
         if self.trace.streams.len() <= worker {
             self.trace.streams.resize_with(worker + 1, Vec::new);
         }
-        Ok(worker)
+        worker
     }
 
     fn finish(mut self, name: &str, parser: Option<LineParser>) -> Result<Trace, Failure> {

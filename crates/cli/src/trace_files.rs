@@ -1,9 +1,13 @@
 //! Where the files that a trace names lie in the one file that is used: one after the other, or where the user wants them.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::{Context, anyhow};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
+use crate::trace_text::shown;
 use crate::units;
 
 /// So many files are named where the user chose another.
@@ -12,14 +16,17 @@ const NAMES_MAX: usize = 5;
 /// A value of `--map`: a file of the trace, and where it begins in the file that is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
-    pub(crate) name: String,
+    /// Bytes, as names of files are.
+    pub(crate) name: Vec<u8>,
     pub(crate) offset: u64,
 }
 
 /// A file of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct TraceFile {
-    pub(crate) name: String,
+    /// Bytes, as names of files are.
+    #[serde(serialize_with = "serialize_shown")]
+    pub(crate) name: Vec<u8>,
     /// Where it begins in the file that is used.
     pub(crate) offset: u64,
     /// Up to the end of the furthest operation.
@@ -68,16 +75,25 @@ impl Skipped {
     }
 }
 
-impl std::str::FromStr for Mapped {
-    type Err = String;
+fn serialize_shown<S: Serializer>(name: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&shown(name))
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((name, offset)) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()) else {
+impl Mapped {
+    /// `NAME=OFFSET`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
+        let text = text.as_bytes();
+        let parts = text.iter().rposition(|&byte| byte == b'=').filter(|&at| at > 0);
+        let Some((name, offset)) = parts.map(|at| (&text[..at], &text[at + 1..])) else {
             return Err(
                 "expected the name of a file in the trace and where it begins in FILE, as in a.dat=0".to_owned()
             );
         };
-        let offset = units::parse_size(offset).map_err(|error| format!("offset of `{name}`: {error}"))?;
+        let offset = units::parse_size(&String::from_utf8_lossy(offset))
+            .map_err(|error| format!("offset of `{}`: {error}", shown(name)))?;
         Ok(Self { name: name.to_owned(), offset })
     }
 }
@@ -87,7 +103,7 @@ impl std::str::FromStr for Mapped {
 /// # Errors
 /// Usage: files in `map` that the trace doesn't have. Files that reach beyond 2^64.
 pub(crate) fn lay_out(
-    names: &[String],
+    names: &[Vec<u8>],
     reach: &[Reach],
     map: &[Mapped],
     page_bytes: u64,
@@ -96,18 +112,18 @@ pub(crate) fn lay_out(
         let files = if names.is_empty() {
             "the trace names no files: fio's iolog does".to_owned()
         } else {
-            let first = names.iter().take(NAMES_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let first = names.iter().take(NAMES_MAX).map(|name| shown(name)).collect::<Vec<_>>().join(", ");
             let more = names.len().saturating_sub(NAMES_MAX);
             format!("the trace names {first}{}", if more > 0 { format!(" and {more} more") } else { String::new() })
         };
-        return Err(Failure::usage(format!("--map {}={}: {files}", mapped.name, mapped.offset)));
+        return Err(Failure::usage(format!("--map {}={}: {files}", shown(&mapped.name), mapped.offset)));
     }
     let mut next = 0_u64;
-    let place = |(number, name): (usize, &String)| {
+    let place = |(number, name): (usize, &Vec<u8>)| {
         let bytes = reach.get(number).map_or(0, |reach| reach.end);
         let offset = map.iter().find(|mapped| mapped.name == *name).map_or(next, |mapped| mapped.offset);
         let end = offset.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(page_bytes));
-        next = end.with_context(|| format!("`{name}` at {offset} with {bytes} bytes reaches beyond 2^64"))?;
+        next = end.with_context(|| format!("`{}` at {offset} with {bytes} bytes reaches beyond 2^64", shown(name)))?;
         Ok(TraceFile { name: name.clone(), offset, bytes })
     };
     names.iter().enumerate().map(place).collect::<Result<_, _>>().map_err(|error: anyhow::Error| anyhow!(error).into())
@@ -117,21 +133,25 @@ pub(crate) fn lay_out(
 mod tests {
     use super::*;
 
+    fn mapped(text: &str) -> Result<Mapped, String> {
+        Mapped::parse(OsStr::new(text))
+    }
+
     fn reach(end: u64) -> Reach {
         Reach { first: Some(0), end }
     }
 
     #[test]
     fn files_lie_one_after_the_other_or_where_the_user_wants() {
-        let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let names = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
         let reaches = [reach(5000), reach(0), reach(1)];
         let offsets = |map: &[Mapped]| {
             lay_out(&names, &reaches, map, 4096).unwrap().iter().map(|file| file.offset).collect::<Vec<_>>()
         };
         assert_eq!(offsets(&[]), [0, 8192, 8192]);
-        assert_eq!(offsets(&["b=1MiB".parse().unwrap()])[1], 1 << 20);
+        assert_eq!(offsets(&[mapped("b=1MiB").unwrap()])[1], 1 << 20);
         assert!(
-            lay_out(&names, &reaches, &["d=0".parse().unwrap()], 4096).unwrap_err().to_string().contains("a, b, c")
+            lay_out(&names, &reaches, &[mapped("d=0").unwrap()], 4096).unwrap_err().to_string().contains("a, b, c")
         );
         let far = Reach { first: Some(0), end: u64::MAX };
         assert!(lay_out(&names, &[far, far], &[], 4096).unwrap_err().to_string().contains("beyond 2^64"));
@@ -139,9 +159,11 @@ mod tests {
 
     #[test]
     fn mapped_files_parse() {
-        assert_eq!("a=b=64k".parse(), Ok(Mapped { name: "a=b".to_owned(), offset: 65_536 }));
+        assert_eq!(mapped("a=b=64k"), Ok(Mapped { name: b"a=b".to_vec(), offset: 65_536 }));
+        let latin = Mapped::parse(OsStr::from_bytes(b"caf\xe9=0")).unwrap();
+        assert_eq!((&latin.name[..], shown(&latin.name).as_str()), (&b"caf\xe9"[..], "caf\\xe9"));
         for bad in ["", "a", "=1", "a=", "a=x"] {
-            assert!(bad.parse::<Mapped>().is_err(), "{bad}");
+            assert!(mapped(bad).is_err(), "{bad}");
         }
     }
 

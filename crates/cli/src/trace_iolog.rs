@@ -2,7 +2,7 @@
 //!
 //! After a first line with the version each line is an action on a file, `name action [offset length]`, in version 3 with a
 //! timestamp before it. Where several jobs wrote to one log, the first line comes again. fio puts names in as they are,
-//! white space included, so lines are read from the right.
+//! white space included, so lines are read from the right; and names are bytes.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,10 @@ use anyhow::{Context, bail};
 
 use crate::trace_files::Skipped;
 use crate::trace_line::{Line, Op};
+use crate::trace_text::shown;
 
 /// How the first line begins, and ends.
-const HEADER: (&str, &str) = ("fio version ", " iolog");
+const HEADER: (&[u8], &[u8]) = (b"fio version ", b" iolog");
 
 /// What a line looks like, for messages.
 const SHAPE: &str = "[timestamp] file action [offset length]";
@@ -23,21 +24,21 @@ pub(crate) struct Iolog {
     /// 2 or 3; 0 before the first line.
     version: u32,
     /// Names of the files, in the order of their first lines.
-    files: Vec<String>,
-    numbers: HashMap<String, usize>,
+    files: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, usize>,
     /// The only files that matter; all if there are none.
-    wanted: Vec<String>,
+    wanted: Vec<Vec<u8>>,
     skipped: Skipped,
 }
 
 /// Whether a trace that begins with `line` is a log of fio's.
-pub(crate) fn is_header(line: &str) -> bool {
+pub(crate) fn is_header(line: &[u8]) -> bool {
     line.starts_with(HEADER.0) && line.ends_with(HEADER.1)
 }
 
 impl Iolog {
     /// A log of which only the files `wanted` matter, or all of them.
-    pub(crate) fn new(wanted: Vec<String>) -> Self {
+    pub(crate) fn new(wanted: Vec<Vec<u8>>) -> Self {
         Self { wanted, ..Self::default() }
     }
 
@@ -47,7 +48,7 @@ impl Iolog {
     }
 
     /// The names of all files so far, those that don't matter among them.
-    pub(crate) fn files(&self) -> &[String] {
+    pub(crate) fn files(&self) -> &[Vec<u8>] {
         &self.files
     }
 
@@ -55,12 +56,12 @@ impl Iolog {
     ///
     /// # Errors
     /// What is wrong with the line; the caller knows where it is.
-    pub(crate) fn parse<'a>(&mut self, line: &'a str) -> anyhow::Result<Option<Line<'a>>> {
+    pub(crate) fn parse(&mut self, line: &[u8]) -> anyhow::Result<Option<Line<'static>>> {
         if is_header(line) {
             self.version = match line {
-                "fio version 2 iolog" => 2,
-                "fio version 3 iolog" => 3,
-                _ => bail!("`{line}`: versions 2 and 3 of fio's iolog are known"),
+                b"fio version 2 iolog" => 2,
+                b"fio version 3 iolog" => 3,
+                _ => bail!("`{}`: versions 2 and 3 of fio's iolog are known", shown(line)),
             };
             return Ok(None);
         }
@@ -71,15 +72,16 @@ impl Iolog {
         };
         let Action { file: name, action, range } = split(rest)?;
         let op = match (action, range.is_some()) {
-            ("add" | "open" | "close", false) => None,
-            ("read", true) => Some(Op::Read),
-            ("write", true) => Some(Op::Write),
+            (b"add" | b"open" | b"close", false) => None,
+            (b"read", true) => Some(Op::Read),
+            (b"write", true) => Some(Op::Write),
             // fio's syncs are of the whole file; their offset is that of the write before.
-            ("sync" | "datasync" | "sync_file_range" | "syncfs", true) => Some(Op::Sync),
-            ("trim" | "wait", true) => None,
+            (b"sync" | b"datasync" | b"sync_file_range" | b"syncfs", true) => Some(Op::Sync),
+            (b"trim" | b"wait", true) => None,
             _ => bail!(
-                "action `{action}`{}: expected add, open or close, or with offset and length read, write, sync, \
+                "action `{}`{}: expected add, open or close, or with offset and length read, write, sync, \
                  datasync, sync_file_range, syncfs, trim or wait",
+                shown(action),
                 if range.is_some() { " with offset and length" } else { "" }
             ),
         };
@@ -89,15 +91,15 @@ impl Iolog {
             return Ok(None);
         }
         match action {
-            "trim" => self.skipped.trims += 1,
-            "wait" => self.skipped.waits += 1,
+            b"trim" => self.skipped.trims += 1,
+            b"wait" => self.skipped.waits += 1,
             _ => {}
         }
         let (offset, len) = range.filter(|_| op != Some(Op::Sync)).unwrap_or((0, 0));
         Ok(op.map(|op| Line { op, offset, len, group: None, thread: None, file }))
     }
 
-    fn number(&mut self, name: &str) -> usize {
+    fn number(&mut self, name: &[u8]) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
         }
@@ -107,38 +109,43 @@ impl Iolog {
     }
 }
 
-fn without_timestamp(line: &str) -> anyhow::Result<&str> {
-    let (timestamp, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    if timestamp.parse::<u64>().is_err() {
-        bail!("`{timestamp}` isn't a timestamp: expected {}", SHAPE.replace(['[', ']'], ""));
+fn without_timestamp(line: &[u8]) -> anyhow::Result<&[u8]> {
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (timestamp, rest) = line.split_at(end);
+    if number(timestamp).is_none() {
+        bail!("`{}` isn't a timestamp: expected {}", shown(timestamp), SHAPE.replace(['[', ']'], ""));
     }
-    Ok(rest.trim_start())
+    Ok(rest.trim_ascii_start())
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// A line in its parts.
 struct Action<'a> {
-    file: &'a str,
-    action: &'a str,
+    file: &'a [u8],
+    action: &'a [u8],
     /// Offset and length, if the line ends with numbers.
     range: Option<(u64, u64)>,
 }
 
-fn split(line: &str) -> anyhow::Result<Action<'_>> {
+fn split(line: &[u8]) -> anyhow::Result<Action<'_>> {
     let (rest, last) = last_field(line)?;
-    if !last.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+    if !last.first().is_some_and(|&byte| byte.is_ascii_digit() || byte == b'-') {
         return Ok(Action { file: rest, action: last, range: None });
     }
     let (rest, offset) = last_field(rest)?;
     let (file, action) = last_field(rest)?;
-    let bytes = |what, text: &str| {
-        text.parse::<u64>().with_context(|| format!("{what} `{text}` isn't a number of bytes: expected {SHAPE}"))
+    let bytes = |what, text: &[u8]| {
+        number(text).with_context(|| format!("{what} `{}` isn't a number of bytes: expected {SHAPE}", shown(text)))
     };
     Ok(Action { file, action, range: Some((bytes("offset", offset)?, bytes("length", last)?)) })
 }
 
-fn last_field(text: &str) -> anyhow::Result<(&str, &str)> {
-    let Some((rest, field)) = text.rsplit_once(char::is_whitespace) else { bail!("too short: expected {SHAPE}") };
-    Ok((rest.trim_end(), field))
+fn last_field(text: &[u8]) -> anyhow::Result<(&[u8], &[u8])> {
+    let Some(blank) = text.iter().rposition(u8::is_ascii_whitespace) else { bail!("too short: expected {SHAPE}") };
+    Ok((text[..blank].trim_ascii_end(), &text[blank + 1..]))
 }
 
 #[cfg(test)]
@@ -152,7 +159,7 @@ mod tests {
         let mut log = Iolog::new(vec![]);
         let mut found = Vec::new();
         for line in text.lines() {
-            let line = log.parse(line).map_err(|error| format!("{error:#}"))?;
+            let line = log.parse(line.as_bytes()).map_err(|error| format!("{error:#}"))?;
             found.extend(line.map(|line| (line.op, line.offset, line.len, line.file)));
         }
         Ok((found, log))
@@ -169,7 +176,7 @@ mod tests {
         let expected =
             [(Op::Read, 1536, 1674, 0), (Op::Write, 15_360, 2067, 1), (Op::Sync, 0, 0, 0), (Op::Sync, 0, 0, 1)];
         assert_eq!(found, expected);
-        assert_eq!((log.files(), log.skipped().trims), (&["one.dat".to_owned(), "two.dat".to_owned()][..], 1));
+        assert_eq!((log.files(), log.skipped().trims), (&[b"one.dat".to_vec(), b"two.dat".to_vec()][..], 1));
     }
 
     #[test]
@@ -184,14 +191,14 @@ mod tests {
     fn names_have_blanks_and_logs_are_put_together() {
         let (found, log) = parse("fio version 3 iolog\n1 my file read 0 1\nfio version 2 iolog\nb read 7 1").unwrap();
         assert_eq!(found, [(Op::Read, 0, 1, 0), (Op::Read, 7, 1, 1)]);
-        assert_eq!(log.files(), ["my file", "b"]);
+        assert_eq!(log.files(), [b"my file".to_vec(), b"b".to_vec()]);
     }
 
     #[test]
     fn files_that_nobody_wants_are_left_out() {
-        let mut log = Iolog::new(vec!["b".to_owned()]);
+        let mut log = Iolog::new(vec![b"b".to_vec()]);
         let lines = ["fio version 2 iolog", "a add", "b add", "a read 0 1", "b read 7 1", "a trim 0 1"];
-        let found: Vec<_> = lines.into_iter().filter_map(|line| log.parse(line).unwrap()).collect();
+        let found: Vec<_> = lines.into_iter().filter_map(|line| log.parse(line.as_bytes()).unwrap()).collect();
         assert_eq!(found.iter().map(|line| (line.offset, line.file)).collect::<Vec<_>>(), [(7, 1)]);
         assert_eq!(log.skipped(), Skipped { elsewhere: 2, ..Skipped::default() });
     }

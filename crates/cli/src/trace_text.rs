@@ -1,4 +1,4 @@
-//! The lines of a trace, with their numbers, from input that may be anything at all.
+//! The lines of a trace, with their numbers, from input that may be anything at all: bytes, as names of files are.
 
 use std::fmt;
 use std::io::{BufRead, Read};
@@ -46,21 +46,15 @@ impl<'a, R: BufRead> TraceText<'a, R> {
     /// The next line that isn't empty or a `#` comment, without white space around it.
     ///
     /// # Errors
-    /// The system's, and lines that aren't text.
-    pub(crate) fn next(&mut self) -> anyhow::Result<Option<(&str, Place<'a>)>> {
+    /// The system's, and lines that are too long.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<(&[u8], Place<'a>)>> {
         while self.read_line()? {
             let skip = self.line.iter().find(|byte| !byte.is_ascii_whitespace()).is_none_or(|&byte| byte == b'#');
             if skip {
                 continue;
             }
             let place = Place { name: self.name, number: self.number, bytes: self.bytes };
-            let Ok(line) = std::str::from_utf8(&self.line) else { bail!("{place}: not text in UTF-8") };
-            let line = line.trim();
-            // Names go into tables and messages; none of them shall steer a terminal.
-            if line.contains(|c: char| c.is_control() && c != '\t') {
-                bail!("{place}: not text: it contains control characters");
-            }
-            return Ok(Some((line, place)));
+            return Ok(Some((self.line.trim_ascii(), place)));
         }
         Ok(None)
     }
@@ -94,6 +88,30 @@ impl<'a, R: BufRead> TraceText<'a, R> {
     }
 }
 
+/// A line as text.
+///
+/// # Errors
+/// It isn't UTF-8, or has control characters: names go into tables and messages, and none of them shall steer a terminal.
+pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
+    let Ok(text) = std::str::from_utf8(line) else { bail!("not text in UTF-8") };
+    if text.contains(|c: char| c.is_control() && c != '\t') {
+        bail!("not text: it contains control characters");
+    }
+    Ok(text)
+}
+
+/// Bytes as they can be shown: what isn't UTF-8 or would steer a terminal is escaped, as in `caf\xe9`.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        chunk.invalid().iter().for_each(|byte| text += &format!("\\x{byte:02x}"));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +120,7 @@ mod tests {
         let mut text = TraceText::new(text, "t");
         let mut lines = Vec::new();
         while let Some((line, place)) = text.next().map_err(|error| format!("{error:#}"))? {
-            lines.push((line.to_owned(), place.number));
+            lines.push((as_text(line).map_err(|error| format!("{place}: {error}"))?.to_owned(), place.number));
         }
         Ok(lines)
     }
@@ -118,6 +136,7 @@ mod tests {
         assert_eq!(lines(b"a\n\xff\xfe\n").unwrap_err(), "t:2: not text in UTF-8");
         assert_eq!(lines(b"r,0,1,\x1b[2Jx\n").unwrap_err(), "t:1: not text: it contains control characters");
         assert!(lines(b"\x1f\x8b\x08\x00").unwrap_err().contains("zcat t |"));
+        assert_eq!(shown(b"caf\xe9 \x1b[2J \xc3\xa9"), "caf\\xe9 \\u{1b}[2J é");
         assert!(lines(&[b'0'; 100_000]).unwrap_err().starts_with("t:1: longer than"));
     }
 }

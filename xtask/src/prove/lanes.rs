@@ -172,7 +172,9 @@ const STRANGERS: Lane = Lane {
             "test --release --workspace --test strangers -- --nocapture --skip meddlers",
         )]
     },
-    by_hand: Vec::new,
+    by_hand: || {
+        vec![cargo("strangers: valgrind", "test --release --workspace --test cli -- --ignored it_runs_under_valgrind")]
+    },
     more: Some(More {
         unit: "rounds",
         gate: 100,

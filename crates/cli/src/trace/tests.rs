@@ -22,10 +22,13 @@ fn groups_and_threads_are_sorted_out() {
 }
 
 #[test]
-fn lines_are_dealt_to_threads_unless_they_name_some() {
-    let dealt = Options { threads_given: true, threads: 2, ..options() };
-    let error = load("r,0,1\nr,1,1,,b\n", &dealt).unwrap_err();
-    assert_eq!(error, "--threads: the trace names threads itself (`b` at t:2); leave --threads out");
+fn lines_are_dealt_to_threads_and_so_are_the_names_of_threads() {
+    let dealt = Options { threads: 2, threads_max: 2, ..options() };
+    let trace = load("r,0,1,,a\nr,1,1,,b\nr,2,1,,c\nr,3,1,,a\nr,4,1,,b\n", &dealt).unwrap();
+    assert_eq!(requests(&trace, 0), [(0, 1, 0), (2, 1, 0), (3, 1, 0)], "a and c");
+    assert_eq!(requests(&trace, 1), [(1, 1, 0), (4, 1, 0)], "b");
+    let names: String = (0..1500).map(|thread| format!("r,0,1,,pid{thread}\n")).collect();
+    assert_eq!(load(&names, &options()).unwrap().streams.len(), NAMED_THREADS_MAX);
     let trace = load("0 1\n1 1\n2 1\n", &dealt).unwrap();
     assert_eq!(requests(&trace, 0), [(0, 4096, 0), (8192, 4096, 0)]);
     assert!(trace.groups.is_empty());
@@ -76,7 +79,7 @@ fn files_of_a_log_lie_one_after_the_other() {
     let trace = load(log, &options()).unwrap();
     assert_eq!(requests(&trace, 0), [(12_288, 100, 0), (10, 5000, 0), (8192, 4196, 0), (0, 1, 0)]);
     assert_eq!((trace.first, trace.end, trace.groups.len()), (Some(0), 12_388, 0));
-    let map = Options { map: vec!["b=1MiB".parse().unwrap()], ..options() };
+    let map = Options { map: vec![Mapped::parse("b=1MiB".as_ref()).unwrap()], ..options() };
     let trace = load(log, &map).unwrap();
     assert_eq!(requests(&trace, 0), [(1_052_672, 100, 0), (0, 0, 0)], "the only file is synced as a whole");
     assert_eq!((trace.skipped.elsewhere, trace.end), (2, 1_052_772));

@@ -191,8 +191,6 @@ fn a_trace_with_a_group_that_has_no_limit() {
     let log = place.file("t.log", "fio version 2 iolog\na read 0 1\nb read 0 1\n");
     assert_fails(&place.run("replay --map c=0 --trace", &[&log]), USAGE, "--map c=0: the trace names a, b");
     assert_fails(&place.run("replay --map c=0 --trace", &[&trace]), USAGE, "the trace names no files");
-    let trace = place.file("threads.csv", "r,0,1,a,x\n");
-    assert_fails(&place.run("replay --threads 3 --trace", &[&trace]), USAGE, "(`x` at ");
 }
 
 #[test]
@@ -220,6 +218,21 @@ fn a_file_that_may_not_be_read() {
     }
     assert_fails(&place.run("replay", &[&secret]), FAILURE, "Permission denied");
     assert_fails(&place.run("replay --trace", &[&secret]), FAILURE, "Permission denied");
+}
+
+/// The message named `/proc/self/fd/5`, and an invalid argument.
+#[test]
+fn a_file_system_without_direct_input_and_output_is_named() {
+    let place = Place::new();
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return not_here("/dev/shm") };
+    let done =
+        place.run("replay --size 1MiB --memory 512KiB --backend direct --temp-dir", &[memory.path().to_str().unwrap()]);
+    if done.code == Some(0) {
+        // Since Linux 6.6.
+        return not_here("a tmpfs that takes no direct I/O");
+    }
+    assert_fails(&done, FAILURE, "its file system takes no direct I/O");
+    assert!(done.err.contains("/dev/shm/") && !done.err.contains("/proc/"), "{done:?}");
 }
 
 #[test]

@@ -4,12 +4,14 @@
 //! 3 only; `data/fio-2.log` is another log of the same job without its timestamps, with a wait and a trim put in, and fio
 //! replays it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::place::{Place, not_here};
+use crate::place::{Done, Place, not_here};
 
 /// What a checked-in log holds: `(op, file, offset, length)` by the plainest of parsers.
 fn actions(log: &str, fields_before: usize) -> Vec<(String, String, u64, u64)> {
@@ -64,6 +66,21 @@ fn fio(place: &Place, arguments: &[&str]) -> Option<Output> {
             None
         }
     }
+}
+
+/// Names of files are bytes: a log with one in Latin-1 was refused, whole.
+#[test]
+fn names_need_not_be_text() {
+    let place = Place::new();
+    let log = place.file("latin.log", b"fio version 2 iolog\ncaf\xe9 add\nb add\ncaf\xe9 read 0 4096\nb read 0 4096\n");
+    let report = place.run("replay --memory 1MiB --json --trace", &[&log]).json();
+    assert_eq!(report["runs"][0]["total"]["ops"], 2, "{report}");
+    assert_eq!(report["workload"]["trace_files"][0]["name"], "caf\\xe9", "{report}");
+    let mut command = place.command("replay --memory 1MiB --json --map", &[]);
+    command.arg(OsStr::from_bytes(b"caf\xe9=1MiB")).args(["--trace", &log]);
+    let report = Done::of(command.spawn().unwrap()).json();
+    assert_eq!(report["workload"]["trace_files"][0]["offset"], 1 << 20, "{report}");
+    assert_eq!(report["runs"][0]["total"]["ops"], 1, "{report}");
 }
 
 #[test]

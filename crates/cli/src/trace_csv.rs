@@ -1,0 +1,356 @@
+//! Traces in CSV, as RFC 4180 has it: fields in quotes may hold commas and, doubled, quotes.
+//!
+//! The first line may be a header. Its columns are found by the names that published traces give them; columns that have
+//! nothing to do with a replay are passed over. A column that may be the operation is never passed over in silence: a
+//! trace of writes would be replayed as one of reads.
+
+use anyhow::{Context, bail};
+use csv_core::{ReadRecordResult, Reader};
+
+use crate::trace_line::{Line, Op};
+
+/// What a line looks like, for messages.
+const SHAPE: &str = "op,offset,length[,group[,thread]]";
+
+/// Names of the column with the operation, the likelier ones first, in lower case, without blanks and the like.
+const OP_NAMES: [&str; 23] = [
+    "op",
+    "operation",
+    "optype",
+    "operationtype",
+    "opcode",
+    "opname",
+    "rw",
+    "readwrite",
+    "iotype",
+    "type",
+    "reqtype",
+    "requesttype",
+    "accesstype",
+    "direction",
+    "dir",
+    "iodirection",
+    "command",
+    "cmd",
+    "action",
+    "access",
+    "rwbs",
+    "mode",
+    "kind",
+];
+/// A column whose name has one of these words may be the operation under a name that isn't known here.
+const OP_WORDS: [&str; 16] = [
+    "op",
+    "operation",
+    "opcode",
+    "rw",
+    "type",
+    "direction",
+    "dir",
+    "command",
+    "cmd",
+    "action",
+    "read",
+    "write",
+    "isread",
+    "iswrite",
+    "rwbs",
+    "verb",
+];
+const OFFSET_NAMES: [&str; 5] = ["offset", "byteoffset", "offsetbytes", "position", "pos"];
+const LENGTH_NAMES: [&str; 9] =
+    ["length", "len", "size", "bytes", "lengthbytes", "sizebytes", "iosize", "requestsize", "reqsize"];
+
+/// Where a line has what.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    op: Option<usize>,
+    offset: usize,
+    length: usize,
+    group: Option<usize>,
+    thread: Option<usize>,
+    /// With a header, columns of other names may follow.
+    fields_max: Option<usize>,
+    /// The first line has been seen.
+    started: bool,
+    record: Record,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self {
+            op: Some(0),
+            offset: 1,
+            length: 2,
+            group: Some(3),
+            thread: Some(4),
+            fields_max: Some(5),
+            started: false,
+            record: Record::default(),
+        }
+    }
+}
+
+impl Columns {
+    /// The columns that a header names, in any order; `None` if it isn't a header.
+    fn from_header(header: &Record) -> anyhow::Result<Option<Self>> {
+        let plain = |name: &str| -> String {
+            name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+        };
+        let names: Vec<String> = header.fields().map(plain).collect();
+        let column = |wanted: &[&str]| wanted.iter().find_map(|&wanted| names.iter().position(|name| name == wanted));
+        let (offset, length) = (column(&OFFSET_NAMES), column(&LENGTH_NAMES));
+        if offset.is_none() && length.is_none() && names.first().is_none_or(|name| name != "op") {
+            return Ok(None);
+        }
+        let (Some(offset), Some(length)) = (offset, length) else {
+            bail!("the header lacks `offset` or `length`: expected {SHAPE}");
+        };
+        let (op, group, thread) = (column(&OP_NAMES), column(&["group"]), column(&["thread"]));
+        let known = [Some(offset), Some(length), group, thread];
+        let doubtful =
+            header.fields().enumerate().find(|(at, name)| !known.contains(&Some(*at)) && may_be_the_op(name));
+        if let Some((_, name)) = doubtful.filter(|_| op.is_none()) {
+            bail!(
+                "the header's column `{name}` may be the operation, under a name that isn't known: call it `op` if it is, \
+                 and leave it out or name another column `op` if it isn't"
+            );
+        }
+        let (fields_max, record) = (None, Record::default());
+        Ok(Some(Self { op, offset, length, group, thread, fields_max, started: true, record }))
+    }
+
+    /// The request of a line; `None` for a header.
+    pub(crate) fn parse(&mut self, line: &str) -> anyhow::Result<Option<Line<'_>>> {
+        self.record.read(line)?;
+        let is_first = !std::mem::replace(&mut self.started, true);
+        if is_first && let Some(header) = Self::from_header(&self.record)? {
+            *self = header;
+            return Ok(None);
+        }
+        let field = |column: usize| self.record.field(column).filter(|field| !field.is_empty());
+        let optional = |column: Option<usize>| column.and_then(field);
+        let count = self.record.ends.len();
+        if self.fields_max.is_some_and(|max| count > max) {
+            bail!("{count} fields: expected {SHAPE}");
+        }
+        let op_text = match self.op {
+            None => "r",
+            Some(column) => field(column).with_context(|| format!("no op: expected {SHAPE}"))?,
+        };
+        let op = parse_op(op_text)?;
+        let bytes = |what, column| match field(column) {
+            None if op == Op::Sync => Ok(0),
+            text => parse_bytes(what, text),
+        };
+        let (offset, len) = (bytes("offset", self.offset)?, bytes("length", self.length)?);
+        let (group, thread) = (optional(self.group), optional(self.thread));
+        Ok(Some(Line { op, offset, len, group, thread, file: 0 }))
+    }
+}
+
+/// Whether a column's name has a word that speaks of operations: `DiskOp`, `io_type`, `Is Write`.
+fn may_be_the_op(name: &str) -> bool {
+    let (mut words, mut before) = (vec![String::new()], ' ');
+    for c in name.chars() {
+        let is_new = !c.is_ascii_alphanumeric() || c.is_ascii_uppercase() && before.is_ascii_lowercase();
+        if is_new {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_ascii_alphanumeric()) {
+            word.push(c.to_ascii_lowercase());
+        }
+        before = c;
+    }
+    words.iter().any(|word| OP_WORDS.contains(&word.as_str()))
+}
+
+/// Whether a trace's first line has anything of this format; parsing it then says what is wrong with the rest.
+pub(crate) fn looks_like_a_trace(line: &str) -> bool {
+    let mut record = Record::default();
+    if record.read(line).is_err() {
+        return true;
+    }
+    let op = record.field(0).is_some_and(|op| parse_op(op).is_ok());
+    let offset = parse_bytes("offset", record.field(1)).is_ok();
+    op || offset || !matches!(Columns::from_header(&record), Ok(None))
+}
+
+/// The fields of a line.
+struct Record {
+    reader: Reader,
+    line: Vec<u8>,
+    text: String,
+    /// Where each field ends in `text`.
+    ends: Vec<usize>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        // A reader's own default isn't built, and finds no fields.
+        Self { reader: Reader::new(), line: Vec::new(), text: String::new(), ends: Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.fields()).finish()
+    }
+}
+
+impl Record {
+    /// Takes a line apart.
+    ///
+    /// # Errors
+    /// A field whose quotes aren't closed: no field of a trace has a reason to go on in the next line.
+    fn read(&mut self, line: &str) -> anyhow::Result<()> {
+        self.line.clear();
+        self.line.extend_from_slice(line.as_bytes());
+        self.line.push(b'\n');
+        // The fields are no longer than the line, and there is one more of them than commas. Both have a place more, as a full one ends the parser's work.
+        let mut text = std::mem::take(&mut self.text).into_bytes();
+        text.resize(self.line.len() + 1, 0);
+        self.ends.resize(line.bytes().filter(|&byte| byte == b',').count() + 2, 0);
+        self.reader.reset();
+        let (result, _, len, count) = self.reader.read_record(&self.line, &mut text, &mut self.ends);
+        text.truncate(len);
+        self.ends.truncate(count);
+        // Cut at ASCII characters alone, so it is still text.
+        self.text = String::from_utf8(text).context("not text in UTF-8")?;
+        match result {
+            ReadRecordResult::Record => Ok(()),
+            _ => bail!("quotes that aren't closed"),
+        }
+    }
+
+    /// All fields, without white space around them.
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).filter_map(|at| self.field(at))
+    }
+
+    fn field(&self, at: usize) -> Option<&str> {
+        let start = if at == 0 { 0 } else { *self.ends.get(at - 1)? };
+        let field = self.text.get(start..*self.ends.get(at)?)?.trim();
+        // White space before the quotes makes them a part of the field, which is never meant.
+        Some(field.strip_prefix('"').and_then(|field| field.strip_suffix('"')).unwrap_or(field))
+    }
+}
+
+fn parse_op(text: &str) -> anyhow::Result<Op> {
+    let is = |names: &[&str]| names.iter().any(|name| text.eq_ignore_ascii_case(name));
+    if is(&["r", "rd", "read", "readv", "pread", "pread64", "preadv"]) {
+        Ok(Op::Read)
+    } else if is(&["w", "wr", "write", "writev", "pwrite", "pwrite64", "pwritev"]) {
+        Ok(Op::Write)
+    } else if is(&["s", "sync", "fsync", "fdatasync", "flush"]) {
+        Ok(Op::Sync)
+    } else {
+        bail!("op `{text}` is none of r, read, w, write, sync, fsync, flush");
+    }
+}
+
+/// A number of bytes: decimal, hexadecimal with `0x`, or with a unit.
+fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
+    let Some(text) = field else { bail!("no {what}: expected {SHAPE}") };
+    if let Ok(bytes) = text.parse() {
+        return Ok(bytes);
+    }
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let bytes = match hexadecimal {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse::<pagefold::Size>().ok().map(|size| size.0),
+    };
+    bytes.with_context(|| format!("{what} `{text}` isn't a number of bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operation, offset, length, group, thread.
+    type Found = (Op, u64, u64, Option<String>, Option<String>);
+
+    fn parse(lines: &[&str]) -> Result<Vec<Found>, String> {
+        let (mut columns, mut found) = (Columns::default(), Vec::new());
+        for line in lines {
+            let parsed = columns.parse(line).map_err(|error| format!("{error:#}"))?;
+            let owned = |name: Option<&str>| name.map(str::to_owned);
+            found.extend(parsed.map(|line| (line.op, line.offset, line.len, owned(line.group), owned(line.thread))));
+        }
+        Ok(found)
+    }
+
+    fn read(offset: u64, len: u64, group: Option<&str>, thread: Option<&str>) -> Found {
+        (Op::Read, offset, len, group.map(str::to_owned), thread.map(str::to_owned))
+    }
+
+    #[test]
+    fn csv_with_and_without_header() {
+        let bare = parse(&["r,0,4096", "r, 4k , 1KiB, a, 1"]).unwrap();
+        assert_eq!(bare, [read(0, 4096, None, None), read(4096, 1024, Some("a"), Some("1"))]);
+        let named = parse(&["time,Length,Offset,\"group\"", "17,10,20,g", "18,1,0x10, \"h\""]).unwrap();
+        assert_eq!(named, [read(20, 10, Some("g"), None), read(16, 1, Some("h"), None)]);
+        assert_eq!(parse(&["op,offset,length"]).unwrap(), []);
+    }
+
+    #[test]
+    fn quotes_are_those_of_the_standard() {
+        let lines = ["op,offset,length,group", "r,0,1,\"a,b\"", "\"w\",\"2\",\"1\",\"say \"\"c\"\"\""];
+        let groups: Vec<_> = parse(&lines).unwrap().into_iter().map(|line| line.3.unwrap()).collect();
+        assert_eq!(groups, ["a,b", "say \"c\""]);
+        assert!(parse(&["r,0,1,\"a"]).unwrap_err().contains("aren't closed"));
+        assert_eq!(parse(&["r,0,1,grün"]).unwrap(), [read(0, 1, Some("grün"), None)]);
+    }
+
+    /// The MSR traces' writes were replayed as reads.
+    #[test]
+    fn the_operation_is_found_under_its_usual_names() {
+        let ops = |header: &str, line: &str| parse(&[header, line]).map(|found| found[0].0);
+        let msr = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime";
+        assert_eq!(ops(msr, "1,hm,1,Write,0,4096,9"), Ok(Op::Write));
+        assert_eq!(ops(msr, "1,hm,1,Read,0,4096,9"), Ok(Op::Read));
+        for name in ["rw", "R/W", "opcode", "Op_Code", "io type", "direction", "operation", "IOType", "request_type"] {
+            assert_eq!(ops(&format!("offset,size,{name}"), "0,4096,W"), Ok(Op::Write), "{name}");
+        }
+        assert!(ops(msr, "1,hm,1,Erase,0,4096,9").unwrap_err().contains("op `Erase` is none of"));
+        for name in ["DiskOp", "is_write", "scsi command", "writeFlag"] {
+            let error = ops(&format!("offset,size,{name}"), "0,4096,1").unwrap_err();
+            assert!(error.contains(&format!("column `{name}` may be the operation")), "{error}");
+        }
+        assert_eq!(ops("offset,size,latency,hostname,prototype,top", "0,4096,1,2,3,4"), Ok(Op::Read));
+        assert_eq!(ops("type,op,offset,size", "7,w,0,1"), Ok(Op::Write), "the likelier one");
+    }
+
+    #[test]
+    fn writes_and_syncs_are_told_apart() {
+        let lines = parse(&["w,0,1", "fsync", "flush,4k,4k,g", "pwrite,1,2"]).unwrap();
+        let ops: Vec<_> = lines.into_iter().map(|(op, offset, len, group, _)| (op, offset, len, group)).collect();
+        let expected = [
+            (Op::Write, 0, 1, None),
+            (Op::Sync, 0, 0, None),
+            (Op::Sync, 4096, 4096, Some("g".to_owned())),
+            (Op::Write, 1, 2, None),
+        ];
+        assert_eq!(ops, expected);
+        assert!(parse(&["w,0"]).unwrap_err().contains("no length"));
+    }
+
+    #[test]
+    fn csv_lines_that_do_not_parse() {
+        for (bad, message) in [
+            ("x,0,1", "op `x` is none of"),
+            ("r,abc,1", "offset `abc`"),
+            ("r,-1,1", "offset `-1`"),
+            ("r,0xzz,1", "offset `0xzz`"),
+            ("r,0,99999999999999999999", "length `9999"),
+            ("r,0", "no length"),
+            ("r,,1", "no offset"),
+            (",,", "no op"),
+            ("r,0,1,a,b,c", "6 fields"),
+            ("op,offset", "header lacks"),
+        ] {
+            let error = parse(&[bad]).unwrap_err();
+            assert!(error.contains(message), "{bad}: {error}");
+        }
+    }
+}
