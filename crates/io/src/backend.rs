@@ -269,6 +269,8 @@ impl IoError {
     pub const BAD_FILE: Self = Self::Os(rustix::io::Errno::BADF.raw_os_error());
     /// `ENOSPC`.
     pub const NO_SPACE: Self = Self::Os(rustix::io::Errno::NOSPC.raw_os_error());
+    /// `EFBIG`: beyond what the file system, or `RLIMIT_FSIZE`, allows.
+    pub const FILE_TOO_LARGE: Self = Self::Os(rustix::io::Errno::FBIG.raw_os_error());
     /// `EEXIST`.
     pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
     /// `EBUSY`.

@@ -27,6 +27,7 @@ use std::path::Path;
 
 use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FsWord, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Resource, getrlimit};
 use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
 
@@ -200,6 +201,17 @@ impl PosixFile {
         if self.writable { Ok(()) } else { Err(IoError::BAD_FILE) }
     }
 
+    /// Whether a file of this process may have a byte at `offset`.
+    ///
+    /// The kernel answers a write beyond `RLIMIT_FSIZE` with `EFBIG`, but also with the signal SIGXFSZ, which ends a
+    /// process that hasn't provided for it. So such a write never gets there. One that begins below the limit is
+    /// answered short, without a signal.
+    pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
+        let limit = || getrlimit(Resource::Fsize).current;
+        let is_beyond = self.kind == Kind::Regular && limit().is_some_and(|limit| offset >= limit);
+        if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
+    }
+
     /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's business.
     pub(crate) fn forget(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
@@ -248,6 +260,7 @@ impl BackingFile for PosixFile {
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
         self.check_writable()?;
         let range = range_of(offset, len)?;
+        self.check_limit(offset)?;
         loop {
             let route = self.route(Direction::Write, &range);
             let answer = pwritev(route.fd, offset, from, route.len());
@@ -269,6 +282,7 @@ impl BackingFile for PosixFile {
     fn set_len(&self, len: u64) -> Result<(), IoError> {
         self.check_writable()?;
         range_of(len, 0)?;
+        self.check_new_len(len)?;
         Ok(retry_on_intr(|| fs::ftruncate(&self.fd, len))?)
     }
 
@@ -284,6 +298,7 @@ impl BackingFile for PosixFile {
         self.check_writable()?;
         range_of(len, 0)?;
         let Some(last) = len.checked_sub(1) else { return Ok(()) };
+        self.check_new_len(len)?;
         // `ftruncate` would cut off what another process appends after the look at the length.
         match retry_on_intr(|| fs::fallocate(&self.fd, FallocateFlags::empty(), last, 1)) {
             Ok(()) => Ok(()),
@@ -298,6 +313,16 @@ impl Drop for PosixFile {
     fn drop(&mut self) {
         self.drop_behind.finish(|range| self.forget(range));
         self.lock.release(&self.fd);
+    }
+}
+
+impl PosixFile {
+    /// As [`check_limit`](Self::check_limit), for a length: a file that is beyond the limit may be cut off there.
+    fn check_new_len(&self, len: u64) -> Result<(), IoError> {
+        match self.check_limit(len.saturating_sub(1)) {
+            Err(error) if self.len()? < len => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -239,6 +239,7 @@ impl Submission for Rings {
 fn check(file: &PosixFile, request: &Request) -> Result<(), IoError> {
     if request.direction() == Direction::Write {
         file.check_writable()?;
+        file.check_limit(request.offset())?;
     }
     range_of(request.offset(), request.next().1).map(|_| ())
 }

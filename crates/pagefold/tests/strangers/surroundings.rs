@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use pagefold::io::{IoError, Posix};
 use pagefold::{Error, Pagefold};
 
 use crate::support::WATCHDOG;
@@ -191,23 +192,33 @@ fn no_locked_memory() {
     files_are_used(&small_fold());
 }
 
-/// What doesn't fit isn't written, and the sync says so; what does fit is there.
+/// What doesn't fit isn't written, and the sync says so; what does fit is there, and other files go on. The system's signal
+/// (SIGXFSZ) ended the process, as it does for any `pwrite`.
 #[test]
 #[ignore = "for a process of its own"]
 fn short_files() {
-    // SAFETY: no handler is installed. Without this the system ends the process, as for any `pwrite`.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    const TOO_LARGE: IoError = IoError::FILE_TOO_LARGE;
     let directory = directory();
-    let path = directory.path().join("file");
-    let fold = small_fold();
-    let file = open(&fold, "a", &path);
     limit(libc::RLIMIT_FSIZE, 16 * PAGE);
-    file.write_at(&[1; 8 * PAGE as usize], 0).unwrap();
-    file.sync().unwrap();
-    let refused = file.write_at(&[2; PAGE as usize], 40 * PAGE).and_then(|()| file.sync());
-    assert!(matches!(refused, Err(Error::WriteFailed { .. })), "{refused:?}");
-    assert!(fs::read(&path).unwrap().starts_with(&[1; 8 * PAGE as usize]));
-    let _ = file.close();
+    let folds = [small_fold(), Pagefold::builder().memory("1MiB").backend(Posix::default()).build().unwrap()];
+    for (number, fold) in folds.iter().enumerate() {
+        let [path, other] = ["file", "other"].map(|name| directory.path().join(format!("{name}{number}")));
+        let (file, other) = (open(fold, "a", &path), open(fold, "b", &other));
+        file.write_at(&[1; 8 * PAGE as usize], 0).unwrap();
+        file.sync().unwrap();
+        let refused = file.write_at(&[2; PAGE as usize], 40 * PAGE).and_then(|()| file.sync());
+        assert!(matches!(refused, Err(Error::WriteFailed { error: TOO_LARGE, .. })), "{refused:?}");
+        assert!(fs::read(&path).unwrap().starts_with(&[1; 8 * PAGE as usize]));
+        // Begins below the limit, and ends beyond.
+        let refused = other.write_at(&[3; 3 * PAGE as usize], 14 * PAGE).and_then(|()| other.sync());
+        assert!(matches!(refused, Err(Error::WriteFailed { error: TOO_LARGE, .. })), "{refused:?}");
+        other.set_len(16 * PAGE).unwrap();
+        other.sync().unwrap();
+        let longer = other.set_len(17 * PAGE);
+        assert!(matches!(longer, Err(Error::WriteFailed { error: TOO_LARGE, .. })), "{longer:?}");
+        let _ = file.close();
+        other.close().unwrap();
+    }
 }
 
 /// Children that exit, or execute another program, leave files, locks and rings as they are.
