@@ -45,7 +45,9 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The first that it printed of what went wrong, in one line.
     fn first_error(&self) -> String {
-        let mut lines = self.printed.lines().skip_while(|line| !ERRORS.iter().any(|error| line.contains(error)));
+        // What tests print that pass stands above.
+        let of_failures = self.printed.split_once(FAILURES).map_or(&*self.printed, |(_, rest)| rest);
+        let mut lines = of_failures.lines().skip_while(|line| !ERRORS.iter().any(|error| line.contains(error)));
         let first = lines.next().unwrap_or("see its output").trim();
         // What a panic says stands in the line below.
         let rest = if first.contains("panicked at ") { lines.next().unwrap_or_default().trim() } else { "" };
@@ -53,6 +55,8 @@ impl Outcome {
     }
 }
 
+/// Where tests begin to say which of them failed, and why.
+const FAILURES: &str = "\nfailures:\n";
 /// The most characters that are shown of an error.
 const ERROR_MAX: usize = 300;
 /// How many of the last lines of a check that failed are printed again at the end.
@@ -78,6 +82,10 @@ impl Check {
     /// The same as a part of a lane.
     pub(crate) fn of_lane(self, lane: &'static str) -> Self {
         Self { lane: Some(lane), ..self }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The command, as one would type it.
@@ -276,6 +284,8 @@ mod tests {
         let panic = outcome("test a ... ok\nthread 'b' panicked at b.rs:1:2:\n  no page\nthread 'c' panicked at c.rs");
         assert_eq!(panic.first_error(), "thread 'b' panicked at b.rs:1:2: no page");
         assert_eq!(outcome("error[E0001]: wrong\n").first_error().trim(), "error[E0001]: wrong");
+        let expected = outcome("successes:\n\npanicked at a.rs\nfailures:\n\npanicked at b.rs:\nno");
+        assert_eq!(expected.first_error(), "panicked at b.rs: no");
         assert_eq!(outcome("nothing").first_error().trim(), "see its output");
         let lacking = [outcome("not here: io_uring\n"), outcome("x: not here: io_uring\n")];
         assert_eq!(not_here(&lacking).len(), 1);

@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod limited;
 mod prove;
+mod tidy;
 mod workspace;
 
 use std::env;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::check::{Check, cargo};
+use crate::check::{Check, cargo, this_program};
 use crate::prove::{ProveArgs, planted::PlantedArgs, reach::ReachArgs};
 
 /// Runs the checks of the workspace, and its benchmarks.
@@ -34,7 +35,12 @@ enum Task {
         /// What `.ci/run` executes: these as a release build, the documentation, and `prove --gate`; side by side
         #[arg(long)]
         long: bool,
+        /// Only the checks whose names contain this; may be repeated
+        #[arg(long, value_name = "TEXT")]
+        only: Vec<String>,
     },
+    /// Rules of the house that a machine can check; counts the tests that are in quarantine
+    Tidy,
     /// Look for broken promises in lanes: loom models, sanitizers, random operations with faults, power cuts, planted bugs, …
     Prove(ProveArgs),
     /// Apply patches that each break one rule, and see that a check fails with each
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
     match task {
         Task::BenchVirtual { arguments } => return bench::on_virtual_cpus(arguments),
         Task::BenchReal { arguments } => return bench::on_real_cpus(arguments),
+        Task::Tidy => return tidy::run(&long_checks().iter().map(Check::name).collect::<Vec<_>>()),
         // Run by a check, which has chosen the flags of what it builds.
         Task::Planted(args) => return prove::planted::run(&args),
         Task::Reach(args) => return prove::reach::run(&args),
@@ -74,8 +81,14 @@ fn main() -> ExitCode {
     }
     match task {
         Task::Prove(args) => prove::run(&args),
-        Task::Test { long } => {
-            let checks = if long { long_checks() } else { short_checks() };
+        Task::Test { long, only } => {
+            let mut checks = if long { long_checks() } else { short_checks() };
+            let names: Vec<&str> = checks.iter().map(Check::name).collect();
+            if let Some(unknown) = only.iter().find(|text| !names.iter().any(|name| name.contains(*text))) {
+                eprintln!("no check is named `{unknown}`; there are: {}", names.join(", "));
+                return ExitCode::from(2);
+            }
+            checks.retain(|check| only.is_empty() || only.iter().any(|text| check.name().contains(text)));
             check::conclude(&check::run(checks))
         }
         _ => ExitCode::SUCCESS,
@@ -83,16 +96,17 @@ fn main() -> ExitCode {
 }
 
 fn short_checks() -> Vec<Check> {
-    vec![formatting(), lints(), cargo("tests", "test --workspace")]
+    vec![formatting(), tidy(), lints(), cargo("tests", "test --workspace")]
 }
 
 /// The gate. What builds in the usual directory is made one after the other, beside what has a directory of its own.
 fn long_checks() -> Vec<Check> {
     let mut checks = vec![
         formatting(),
+        tidy(),
         lints(),
-        // In the build that most lanes need as well.
-        cargo("tests", "test --release --workspace --no-fail-fast"),
+        // In the build that most lanes need as well. What passing tests print says what they did without.
+        cargo("tests", "test --release --workspace --no-fail-fast -- --show-output"),
         cargo("tests: without optional features", "test --release -p pagefold --test swap not_encrypted"),
         documentation(),
     ];
@@ -102,6 +116,10 @@ fn long_checks() -> Vec<Check> {
 
 fn formatting() -> Check {
     cargo("format", "fmt --all --check")
+}
+
+fn tidy() -> Check {
+    this_program("tidy", "", "tidy")
 }
 
 fn lints() -> Check {

@@ -176,8 +176,8 @@ fn atomics_of_a_hit_are_counted() {
 }
 
 #[test]
-#[ignore = "quarantine: hung once in CI for over 10 minutes, cause looked for"]
-fn memory_in_swap_is_measured_and_zeros_need_no_device() {
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_memory_in_swap_is_measured_and_zeros_need_no_device() {
     // For so long that all of the region is touched several times.
     let of = |workload| {
         records(&["real", "swap", "--cpus", "1", "--rounds", "1", "--time", "100ms", "--workloads", workload])
@@ -189,6 +189,10 @@ fn memory_in_swap_is_measured_and_zeros_need_no_device() {
         assert!(value(&records, "pagefold", "cpu_per_fault") > 0.0);
     }
     assert_eq!((value(&zeros, "pagefold", "bytes_in"), value(&zeros, "pagefold", "bytes_out")), (0.0, 0.0));
+}
+
+#[test]
+fn an_experiment_without_a_device_refuses_one() {
     let wrong = bench(&["real", "lookup", "--quick", "--device", "disk"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("no device"));

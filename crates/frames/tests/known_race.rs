@@ -13,7 +13,7 @@ unsafe impl Sync for Racy {}
 static RACY: Racy = Racy(std::cell::UnsafeCell::new(0));
 
 #[test]
-#[ignore = "a data race, for ThreadSanitizer to find"]
+#[ignore = "for ThreadSanitizer: a data race that it must find"]
 fn two_threads_write_without_order() {
     let threads = [1, 2].map(|mark| {
         let write = move || {

@@ -7,7 +7,7 @@ use std::time::Instant;
 struct Line(AtomicU64);
 
 #[test]
-#[ignore = "measures the host"]
+#[ignore = "for measuring the host"]
 fn events_per_second() {
     let machine = Machine::preset("xeon-e5-2699v4").unwrap();
     for (name, lines, each) in [("own lines", 88, 120_000), ("one line", 1, 30_000)] {

@@ -45,7 +45,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 
 /// The child: writes until it is killed.
 #[test]
-#[ignore = "runs in a process of its own"]
+#[ignore = "for a process of its own"]
 fn write_until_killed() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let seed = std::env::var(SEED).unwrap().parse().unwrap();

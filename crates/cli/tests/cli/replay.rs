@@ -203,7 +203,7 @@ fn a_signal_ends_what_waits_for_a_trace() {
 
 /// Each use of the library was a violation: the processor's features were asked for where valgrind has nothing.
 #[test]
-#[ignore = "another program's verdict: cargo xtask prove strangers"]
+#[ignore = "for cargo xtask prove strangers: another program's verdict"]
 fn it_runs_under_valgrind() {
     let place = Place::new();
     let mut command = Command::new("valgrind");

@@ -567,7 +567,7 @@ fn segments_are_closed_until_a_page_is_loaded() {
 
 /// Run by the next test in a process of its own, where address space is short.
 #[test]
-#[ignore = "limits the address space of its process"]
+#[ignore = "for a process of its own: limits its address space"]
 fn with_little_address_space() {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();

@@ -26,7 +26,7 @@ const ANSWER: &str = "answer ";
 
 /// The other process, as it sees itself: an order a line, an answer for each.
 #[test]
-#[ignore = "runs in a process of its own"]
+#[ignore = "for a process of its own"]
 fn stranger() {
     let path = PathBuf::from(std::env::var_os(PATH).unwrap());
     let file = || OpenOptions::new().read(true).write(true).open(&path).unwrap();

@@ -1,0 +1,128 @@
+//! `cargo xtask tidy`: rules of the house that a machine can check.
+//!
+//! | rule | decided by |
+//! |---|---|
+//! | a test is ignored for one of a few reasons, and its name says which; quarantined ones are counted | [`ignored`] |
+//! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
+//! | a link in a page leads somewhere | [`links`] |
+//! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
+//!
+//! Sources are parsed. Each rule has a test that plants a violation.
+
+mod ignored;
+mod links;
+mod rows;
+mod seam;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::workspace::root;
+
+/// A place that breaks a rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Violation {
+    /// From the root of the workspace.
+    path: PathBuf,
+    line: usize,
+    what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}:{}: {}", self.path.display(), self.line, self.what)
+    }
+}
+
+/// A source that was read.
+struct Source {
+    path: PathBuf,
+    file: syn::File,
+}
+
+impl Source {
+    fn violation(&self, span: proc_macro2::Span, what: String) -> Violation {
+        Violation { path: self.path.clone(), line: span.start().line, what }
+    }
+}
+
+/// `tidy`: prints each violation, and how many tests are in quarantine.
+pub(crate) fn run(gate: &[&str]) -> ExitCode {
+    let (sources, pages) = match (sources(), pages()) {
+        (Ok(sources), Ok(pages)) => (sources, pages),
+        (Err(error), _) | (_, Err(error)) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let contributing = pages.iter().find(|(path, _)| path == Path::new("CONTRIBUTING.md")).map_or("", |(_, text)| text);
+    let ignored = ignored::check(&sources);
+    let violations: Vec<Violation> = sources
+        .iter()
+        .flat_map(seam::check)
+        .chain(ignored.violations)
+        .chain(links::check(&pages, &root()))
+        .chain(rows::check(contributing, gate))
+        .collect();
+    violations.iter().for_each(|violation| eprintln!("{violation}"));
+    ignored.quarantined.iter().for_each(|test| println!("in quarantine: {test}"));
+    println!(
+        "{} sources, {} pages, {} violations, {} tests in quarantine",
+        sources.len(),
+        pages.len(),
+        violations.len(),
+        ignored.quarantined.len()
+    );
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All sources of the workspace.
+fn sources() -> Result<Vec<Source>, String> {
+    let parse = |(path, text): (PathBuf, String)| {
+        let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Source { path, file })
+    };
+    files(OsStr::new("rs"))?.into_iter().map(parse).collect()
+}
+
+/// All pages of documentation.
+fn pages() -> Result<Vec<(PathBuf, String)>, String> {
+    files(OsStr::new("md"))
+}
+
+/// The files that end so, with their texts, in the order of their paths.
+fn files(extension: &OsStr) -> Result<Vec<(PathBuf, String)>, String> {
+    let mut found = Vec::new();
+    collect(Path::new(""), extension, &mut found)?;
+    found.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((path, text))
+    };
+    found.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, extension: &OsStr, into: &mut Vec<PathBuf>) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(root().join(folder)).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        // What is built, and what belongs to git.
+        let is_ours = !["target", "."].iter().any(|start| name.to_string_lossy().starts_with(start));
+        let path = folder.join(&name);
+        if entry.path().is_dir() && is_ours {
+            collect(&path, extension, into)?;
+        } else if path.extension() == Some(extension) {
+            into.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(self) fn source(path: &str, text: &str) -> Source {
+    Source { path: path.into(), file: syn::parse_file(text).unwrap() }
+}
