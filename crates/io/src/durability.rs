@@ -10,18 +10,20 @@
 //!
 //! So syncs take turns, and one that came before another one failed fails with it, without asking again.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs;
 use rustix::io::{Errno, retry_on_intr};
 use sync::lock::Mutex;
 
+use crate::directories::Name;
+
 /// The syncs of one open file.
 #[derive(Debug)]
 pub(crate) struct Durability {
     failures: Mutex<Failures>,
-    /// Held by the sync that is under way: the directory that has the file's name, until that is synced.
-    directory: Mutex<Option<OwnedFd>>,
+    /// Held by the sync that is under way: the file's name, until that is synced.
+    name: Mutex<Option<Name>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +33,10 @@ struct Failures {
 }
 
 impl Durability {
-    /// For a file whose name is in this directory.
-    pub(crate) fn new(directory: Option<OwnedFd>) -> Self {
+    /// For a file that has this name.
+    pub(crate) fn new(name: Option<Name>) -> Self {
         let failures = Failures { count: 0, last: Errno::IO };
-        Self { failures: Mutex::new(failures), directory: Mutex::new(directory) }
+        Self { failures: Mutex::new(failures), name: Mutex::new(name) }
     }
 
     /// Syncs the file, always through the same descriptor. A failure is never tried again here: after one, an `Ok`
@@ -42,25 +44,22 @@ impl Durability {
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.in_turn(|unsynced| match unsynced {
             None => retry_on_intr(|| fs::fdatasync(fd)),
-            Some(directory) => {
+            Some(name) => {
                 retry_on_intr(|| fs::fsync(fd))?;
-                match retry_on_intr(|| fs::fsync(&*directory)) {
-                    // File systems that have nothing to sync in a directory say so.
-                    Ok(()) | Err(Errno::INVAL) => *unsynced = None,
-                    Err(error) => return Err(error),
-                }
+                name.sync()?;
+                *unsynced = None;
                 Ok(())
             }
         })
     }
 
-    /// Whether the directory is still to be synced.
+    /// Whether the name is still to be synced.
     #[cfg(test)]
-    pub(crate) fn has_directory(&self) -> bool {
-        self.directory.lock().is_some()
+    pub(crate) fn has_name(&self) -> bool {
+        self.name.lock().is_some()
     }
 
-    fn in_turn(&self, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn in_turn(&self, sync: impl FnOnce(&mut Option<Name>) -> Result<(), Errno>) -> Result<(), Errno> {
         self.since(self.failures_so_far(), sync)
     }
 
@@ -69,13 +68,13 @@ impl Durability {
     }
 
     /// A turn of a thread that came when there had been so many failures.
-    fn since(&self, came: u64, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
-        let mut directory = self.directory.lock();
+    fn since(&self, came: u64, sync: impl FnOnce(&mut Option<Name>) -> Result<(), Errno>) -> Result<(), Errno> {
+        let mut name = self.name.lock();
         let failures = *self.failures.lock();
         if failures.count != came {
             return Err(failures.last);
         }
-        sync(&mut directory).inspect_err(|&last| {
+        sync(&mut name).inspect_err(|&last| {
             let mut failures = self.failures.lock();
             *failures = Failures { count: failures.count + 1, last };
         })
@@ -87,10 +86,11 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     use sync::atomic::{AtomicUsize, Ordering};
-    use sync::thread;
     use sync::time::Duration;
+    use sync::{Arc, thread};
 
     use super::*;
+    use crate::directories::Directories;
     use crate::patience::wait_until;
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
                 })
             };
             let first = scope.spawn(failing);
-            wait_until("the first one has its turn", || durability.directory.try_lock().is_none());
+            wait_until("the first one has its turn", || durability.name.try_lock().is_none());
             let others: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
@@ -131,15 +131,15 @@ mod tests {
         let file = std::fs::File::create(dir.path().join("file")).unwrap();
         // A pipe can't be synced, nor can a directory that is only a name.
         let (pipe, _other) = std::io::pipe().unwrap();
-        let durability = Durability::new(Some(std::fs::File::open(dir.path()).unwrap().into()));
-        assert_eq!(durability.sync(pipe.as_fd()), Err(Errno::INVAL));
-        assert!(durability.directory.lock().is_some());
-        assert_eq!(durability.sync(file.as_fd()), Ok(()));
-        assert!(durability.directory.lock().is_none());
-        assert_eq!(durability.sync(file.as_fd()), Ok(()));
-        let name_only = fs::openat(fs::CWD, dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
-        let durability = Durability::new(Some(name_only));
-        assert_eq!(durability.sync(file.as_fd()), Err(Errno::BADF));
-        assert!(durability.directory.lock().is_some());
+        let durability = |directory| Durability::new(Some(Arc::<Directories>::default().name_in(directory, true)));
+        let of_directory = durability(std::fs::File::open(dir.path()).unwrap().into());
+        assert_eq!(of_directory.sync(pipe.as_fd()), Err(Errno::INVAL));
+        assert!(of_directory.has_name());
+        assert_eq!(of_directory.sync(file.as_fd()), Ok(()));
+        assert!(!of_directory.has_name());
+        assert_eq!(of_directory.sync(file.as_fd()), Ok(()));
+        let of_name_only = durability(fs::openat(fs::CWD, dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap());
+        assert_eq!(of_name_only.sync(file.as_fd()), Err(Errno::BADF));
+        assert!(of_name_only.has_name());
     }
 }

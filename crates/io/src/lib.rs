@@ -30,6 +30,8 @@
 mod automatic;
 mod backend;
 #[cfg(not(pagefold_loom))]
+mod directories;
+#[cfg(not(pagefold_loom))]
 mod drop_behind;
 #[cfg(not(pagefold_loom))]
 mod durability;

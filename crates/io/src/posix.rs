@@ -15,10 +15,11 @@
 //! aligned as the disk wants it. The file then becomes a buffered one for good. A reader that was under way may find
 //! itself reading buffered without noting the range: one range that the kernel keeps, nothing worse.
 //!
-//! Direct writes are of whole pages. The part page at a file's end goes through a second, buffered descriptor: writing
-//! a whole one and cutting it off again would give the file a wrong length in between. The kernel keeps the two in
-//! step, since a direct read or write of a page first has it written back and dropped. Syncs ([`Durability`]) go
-//! through the first descriptor: the file behind both is the same.
+//! Direct writes are of whole pages. The part page at a file's end is written buffered: writing a whole one and cutting
+//! it off again would give the file a wrong length in between. For that time the descriptor loses its flag `O_DIRECT`
+//! ([`route`]), so a file takes one descriptor and no more. Other reads and writes that begin meanwhile go through the
+//! kernel's page cache too, and leave a copy there. The kernel keeps that in step, since a direct read or write of a page
+//! first has it written back and dropped; and a sync ([`Durability`]) covers both.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -28,9 +29,11 @@ use std::path::Path;
 use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FsWord, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
-use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
+use sync::lock::Mutex;
+use sync::{Arc, SharedBytes};
 
+use crate::directories::Directories;
 use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
 use crate::posix_lock::FileLock;
@@ -46,7 +49,6 @@ const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6]
 
 /// File systems that begin a read or write without waiting if they are asked to, and whose `fstat` asks no device: ext4,
 /// XFS, Btrfs, F2FS.
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// Whether files are read and written past the kernel's page cache.
@@ -62,26 +64,29 @@ pub enum DirectIo {
 }
 
 /// The backend of the machine's file systems.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Posix {
     direct: DirectIo,
+    directories: Arc<Directories>,
 }
 
 impl Posix {
     /// Files read and written as `direct` says.
     #[must_use]
     pub fn new(direct: DirectIo) -> Self {
-        Self { direct }
+        Self { direct, directories: Arc::default() }
     }
 
     /// [`Backend::open`], with the type.
-    pub(crate) fn open_file(self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
+    pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
         let Opened { fd, kind, identity, directory, is_open_to_others } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
         let file_system = if kind == Kind::Regular { Some(fs::fstatfs(&fd)?.f_type) } else { None };
         let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
-        let mut file = PosixFile {
+        let shares_directories = is_one_of(&PROMPT_FILE_SYSTEMS) || is_one_of(&MEMORY_FILE_SYSTEMS);
+        let name = directory.map(|directory| self.directories.name_in(directory, shares_directories));
+        let file = PosixFile {
             identity,
             kind,
             #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
@@ -92,8 +97,8 @@ impl Posix {
             direct: AtomicBool::new(false),
             drop_behind: DropBehind::default(),
             written: Written::default(),
-            durability: Durability::new(directory),
-            for_part_pages: None,
+            durability: Durability::new(name),
+            part_page_writes: Mutex::default(),
             is_open_to_others,
             lock: FileLock::default(),
             fd,
@@ -102,10 +107,6 @@ impl Posix {
             file.lock.take(&file.fd)?;
         }
         file.choose_route(self.direct)?;
-        // A file without a name can't be opened again, and is written in whole pages.
-        if file.writable && access != Access::Unnamed && *file.direct.get_mut() {
-            file.for_part_pages = Some(posix_open::open_again(path, identity)?);
-        }
         Ok(file)
     }
 }
@@ -124,8 +125,6 @@ impl Backend for Posix {
 #[derive(Debug)]
 pub(crate) struct PosixFile {
     pub(super) fd: OwnedFd,
-    /// Buffered; there is one if the file was opened for writing and `fd` was direct then.
-    pub(super) for_part_pages: Option<OwnedFd>,
     pub(super) identity: Identity,
     kind: Kind,
     writable: bool,
@@ -138,6 +137,8 @@ pub(crate) struct PosixFile {
     pub(super) fall_back: bool,
     /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
     pub(super) direct: AtomicBool,
+    /// Writes of part pages under way. While there are any, the descriptor hasn't got its flag, which changes under this lock.
+    pub(super) part_page_writes: Mutex<u32>,
     pub(super) drop_behind: DropBehind,
     pub(super) written: Written,
     durability: Durability,
@@ -249,9 +250,9 @@ impl BackingFile for PosixFile {
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         let range = range_of(offset, into.iter().map(SharedBytes::len).sum())?;
         loop {
-            let route = self.route(Direction::Read, &range);
-            let answer = preadv(route.fd, offset, into);
-            if let Some(result) = self.answered(&route.way, answer, |range| self.forget(range)) {
+            let way = self.way(Direction::Read, &range);
+            let answer = preadv(self.fd.as_fd(), offset, into);
+            if let Some(result) = self.answered(&way, answer, |range| self.forget(range)) {
                 return result;
             }
         }
@@ -262,9 +263,11 @@ impl BackingFile for PosixFile {
         let range = range_of(offset, len)?;
         self.check_limit(offset)?;
         loop {
-            let route = self.route(Direction::Write, &range);
-            let answer = pwritev(route.fd, offset, from, route.len());
-            if let Some(result) = self.answered(&route.way, answer, |range| self.forget(range)) {
+            let way = self.way(Direction::Write, &range);
+            let buffered = if way.is_part_page() { Some(self.buffered()?) } else { None };
+            let answer = pwritev(self.fd.as_fd(), offset, from, way.len());
+            drop(buffered);
+            if let Some(result) = self.answered(&way, answer, |range| self.forget(range)) {
                 return result;
             }
         }

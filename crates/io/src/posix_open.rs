@@ -97,16 +97,6 @@ fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
     (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(directory)
 }
 
-/// A second descriptor of the file `identity` that was opened as `path`, with flags of its own.
-///
-/// # Errors
-/// `ESTALE` if another file has taken the name.
-pub(crate) fn open_again(path: &Path, identity: Identity) -> Result<OwnedFd, Errno> {
-    let fd = open_existing(path, flags(Access::Write))?;
-    let stat = fs::fstat(&fd)?;
-    if Kind::of(&stat)?.identity(&stat) == identity { Ok(fd) } else { Err(Errno::STALE) }
-}
-
 fn open_existing(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| fs::openat(CWD, path, flags, Mode::empty()))
 }

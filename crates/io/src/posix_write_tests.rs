@@ -198,11 +198,11 @@ fn the_name_of_a_file_that_is_there_is_synced_too() {
         (&link, Access::Write),
     ] {
         let file = open(path, DirectIo::Auto, access);
-        assert!(file.durability.has_directory(), "{} for {access:?}", path.display());
+        assert!(file.durability.has_name(), "{} for {access:?}", path.display());
         file.sync().unwrap();
-        assert!(!file.durability.has_directory(), "it is synced once");
+        assert!(!file.durability.has_name(), "it is synced once");
     }
-    assert!(!open(&path, DirectIo::Auto, Access::Read).durability.has_directory());
+    assert!(!open(&path, DirectIo::Auto, Access::Read).durability.has_name());
 }
 
 #[test]
@@ -244,15 +244,34 @@ fn a_file_is_locked_by_one_opening() {
     }
 }
 
+/// The part page at a file's end needs a buffered write, for which a direct file had a second descriptor.
 #[test]
-fn a_name_that_another_file_took_is_noticed() {
+fn a_part_page_takes_the_flag_for_direct_io_away_for_a_moment() {
     let dir = tempfile::tempdir().unwrap();
-    let path = file_of(&dir, 1);
-    let opened = posix_open::open(&path, Access::Write).unwrap();
-    assert!(posix_open::open_again(&path, opened.identity).is_ok());
-    std::fs::write(dir.path().join("other"), [1]).unwrap();
-    std::fs::rename(dir.path().join("other"), &path).unwrap();
-    assert_eq!(posix_open::open_again(&path, opened.identity).err(), Some(Errno::STALE));
+    let path = file_of(&dir, 4 * PAGE);
+    if !takes_direct(&path) {
+        return;
+    }
+    let file = open(&path, DirectIo::Always, Access::Write);
+    let has_flag = || fs::fcntl_getfl(&file.fd).unwrap().contains(OFlags::DIRECT);
+    let pages = filled(2, 9);
+    write_full(&file, 0, &[pages.bytes()], 2 * PAGE - 100).unwrap();
+    assert!(has_flag() && file.direct.load(Ordering::Relaxed));
+    let (one, other) = (file.buffered().unwrap(), file.buffered().unwrap());
+    drop(one);
+    assert!(!has_flag(), "another part page is under way");
+    // Whole pages are written meanwhile, and read.
+    write_full(&file, 2 * PAGE as u64, &[pages.bytes()], 2 * PAGE).unwrap();
+    drop(other);
+    assert!(has_flag());
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes[..2 * PAGE - 100] == pages.to_vec()[..2 * PAGE - 100] && bytes[2 * PAGE..] == pages.to_vec()[..]);
+    // Direct I/O that is refused meanwhile stays away.
+    let auto = open(&path, DirectIo::Auto, Access::Write);
+    let buffered = auto.buffered().unwrap();
+    auto.leave_direct().unwrap();
+    drop(buffered);
+    assert!(!fs::fcntl_getfl(&auto.fd).unwrap().contains(OFlags::DIRECT));
 }
 
 #[test]
@@ -266,7 +285,7 @@ fn a_refused_direct_write_is_done_buffered() {
     let pages = filled(1, 99);
     assert_eq!(open(&path, DirectIo::Always, Access::Write).write(8, &[pages.bytes()], PAGE), Err(IoError::INVALID));
     let auto = open(&path, DirectIo::Auto, Access::Write);
-    assert!(auto.direct.load(Ordering::Relaxed) && auto.for_part_pages.is_some());
+    assert!(auto.direct.load(Ordering::Relaxed));
     for _ in 0..2 {
         assert_eq!(auto.write(8, &[pages.bytes()], PAGE), Ok(PAGE));
         assert!(!auto.direct.load(Ordering::Relaxed));

@@ -557,9 +557,10 @@ const EXT_ARG: u32 = 8;
 fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
     let Submitted { file, request } = &submitted;
     let (slices, asked) = request.next();
-    let route = file.route(request.direction(), &(request.offset()..request.offset() + asked as u64));
-    let (fd, offset) = (types::Fd(route.fd.as_raw_fd()), request.offset());
-    let runs = crate::system_calls::io_vecs(&slices, route.len());
+    let way = file.way(request.direction(), &(request.offset()..request.offset() + asked as u64));
+    debug_assert!(!way.is_part_page(), "a part page is written by a call");
+    let (fd, offset) = (types::Fd(file.fd.as_raw_fd()), request.offset());
+    let runs = crate::system_calls::io_vecs(&slices, way.len());
     let write = request.direction() == Direction::Write;
     let (runs, entry) = match runs[..] {
         [libc::iovec { iov_base, iov_len }] => {
@@ -583,7 +584,6 @@ fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
             (runs, entry)
         }
     };
-    let way = route.way;
     drop(slices);
     (InFlight { submitted, way, _runs: runs }, entry)
 }

@@ -12,7 +12,7 @@
 //! | requests for files on ext4, XFS, Btrfs, F2FS, and block devices | the ring of the thread that submits |
 //! | those for files on tmpfs, which are the kernel's memory | the submitter |
 //! | those for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
-//! | what is left of a request that was answered short | threads |
+//! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
 //! | all, once the kernel has refused a call of io_uring: a seccomp filter may come after the start | threads |
 //!
 //! After a fork the child has no rings: requests are done in the caller there, and nothing of the parent's is touched.
@@ -206,12 +206,16 @@ impl Submission for Rings {
         if requests.is_empty() {
             return queue;
         }
+        let to_threads = |request| Submitted { file: Arc::clone(file), request };
         if file.is_prompt() && !self.shared.others.refused() {
             let (place, ring) = self.shared.here();
             queue.place = place;
-            ring.submit(file, requests);
+            self.shared.others.put(requests.extract_if(.., |request| is_part_page(file, request)).map(to_threads));
+            if !requests.is_empty() {
+                ring.submit(file, requests);
+            }
         }
-        self.shared.others.put(requests.drain(..).map(|request| Submitted { file: Arc::clone(file), request }));
+        self.shared.others.put(requests.drain(..).map(to_threads));
         queue
     }
 
@@ -233,6 +237,12 @@ impl Submission for Rings {
             self.shared.others.pool.help_with(file.identity(), queue, how, done);
         }
     }
+}
+
+/// Whether the request is the write of a part page, which no ring makes.
+fn is_part_page(file: &PosixFile, request: &mut Request) -> bool {
+    let range = |request: &mut Request| request.offset()..request.offset() + request.next().1 as u64;
+    request.direction() == Direction::Write && file.way(Direction::Write, &range(request)).is_part_page()
 }
 
 /// What would go wrong with the request before the device has it.

@@ -137,7 +137,9 @@ fn all_is_locked() {
 
 #[test]
 fn small_limits_are_errors_and_nothing_is_lost() {
-    for scenario in ["few_descriptors", "little_address_space", "no_locked_memory", "short_files"] {
+    for scenario in
+        ["few_descriptors", "a_descriptor_for_each_file", "little_address_space", "no_locked_memory", "short_files"]
+    {
         in_a_process(&format!("surroundings::{scenario}"));
     }
 }
@@ -173,6 +175,36 @@ fn few_descriptors() {
     files.pop().unwrap().close().unwrap();
     open(0).unwrap().read_exact_at(&mut [0; 4], 0).unwrap();
     files.iter().for_each(|file| file.sync().unwrap());
+}
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A file that was opened for writing took three: one for its last page, and one for its directory until the first sync.
+#[test]
+#[ignore = "for a process of its own"]
+fn a_descriptor_for_each_file() {
+    const FILES: usize = 50;
+    let directory = directory();
+    let fold = small_fold();
+    let group = fold.group("a").build().unwrap();
+    let before = descriptors();
+    let open = |number: usize| {
+        group.open_options().write(true).create(true).open(directory.path().join(number.to_string())).unwrap()
+    };
+    let files: Vec<_> = (0..FILES).map(open).collect();
+    // And one for the directory.
+    assert_eq!(descriptors() - before, FILES + 1);
+    let again: Vec<_> = (0..FILES).map(open).collect();
+    assert_eq!(descriptors() - before, FILES + 1);
+    for file in &files {
+        file.write_at(&[7; 5000], 0).unwrap();
+        file.sync().unwrap();
+    }
+    assert!(descriptors() - before <= FILES + 1);
+    drop((files, again));
+    assert!(descriptors() <= before);
 }
 
 #[test]
