@@ -48,7 +48,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use arrayvec::ArrayVec;
@@ -236,6 +236,10 @@ impl State {
 }
 
 impl Ring {
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.uring.as_raw_fd()
+    }
+
     /// # Errors
     /// The system's: `EPERM`, `ENOSYS`, `ENOMEM`, `EMFILE`; `EOPNOTSUPP` if the kernel is too old.
     pub(crate) fn new(

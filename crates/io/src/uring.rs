@@ -3,7 +3,8 @@
 //! Files are those of [`Posix`], and calls are made in the caller's thread as there; what is submitted goes through rings. Each
 //! thread has a ring of its own as long as there are few threads, so that a thread that submits and then helps meets nobody else;
 //! with more, rings are shared. Not one for each CPU: threads that wait for a disk come and go on a CPU, and would wait for each other's
-//! answers. A ring is made when a thread first needs it; if the system refuses, the first ring is shared.
+//! answers. A ring is made when a thread first needs it. If the system refuses, or the ring would take one of the last
+//! descriptors of the process, the first ring is shared.
 //!
 //! What a ring can't do, or can't do now, threads do ([`Pool`]):
 //!
@@ -18,8 +19,10 @@
 //! After a fork the child has no rings: requests are done in the caller there, and nothing of the parent's is touched.
 
 use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
 use sync::lock::OnceCell;
 use sync::thread::{self, JoinHandle};
 use sync::time::{Duration, Instant};
@@ -178,7 +181,10 @@ impl Shared {
     /// The calling thread's ring.
     fn here(&self) -> (u32, &Ring) {
         let number = thread::number() % self.rings.len();
-        let make = || Ring::new(self.sizes, &self.others, |uring| self.reaper.watch(uring, number)).ok();
+        let make = || {
+            let ring = Ring::new(self.sizes, &self.others, |uring| self.reaper.watch(uring, number)).ok()?;
+            (!is_among_the_last(ring.descriptor())).then_some(ring)
+        };
         match self.rings[number].get_or_init(make) {
             Some(ring) => (number as u32, ring),
             None => (0, self.of(0)),
@@ -189,6 +195,13 @@ impl Shared {
         let ring = |number: usize| self.rings.get(number).and_then(OnceCell::get).and_then(Option::as_deref);
         ring(number as usize).or_else(|| ring(0)).expect("the first one was made at the start")
     }
+}
+
+/// Whether a descriptor is of the last quarter that the process may have. Descriptors get the lowest free number, so
+/// that many are in use. They are left to the program.
+fn is_among_the_last(descriptor: RawFd) -> bool {
+    let number = u64::try_from(descriptor).unwrap_or(0);
+    getrlimit(Resource::Nofile).current.is_some_and(|max| number >= max - max / 4)
 }
 
 /// The place of what goes to threads alone.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use pagefold::io::{IoError, Posix};
-use pagefold::{Error, Pagefold};
+use pagefold::{Advice, Error, Pagefold, ReadRequest};
 
 use crate::support::WATCHDOG;
 use crate::{NOT_HERE, PAGE, a_file_is_used, in_a_process, open, small_fold};
@@ -137,9 +137,14 @@ fn all_is_locked() {
 
 #[test]
 fn small_limits_are_errors_and_nothing_is_lost() {
-    for scenario in
-        ["few_descriptors", "a_descriptor_for_each_file", "little_address_space", "no_locked_memory", "short_files"]
-    {
+    for scenario in [
+        "few_descriptors",
+        "a_descriptor_for_each_file",
+        "descriptors_are_left",
+        "little_address_space",
+        "no_locked_memory",
+        "short_files",
+    ] {
         in_a_process(&format!("surroundings::{scenario}"));
     }
 }
@@ -149,13 +154,7 @@ fn small_limits_are_errors_and_nothing_is_lost() {
 fn few_descriptors() {
     let directory = directory();
     let fold = small_fold();
-    // What was inherited is open, too.
-    let open: Vec<u64> = fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
-        .collect();
-    let few = (0..).filter(|number| !open.contains(number)).nth(14).unwrap();
-    limit(libc::RLIMIT_NOFILE, few);
+    limit(libc::RLIMIT_NOFILE, leaves_descriptors(14));
     let group = fold.group("a").build().unwrap();
     let open =
         |number: u32| group.open_options().write(true).create(true).open(directory.path().join(number.to_string()));
@@ -175,6 +174,16 @@ fn few_descriptors() {
     files.pop().unwrap().close().unwrap();
     open(0).unwrap().read_exact_at(&mut [0; 4], 0).unwrap();
     files.iter().for_each(|file| file.sync().unwrap());
+}
+
+/// A limit that leaves so many descriptors.
+fn leaves_descriptors(count: usize) -> u64 {
+    // What was inherited is open, too.
+    let open: Vec<u64> = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    (0..).filter(|number| !open.contains(number)).nth(count).unwrap()
 }
 
 fn descriptors() -> usize {
@@ -205,6 +214,33 @@ fn a_descriptor_for_each_file() {
     assert!(descriptors() - before <= FILES + 1);
     drop((files, again));
     assert!(descriptors() <= before);
+}
+
+/// As many threads came as there were descriptors, and each took one for its requests: the program had none left.
+#[test]
+#[ignore = "for a process of its own"]
+fn descriptors_are_left() {
+    let directory = directory();
+    let fold = small_fold();
+    let file = open(&fold, "a", &directory.path().join("file"));
+    file.write_at(&[7; 64 * PAGE as usize], 0).unwrap();
+    file.sync().unwrap();
+    limit(libc::RLIMIT_NOFILE, leaves_descriptors(24));
+    for _ in 0..40 {
+        file.advise(Advice::DontNeed, 0..0).unwrap();
+        thread::scope(|scope| {
+            let read = || {
+                let mut pages = [[0; PAGE as usize]; 8];
+                let mut batch: Vec<_> =
+                    (0..).step_by(7).zip(&mut pages).map(|(page, into)| ReadRequest::new(page * PAGE, into)).collect();
+                file.read_batch(&mut batch);
+                batch.into_iter().for_each(|request| assert_eq!(request.result.unwrap(), PAGE as usize));
+            };
+            scope.spawn(read);
+        });
+    }
+    let of_the_program: Vec<_> = (0..5).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+    drop(of_the_program);
 }
 
 #[test]
