@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -220,26 +221,30 @@ fn a_descriptor_for_each_file() {
 #[test]
 #[ignore = "for a process of its own"]
 fn descriptors_are_left() {
+    const THREADS: u64 = 40;
+    const PAGES: u64 = 8;
     let directory = directory();
     let fold = small_fold();
     let file = open(&fold, "a", &directory.path().join("file"));
-    file.write_at(&[7; 64 * PAGE as usize], 0).unwrap();
+    file.write_at(&vec![7; (THREADS * PAGES * PAGE) as usize], 0).unwrap();
     file.sync().unwrap();
-    limit(libc::RLIMIT_NOFILE, leaves_descriptors(24));
-    for _ in 0..40 {
-        file.advise(Advice::DontNeed, 0..0).unwrap();
-        thread::scope(|scope| {
-            let read = || {
-                let mut pages = [[0; PAGE as usize]; 8];
+    file.advise(Advice::DontNeed, 0..0).unwrap();
+    limit(libc::RLIMIT_NOFILE, leaves_descriptors(15));
+    let all_are_there = Barrier::new(THREADS as usize);
+    thread::scope(|scope| {
+        for first in (0..THREADS * PAGES).step_by(PAGES as usize) {
+            let (file, all_are_there) = (&file, &all_are_there);
+            scope.spawn(move || {
+                let mut pages = [[0; PAGE as usize]; PAGES as usize];
                 let mut batch: Vec<_> =
-                    (0..).step_by(7).zip(&mut pages).map(|(page, into)| ReadRequest::new(page * PAGE, into)).collect();
+                    (first..).zip(&mut pages).map(|(page, into)| ReadRequest::new(page * PAGE, into)).collect();
+                all_are_there.wait();
                 file.read_batch(&mut batch);
                 batch.into_iter().for_each(|request| assert_eq!(request.result.unwrap(), PAGE as usize));
-            };
-            scope.spawn(read);
-        });
-    }
-    let of_the_program: Vec<_> = (0..5).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+            });
+        }
+    });
+    let of_the_program: Vec<_> = (0..3).map(|_| fs::File::open("/dev/null").unwrap()).collect();
     drop(of_the_program);
 }
 
