@@ -52,7 +52,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a directory, and
-    /// `EINVAL` for anything else that isn't a regular file or a block device.
+    /// `EINVAL` for anything else that isn't a regular file or a block device. `EINTR` if nothing was done: it is called
+    /// again.
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
 
     /// Whether [`submit`](BackingFile::submit) may wait for a device: the thread that submits does
@@ -91,6 +92,9 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 }
 
 /// An open file of a [`Backend`]. Many threads use it at once.
+///
+/// A call that fails with `EINTR` was interrupted, and has done nothing; of a read or write, the bytes are unspecified. It is made
+/// again, however often that happens: see [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
     /// What tells this file from every other one of the backend, however it was opened.

@@ -17,6 +17,8 @@
 //! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
 //! After one that failed, the system may have dropped what it was given: it has to be given again.
 //!
+//! `EINTR` is no failure of a call: it is made again ([`uninterrupted()`]).
+//!
 //! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying at the same time,
 //! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
 //! here. The kernel has a raw pointer, the others go word by word.
@@ -53,6 +55,7 @@ mod reaper;
 #[cfg_attr(pagefold_loom, allow(dead_code))]
 mod reaping;
 mod request;
+mod retry;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod ring;
 mod schedule;
@@ -80,6 +83,7 @@ pub use posix::{DirectIo, Posix};
 pub use progress::Direction;
 pub use read_full::{read_full, read_full_vectored};
 pub use request::{Batch, Queue, Request};
+pub use retry::uninterrupted;
 pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use thread_pool::ThreadPool;

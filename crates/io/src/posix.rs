@@ -79,7 +79,7 @@ impl Posix {
         let Opened { fd, kind, identity, directory, is_open_to_others } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
-        let file_system = if kind == Kind::Regular { Some(fs::fstatfs(&fd)?.f_type) } else { None };
+        let file_system = if kind == Kind::Regular { Some(retry_on_intr(|| fs::fstatfs(&fd))?.f_type) } else { None };
         let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
         let mut file = PosixFile {
             identity,
@@ -170,7 +170,7 @@ impl PosixFile {
 
     /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they are tried.
     fn alignment_suits(&self) -> bool {
-        match fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        match retry_on_intr(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
                 suits(statx.stx_dio_mem_align) && suits(statx.stx_dio_offset_align)
             }
@@ -235,9 +235,9 @@ impl BackingFile for PosixFile {
 
     fn len(&self) -> Result<u64, IoError> {
         Ok(match self.kind {
-            Kind::Regular => u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0),
+            Kind::Regular => u64::try_from(retry_on_intr(|| fs::fstat(&self.fd))?.st_size).unwrap_or(0),
             // The position that this moves is one that nobody uses.
-            Kind::BlockDevice => fs::seek(&self.fd, SeekFrom::End(0))?,
+            Kind::BlockDevice => retry_on_intr(|| fs::seek(&self.fd, SeekFrom::End(0)))?,
         })
     }
 

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use arrayvec::ArrayVec;
-use io::{Access, Backend, BackingFile, Identity, IoError, UnderWay, read_full, read_full_vectored, write_full};
+use io::{
+    Access, Backend, BackingFile, Identity, IoError, UnderWay, read_full, read_full_vectored, uninterrupted,
+    write_full,
+};
 use sync::atomic::{AtomicBool, AtomicU64};
 use sync::time::Duration;
 use sync::{Arc, CachePadded, SharedBytes};
@@ -128,11 +131,11 @@ impl Area {
         }
         let file = match source {
             Source::Unlinked { at, bytes } => {
-                let file = backend.open(at, Access::Unnamed).map_err(failed)?;
-                file.set_len(*bytes).map_err(failed)?;
+                let file = uninterrupted(|| backend.open(at, Access::Unnamed)).map_err(failed)?;
+                uninterrupted(|| file.set_len(*bytes)).map_err(failed)?;
                 file
             }
-            Source::Path(path) => backend.open(path, Access::Alone).map_err(|error| match error {
+            Source::Path(path) => uninterrupted(|| backend.open(path, Access::Alone)).map_err(|error| match error {
                 IoError::BUSY => AddError::InUse { area: name.clone() },
                 error => failed(error),
             })?,
@@ -151,7 +154,7 @@ impl Area {
                 "other users may read what is swapped out, or change it: the swap file's mode isn't 0600"
             );
         }
-        let bytes = file.len().map_err(failed)?;
+        let bytes = uninterrupted(|| file.len()).map_err(failed)?;
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;
         if bytes < min {

@@ -132,7 +132,11 @@ fn whichever_call_fails_no_page_and_no_slot_is_lost() {
         for for_ever in [false, true] {
             for call in 1.. {
                 let swap = with_areas(&disk, &faulty, &[20 * PAGE as u64, 30 * PAGE as u64]);
-                faulty.set_schedule(if for_ever { Schedule::From(call, fault) } else { Schedule::Once(call, fault) });
+                faulty.set_schedule(if for_ever {
+                    Schedule::lasting(call, fault)
+                } else {
+                    Schedule::Once(call, fault)
+                });
                 let mut there = Vec::new();
                 let mut lost_places = 0;
                 for batch in 0..4 {
@@ -146,7 +150,8 @@ fn whichever_call_fails_no_page_and_no_slot_is_lost() {
                 }
                 let calls = faulty.calls();
                 faulty.set_schedule(Schedule::Never);
-                assert!(for_ever || lost_places == 0, "{fault:?} at call {call}: it wasn't tried elsewhere");
+                let may_fail = for_ever && fault != Fault::Interrupted;
+                assert!(may_fail || lost_places == 0, "{fault:?} at call {call}: it wasn't tried elsewhere");
                 there.iter().for_each(|&(number, slot)| check_in(&swap, slot, number, 2));
                 swap.drain();
                 let used: u64 = swap.areas().iter().map(|area| area.used).sum();

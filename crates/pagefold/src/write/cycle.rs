@@ -15,7 +15,7 @@ use sync::time::Instant;
 use frames::HeldRun;
 
 use crate::file::state::FileState;
-use crate::io::{BackingFile, IoError, Request};
+use crate::io::{BackingFile, IoError, Request, uninterrupted};
 use crate::read::load::HELPING;
 use crate::write::course::Course;
 
@@ -232,7 +232,7 @@ impl<'a> Cycle<'a> {
     /// Syncs the file, and settles what lies before the page `before`, or all.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         self.progressed();
-        self.writer.sync()?;
+        uninterrupted(|| self.writer.sync())?;
         self.progressed();
         self.file.cycle_answered();
         self.settled += self.file.settle(self.unsettled.take_before(before), true);

@@ -14,6 +14,7 @@ mod given_up;
 mod giving_back;
 mod hooked;
 mod hostile_arguments;
+mod interrupted;
 mod io_timeout;
 mod locked_files;
 mod lookups;
