@@ -122,6 +122,13 @@ pub trait BackingFile: Send + Sync {
         false
     }
 
+    /// Whether the bytes of a [`write`](Self::write), or of a write that is [submitted](Self::submit), must stay as they are until
+    /// it is answered: what looks at them twice (a checksum, a mirror) may otherwise refuse the write with `EIO`, or keep a
+    /// checksum of other bytes. The caller then writes from [copies](crate::Copies).
+    fn needs_stable_bytes(&self) -> bool {
+        false
+    }
+
     /// Tries once to fill the slices of `into`, one after the other, from `offset` on, and says how many bytes came; 0 at
     /// or past the end of the file. Use [`read_full`](crate::read_full()), which goes on after short reads and
     /// interruptions.
@@ -139,7 +146,7 @@ pub trait BackingFile: Send + Sync {
     ///
     /// The slices hold `len` bytes or more. `offset` and their lengths are multiples of 4 KiB; so is `len`, unless the
     /// range ends at what is or is to become the end of the file. The bytes may change while they are written: what
-    /// reaches the disk is then some mixture. After an error, any of the range may have been written.
+    /// reaches the disk is then some mixture, unless the file [needs stable bytes](Self::needs_stable_bytes). After an error, any of the range may have been written.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing.
@@ -279,6 +286,13 @@ impl IoError {
     pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
     /// `EBUSY`.
     pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
+
+    /// Whether a device may answer so to a write because its bytes were changed meanwhile: `EIO`, and `EILSEQ`, which is
+    /// disks' with protection information.
+    #[must_use]
+    pub fn may_be_about_changed_bytes(self) -> bool {
+        self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())
+    }
 
     /// The system's error number, if it has one.
     #[must_use]

@@ -21,16 +21,17 @@
 //!
 //! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying at the same time,
 //! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
-//! here. The kernel has a raw pointer, the others go word by word.
+//! here. The kernel has a raw pointer, the others go word by word. A device that can't bear that is given [`Copies`].
 //!
-//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`), a ring's entries, and that rings
-//! aren't dropped in a forked child.
+//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`), a ring's entries, that copies stay
+//! where they are, and that rings aren't dropped in a forked child.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
 #[cfg(not(pagefold_loom))]
 mod automatic;
 mod backend;
+mod copies;
 #[cfg(not(pagefold_loom))]
 mod drop_behind;
 #[cfg(not(pagefold_loom))]
@@ -77,6 +78,7 @@ mod write_full;
 #[cfg(not(pagefold_loom))]
 pub use automatic::automatic;
 pub use backend::{Access, Backend, BackingFile, Helping, Identity, IoError};
+pub use copies::{Copies, Copy};
 pub use faulty::{Call, FaultyBackend};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};

@@ -49,6 +49,10 @@ const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6]
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
+/// File systems that keep checksums of direct writes, or write them to several disks, out of the caller's memory: Btrfs, ZFS,
+/// bcachefs. ZFS refuses a write whose bytes change meanwhile; Btrfs keeps a checksum of other bytes.
+const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
+
 /// Whether files are read and written past the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
@@ -89,6 +93,7 @@ impl Posix {
             writable: access.writes(),
             fall_back: self.direct == DirectIo::Auto,
             in_memory: is_one_of(&MEMORY_FILE_SYSTEMS),
+            is_checked: is_one_of(&CHECKING_FILE_SYSTEMS),
             direct: AtomicBool::new(false),
             drop_behind: DropBehind::default(),
             written: Written::default(),
@@ -131,6 +136,8 @@ pub(crate) struct PosixFile {
     writable: bool,
     /// The kernel's pages are the file.
     pub(super) in_memory: bool,
+    /// The file system looks at the bytes of a direct write more than once.
+    is_checked: bool,
     /// The kernel doesn't keep the submitter of a request waiting.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     prompt: bool,
@@ -231,6 +238,11 @@ impl BackingFile for PosixFile {
 
     fn reads_by_copy(&self) -> bool {
         self.in_memory
+    }
+
+    fn needs_stable_bytes(&self) -> bool {
+        // Relaxed: as in `route`. The kernel has a copy of its own of what is written buffered.
+        self.is_checked && self.direct.load(Ordering::Relaxed)
     }
 
     fn len(&self) -> Result<u64, IoError> {

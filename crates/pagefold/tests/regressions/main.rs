@@ -34,4 +34,5 @@ mod swap_areas;
 mod swap_owners;
 mod waiting;
 mod watched;
+mod watchful_devices;
 mod whose_pages;
