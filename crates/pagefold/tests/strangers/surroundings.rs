@@ -23,7 +23,13 @@ fn files_are_used(fold: &Pagefold) {
     a_file_is_used(fold, &directory.path().join("file"), 1);
 }
 
-fn limit(resource: libc::__rlimit_resource_t, to: u64) {
+/// The number of a limit, whose type C libraries don't agree on.
+#[cfg(target_env = "musl")]
+type Resource = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Resource = libc::__rlimit_resource_t;
+
+fn limit(resource: Resource, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
     // SAFETY: the limit is this function's own.
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
