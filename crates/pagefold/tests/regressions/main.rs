@@ -16,6 +16,7 @@ mod hooked;
 mod hostile_arguments;
 mod interrupted;
 mod io_timeout;
+mod last_moments;
 mod locked_files;
 mod lookups;
 mod lost_writes;
