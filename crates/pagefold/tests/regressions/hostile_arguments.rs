@@ -45,8 +45,7 @@ fn offsets_at_the_ends_of_the_integers() {
 fn pages_beyond_16_tib_are_those_that_were_asked_for() {
     const LEN: u64 = 20 << 40;
     const FAR: u64 = 1 << 44;
-    let disk = disk(1, LEN);
-    let mm = manager(256, disk.clone());
+    let mm = manager(256, disk(1, LEN));
     let group = mm.group("a").build().unwrap();
     let file = group.open_options().write(true).open("f0").unwrap();
     for offset in [0, FAR - 4096, FAR, FAR + 5000, LEN - 100] {
