@@ -72,6 +72,16 @@ impl HeldRun {
         self.frames[self.ended..].iter().map(|frame| self.map.frames().bytes(*frame))
     }
 
+    /// Whether a page of the run was written to while it was held, or is being written to. A hint: a write that begins or ends just
+    /// now may be missed.
+    #[must_use]
+    pub fn was_changed(&self) -> bool {
+        let frames = self.map.frames();
+        // Frozen first: a writer is in the write state before it lets go of the frame.
+        let changed = |&frame: &FrameId| frames.table.is_frozen(frame) || frames.write_state(frame).is_rewritten();
+        self.frames[self.ended..].iter().any(changed)
+    }
+
     /// Lets go of the first `pages` pages, or all: each is as `state` unless it was written to meanwhile.
     pub fn end(&mut self, pages: usize, state: Unclean) {
         let ending = self.ended..self.frames.len().min(self.ended.saturating_add(pages));

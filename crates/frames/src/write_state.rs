@@ -170,6 +170,11 @@ impl WriteState {
         before.is_ok_and(|before| before & REWRITTEN == 0)
     }
 
+    /// Whether a writer came by since the page is held. Relaxed: a hint.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & REWRITTEN != 0
+    }
+
     /// Makes the page clean without writing it, as it leaves its frame: truncated, or swapped out. For the thread that has the
     /// frame frozen. Returns `None` if a write-back leader holds the page, else whether it was dirty or unstable before.
     pub(crate) fn discard(&self) -> Option<bool> {

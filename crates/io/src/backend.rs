@@ -52,7 +52,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a directory, and
-    /// `EINVAL` for anything else that isn't a regular file or a block device.
+    /// `EINVAL` for anything else that isn't a regular file or a block device. `EINTR` if nothing was done: it is called
+    /// again.
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
 
     /// Whether [`submit`](BackingFile::submit) may wait for a device: the thread that submits does
@@ -91,6 +92,9 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 }
 
 /// An open file of a [`Backend`]. Many threads use it at once.
+///
+/// A call that fails with `EINTR` was interrupted, and has done nothing; of a read or write, the bytes are unspecified. It is made
+/// again, however often that happens: see [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
     /// What tells this file from every other one of the backend, however it was opened.
@@ -118,6 +122,13 @@ pub trait BackingFile: Send + Sync {
         false
     }
 
+    /// Whether the bytes of a [`write`](Self::write), or of a write that is [submitted](Self::submit), must stay as they are until
+    /// it is answered: what looks at them twice (a checksum, a mirror) may otherwise refuse the write with `EIO`, or keep a
+    /// checksum of other bytes. The caller then writes from [copies](crate::Copies).
+    fn needs_stable_bytes(&self) -> bool {
+        false
+    }
+
     /// Tries once to fill the slices of `into`, one after the other, from `offset` on, and says how many bytes came; 0 at
     /// or past the end of the file. Use [`read_full`](crate::read_full()), which goes on after short reads and
     /// interruptions.
@@ -135,7 +146,7 @@ pub trait BackingFile: Send + Sync {
     ///
     /// The slices hold `len` bytes or more. `offset` and their lengths are multiples of 4 KiB; so is `len`, unless the
     /// range ends at what is or is to become the end of the file. The bytes may change while they are written: what
-    /// reaches the disk is then some mixture. After an error, any of the range may have been written.
+    /// reaches the disk is then some mixture, unless the file [needs stable bytes](Self::needs_stable_bytes). After an error, any of the range may have been written.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing.
@@ -275,6 +286,13 @@ impl IoError {
     pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
     /// `EBUSY`.
     pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
+
+    /// Whether a device may answer so to a write because its bytes were changed meanwhile: `EIO`, and `EILSEQ`, which is
+    /// disks' with protection information.
+    #[must_use]
+    pub fn may_be_about_changed_bytes(self) -> bool {
+        self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())
+    }
 
     /// The system's error number, if it has one.
     #[must_use]

@@ -185,6 +185,10 @@ impl BackingFile for FaultyFile {
         self.inner.is_open_to_others()
     }
 
+    fn needs_stable_bytes(&self) -> bool {
+        self.inner.needs_stable_bytes()
+    }
+
     fn len(&self) -> Result<u64, IoError> {
         self.faults.check(Call::Len)?;
         self.inner.len()

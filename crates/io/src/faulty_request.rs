@@ -58,6 +58,10 @@ impl Operation for Attempt {
         (slices, asked.min(self.most))
     }
 
+    fn pause(&self) {
+        self.inner.pause();
+    }
+
     fn complete(self: Box<Self>, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Request> {
         let faults = Arc::clone(&self.faults);
         prepare(&faults, self.answer(len, answer)?, len)

@@ -60,7 +60,7 @@ fn a_sweep_of_each_fault_ends_and_success_survives_a_power_cut() {
         Fault::ShortThenErrno(5000, ENOSPC),
     ];
     for fault in faults {
-        for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::From] {
+        for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting] {
             let (mut fired, mut good, mut bad) = (0, 0, 0);
             for call in 1.. {
                 let disk = SimulatedDisk::default();

@@ -17,18 +17,21 @@
 //! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
 //! After one that failed, the system may have dropped what it was given: it has to be given again.
 //!
+//! `EINTR` is no failure of a call: it is made again ([`uninterrupted()`]).
+//!
 //! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying at the same time,
 //! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
-//! here. The kernel has a raw pointer, the others go word by word.
+//! here. The kernel has a raw pointer, the others go word by word. A device that can't bear that is given [`Copies`].
 //!
-//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`), a ring's entries, and that rings
-//! aren't dropped in a forked child.
+//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`), a ring's entries, that copies stay
+//! where they are, and that rings aren't dropped in a forked child.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
 #[cfg(not(pagefold_loom))]
 mod automatic;
 mod backend;
+mod copies;
 #[cfg(not(pagefold_loom))]
 mod directories;
 #[cfg(not(pagefold_loom))]
@@ -55,6 +58,7 @@ mod reaper;
 #[cfg_attr(pagefold_loom, allow(dead_code))]
 mod reaping;
 mod request;
+mod retry;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod ring;
 mod schedule;
@@ -76,12 +80,14 @@ mod write_full;
 #[cfg(not(pagefold_loom))]
 pub use automatic::automatic;
 pub use backend::{Access, Backend, BackingFile, Helping, Identity, IoError};
+pub use copies::{Copies, Copy};
 pub use faulty::{Call, FaultyBackend};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;
 pub use read_full::{read_full, read_full_vectored};
 pub use request::{Batch, Queue, Request};
+pub use retry::uninterrupted;
 pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use thread_pool::ThreadPool;

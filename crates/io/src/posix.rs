@@ -51,6 +51,10 @@ const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6]
 /// XFS, Btrfs, F2FS.
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
+/// File systems that keep checksums of direct writes, or write them to several disks, out of the caller's memory: Btrfs, ZFS,
+/// bcachefs. ZFS refuses a write whose bytes change meanwhile; Btrfs keeps a checksum of other bytes.
+const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
+
 /// Whether files are read and written past the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
@@ -82,7 +86,7 @@ impl Posix {
         let Opened { fd, kind, identity, directory, is_open_to_others } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
-        let file_system = if kind == Kind::Regular { Some(fs::fstatfs(&fd)?.f_type) } else { None };
+        let file_system = if kind == Kind::Regular { Some(retry_on_intr(|| fs::fstatfs(&fd))?.f_type) } else { None };
         let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
         let shares_directories = is_one_of(&PROMPT_FILE_SYSTEMS) || is_one_of(&MEMORY_FILE_SYSTEMS);
         let name = directory.map(|directory| self.directories.name_in(directory, shares_directories));
@@ -94,6 +98,7 @@ impl Posix {
             writable: access.writes(),
             fall_back: self.direct == DirectIo::Auto,
             in_memory: is_one_of(&MEMORY_FILE_SYSTEMS),
+            is_checked: is_one_of(&CHECKING_FILE_SYSTEMS),
             direct: AtomicBool::new(false),
             drop_behind: DropBehind::default(),
             written: Written::default(),
@@ -130,6 +135,8 @@ pub(crate) struct PosixFile {
     writable: bool,
     /// The kernel's pages are the file.
     pub(super) in_memory: bool,
+    /// The file system looks at the bytes of a direct write more than once.
+    is_checked: bool,
     /// The kernel doesn't keep the submitter of a request waiting.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     prompt: bool,
@@ -171,7 +178,7 @@ impl PosixFile {
 
     /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they are tried.
     fn alignment_suits(&self) -> bool {
-        match fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        match retry_on_intr(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
                 suits(statx.stx_dio_mem_align) && suits(statx.stx_dio_offset_align)
             }
@@ -234,11 +241,16 @@ impl BackingFile for PosixFile {
         self.in_memory
     }
 
+    fn needs_stable_bytes(&self) -> bool {
+        // Relaxed: as in `route`. The kernel has a copy of its own of what is written buffered.
+        self.is_checked && self.direct.load(Ordering::Relaxed)
+    }
+
     fn len(&self) -> Result<u64, IoError> {
         Ok(match self.kind {
-            Kind::Regular => u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0),
+            Kind::Regular => u64::try_from(retry_on_intr(|| fs::fstat(&self.fd))?.st_size).unwrap_or(0),
             // The position that this moves is one that nobody uses.
-            Kind::BlockDevice => fs::seek(&self.fd, SeekFrom::End(0))?,
+            Kind::BlockDevice => retry_on_intr(|| fs::seek(&self.fd, SeekFrom::End(0)))?,
         })
     }
 

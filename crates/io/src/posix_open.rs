@@ -67,7 +67,7 @@ impl Kind {
 /// [`Backend::open`](crate::Backend::open) for files of the machine.
 pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, Errno> {
     // Asked before the file is opened: opening a pipe waits for its writer, and opening some devices has effects.
-    let (fd, made_in) = match fs::stat(path) {
+    let (fd, made_in) = match retry_on_intr(|| fs::stat(path)) {
         _ if access == Access::Unnamed => (make_unnamed(path)?, None),
         Ok(_) if access == Access::CreateNew => return Err(Errno::EXIST),
         Ok(stat) => {
@@ -81,7 +81,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, Errno> {
         Err(error) => return Err(error),
     };
     // And again, because another file may have taken the name.
-    let stat = fs::fstat(&fd)?;
+    let stat = retry_on_intr(|| fs::fstat(&fd))?;
     let kind = Kind::of(&stat)?;
     let has_name = kind == Kind::Regular && matches!(access, Access::Write | Access::Create | Access::CreateNew);
     let directory = made_in.or_else(|| if has_name { directory_of(path, &stat) } else { None });
@@ -93,7 +93,8 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, Errno> {
 fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
     let path = path.canonicalize().ok()?;
     let directory = open_directory(path.parent()?).ok()?;
-    let found = fs::statat(&directory, path.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let name = path.file_name()?;
+    let found = retry_on_intr(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
     (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(directory)
 }
 
@@ -103,7 +104,7 @@ fn open_existing(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// A file without a name in the directory `path`, or in the directory of `path`, which names no file.
 fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
-    let directory = match fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+    let directory = match retry_on_intr(|| fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)) {
         _ if path.is_dir() => path,
         Ok(_) => return Err(Errno::EXIST),
         Err(Errno::NOENT) => parent(path),
@@ -132,7 +133,7 @@ fn make_and_unlink(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
             Err(Errno::EXIST) => {}
             made => {
                 let made = made?;
-                fs::unlinkat(directory, &name, AtFlags::empty())?;
+                retry_on_intr(|| fs::unlinkat(directory, &name, AtFlags::empty()))?;
                 return Ok(made);
             }
         }

@@ -9,7 +9,8 @@
 //!   require. What an attempt moved beyond the last such multiple is moved again.
 //! - R3. A short read is the end of the file exactly if the file's length says so. Reading again to find out would be
 //!   no proof under direct I/O, where the last block of a file gives the same bytes as often as it is asked.
-//! - R4. An attempt that doesn't come further than `best` is no progress, whatever it answered; so it comes to an end.
+//! - R4. An attempt that doesn't come further than `best` is no progress. Two of them in a row are the end of it if nothing
+//!   went wrong (`NoProgress`). After an error that passes by itself the next attempt is made as `retry` has it.
 //! - W1. Bytes that an attempt says it wrote stay written, so `done` of a write never falls back. A later attempt may
 //!   write some of them again, and fail over it: then they are those of one attempt or the other.
 
@@ -18,8 +19,9 @@ use sync::SharedBytes;
 
 use crate::IoError;
 use crate::request::FileLen;
+use crate::retry::Retries;
 
-/// How often in a row `EINTR`, `EAGAIN` or an attempt without any new byte is taken for an answer.
+/// How often in a row an attempt without any new byte, and without an error, is taken for an answer.
 const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 2;
 
 /// Attempts start at multiples of this: the smallest page size, and the largest logical block size of disks.
@@ -49,6 +51,7 @@ pub(crate) struct Progress {
     done: usize,
     best: usize,
     fruitless: u32,
+    retries: Retries,
 }
 
 impl Progress {
@@ -58,7 +61,7 @@ impl Progress {
     /// `EINVAL` for a range that no file has.
     pub(crate) fn new(direction: Direction, offset: u64, len: usize) -> Result<Self, IoError> {
         offset.checked_add(len as u64).ok_or(IoError::INVALID)?;
-        Ok(Self { direction, offset, len, done: 0, best: 0, fruitless: 0 })
+        Ok(Self { direction, offset, len, done: 0, best: 0, fruitless: 0, retries: Retries::default() })
     }
 
     pub(crate) fn direction(&self) -> Direction {
@@ -68,6 +71,11 @@ impl Progress {
     /// Whether all is done.
     pub(crate) fn is_complete(&self) -> bool {
         self.done == self.len
+    }
+
+    /// Waits before the next attempt, if the last one wants that.
+    pub(crate) fn pause(&self) {
+        self.retries.pause();
     }
 
     /// Where in the file the next attempt starts.
@@ -111,12 +119,16 @@ impl Progress {
         let failure = match answer.and_then(|n| self.moved(len, self.start() + n.min(asked))) {
             Ok(Ended(true)) => return Some(Ok(self.done)),
             Ok(Ended(false)) => IoError::NoProgress,
-            Err(error) if error == IoError::INTERRUPTED || error == IoError::AGAIN => error,
-            Err(error) => return Some(Err(error)),
+            Err(error) => error,
         };
-        self.fruitless = if self.done > self.best { 0 } else { self.fruitless + 1 };
-        self.best = self.best.max(self.done);
-        if self.fruitless == ATTEMPTS_WITHOUT_PROGRESS_MAX {
+        if self.done > self.best && (failure == IoError::NoProgress || Retries::passes(failure)) {
+            (self.best, self.fruitless, self.retries) = (self.done, 0, Retries::default());
+        } else if failure == IoError::NoProgress {
+            self.fruitless += 1;
+            if self.fruitless == ATTEMPTS_WITHOUT_PROGRESS_MAX {
+                return Some(Err(failure));
+            }
+        } else if !self.retries.again_after(failure) {
             return Some(Err(failure));
         }
         self.is_complete().then_some(Ok(self.done))

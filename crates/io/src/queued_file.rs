@@ -45,6 +45,10 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
         self.file.reads_by_copy()
     }
 
+    fn needs_stable_bytes(&self) -> bool {
+        self.file.needs_stable_bytes()
+    }
+
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         self.file.read(offset, into)
     }

@@ -12,8 +12,8 @@ use crate::{BackingFile, IoError};
 /// [`read`](BackingFile::read) and a [`len`](BackingFile::len).
 ///
 /// # Errors
-/// The backend's; [`IoError::NoProgress`], `EINTR` or `EAGAIN` if two tries in a row brought nothing; `EINVAL` for a
-/// range that no file has. The bytes of `into` are unspecified then.
+/// The backend's, but for `EINTR`; `EAGAIN` if the system has no room for the read for about 20 ms; [`IoError::NoProgress`]
+/// if two tries in a row brought nothing; `EINVAL` for a range that no file has. The bytes of `into` are unspecified then.
 pub fn read_full(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
     read_full_vectored(file, offset, &[into])
 }
@@ -27,6 +27,7 @@ pub fn read_full_vectored(file: &dyn BackingFile, offset: u64, into: &[SharedByt
     let mut progress = Progress::new(Direction::Read, offset, len)?;
     while !progress.is_complete() {
         let (slices, asked) = progress.next(|f| into.iter().for_each(|&slice| f(slice)));
+        progress.pause();
         let answer = file.read(progress.offset(), &slices);
         if let Some(result) = progress.answered(&|| file.len(), asked, answer) {
             return result.inspect(|&n| zero_rest(n, |f| into.iter().for_each(|&slice| f(slice))));
@@ -39,6 +40,7 @@ pub fn read_full_vectored(file: &dyn BackingFile, offset: u64, into: &[SharedByt
 mod tests {
     use super::*;
     use crate::Identity;
+    use crate::retry::AGAIN_MAX;
     use sync::atomic::AtomicU64;
     use sync::lock::Mutex;
 
@@ -139,14 +141,31 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_are_retried_once_each() {
+    fn what_was_interrupted_is_tried_until_it_is_over() {
         let file = scripted(1 << 20, &[Err(IoError::INTERRUPTED), Ok(4096), Err(IoError::AGAIN), Ok(4096)]);
         assert_eq!(read(&file, 0, 4), Ok(16384));
-        for error in [IoError::INTERRUPTED, IoError::AGAIN] {
-            let file = scripted(1 << 20, &[Err(error), Err(error), Ok(4096)]);
-            assert_eq!(read(&file, 0, 1), Err(error));
-            assert_eq!(file.reads.lock().len(), 2);
-        }
+        let mut steps = vec![Err(IoError::INTERRUPTED); 1000];
+        let file = scripted(1 << 20, &steps);
+        assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Ok(4096), 1001));
+        // Also if that alternates with an answer without a byte, of which the second is the end.
+        steps.splice(10..11, [Ok(0)]);
+        assert_eq!(read(&scripted(1 << 20, &steps), 0, 1), Ok(4096));
+        steps.splice(20..21, [Ok(0)]);
+        assert_eq!(read(&scripted(1 << 20, &steps), 0, 1), Err(IoError::NoProgress));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_tried_a_number_of_times() {
+        let tries = AGAIN_MAX as usize;
+        let file = scripted(1 << 20, &vec![Err(IoError::AGAIN); tries]);
+        assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Ok(4096), tries + 1));
+        let file = scripted(1 << 20, &vec![Err(IoError::AGAIN); tries + 1]);
+        assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Err(IoError::AGAIN), tries + 1));
+        // Each page has them anew.
+        let mut steps = vec![Err(IoError::AGAIN); tries];
+        steps.push(Ok(4096));
+        let steps = steps.repeat(3);
+        assert_eq!(read(&scripted(1 << 20, &steps), 0, 3), Ok(12_288));
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub(crate) trait Operation: Send {
     fn offset(&self) -> u64;
     /// See [`Progress::next`].
     fn next(&self) -> (Slices<'_>, usize);
+    /// See [`Progress::pause`].
+    fn pause(&self);
     fn complete(self: Box<Self>, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Request>;
 }
 
@@ -174,6 +176,11 @@ impl Request {
         self.operation.offset()
     }
 
+    /// See [`Progress::pause`].
+    pub(crate) fn pause(&self) {
+        self.operation.pause();
+    }
+
     /// What the next attempt moves.
     pub(crate) fn next(&self) -> (Slices<'_>, usize) {
         self.operation.next()
@@ -192,6 +199,7 @@ impl Request {
     pub fn run(self, file: &(impl BackingFile + ?Sized)) {
         let mut rest = Some(self);
         while let Some(request) = rest {
+            request.pause();
             let answer = request.attempt(file);
             rest = request.complete(&|| file.len(), answer);
         }
@@ -223,6 +231,10 @@ where
 
     fn next(&self) -> (Slices<'_>, usize) {
         self.progress.next(|f| self.bytes.each(f))
+    }
+
+    fn pause(&self) {
+        self.progress.pause();
     }
 
     fn complete(mut self: Box<Self>, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Request> {

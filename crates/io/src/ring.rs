@@ -498,7 +498,12 @@ fn probe(uring: &mut IoUring) -> Result<(), IoError> {
     // SAFETY: the entry has no pointers.
     #[allow(unsafe_code)]
     unsafe { uring.submission().push(&nop) }.map_err(|_| IoError::AGAIN)?;
-    uring.submit_and_wait(1).map_err(error_of)?;
+    // A signal may come between the two.
+    while let Err(error) = uring.submit_and_wait(1) {
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error_of(error));
+        }
+    }
     uring.completion().next().map(|_| ()).ok_or(IoError::NoProgress)
 }
 

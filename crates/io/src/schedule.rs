@@ -51,6 +51,15 @@ pub enum Schedule {
     Once(u64, Fault),
     /// This one and all that follow.
     From(u64, Fault),
+    /// This one and the calls that follow it, `times` in all.
+    InARow {
+        /// The first one.
+        from: u64,
+        /// So many.
+        times: u64,
+        /// How they fail.
+        fault: Fault,
+    },
     /// One in `n` on average; none if `n` is 0. Which ones depends on the seed and their numbers alone, and so does
     /// which of the faults it is.
     OneIn {
@@ -63,13 +72,29 @@ pub enum Schedule {
     },
 }
 
+/// Interruptions in a row that stand for any number of them.
+const INTERRUPTIONS: u64 = 100;
+
 impl Schedule {
+    /// This call and all that follow, or a hundred if the fault is an interruption: a call is made again until it isn't
+    /// interrupted.
+    #[must_use]
+    pub fn lasting(from: u64, fault: Fault) -> Self {
+        match fault {
+            Fault::Interrupted => Self::InARow { from, times: INTERRUPTIONS, fault },
+            _ => Self::From(from, fault),
+        }
+    }
+
     /// What is to happen to call number `call`.
     pub(crate) fn fault(&self, call: u64) -> Option<Fault> {
         match self {
             Self::Never => None,
             Self::Once(at, fault) => (call == *at).then_some(*fault),
             Self::From(at, fault) => (call >= *at).then_some(*fault),
+            Self::InARow { from, times, fault } => {
+                (*from..from.saturating_add(*times)).contains(&call).then_some(*fault)
+            }
             Self::OneIn { n, seed, faults } => {
                 let mut random = Random::seeded(mix(*seed) ^ mix(call));
                 let hit = random.one_in(*n);
@@ -89,10 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn once_and_from() {
+    fn once_from_and_in_a_row() {
         assert_eq!(hits(&Schedule::Never, 9), []);
         assert_eq!(hits(&Schedule::Once(3, Fault::Again), 9), [3]);
         assert_eq!(hits(&Schedule::From(7, Fault::Again), 9), [7, 8, 9]);
+        assert_eq!(hits(&Schedule::InARow { from: 3, times: 2, fault: Fault::Again }, 9), [3, 4]);
     }
 
     #[test]

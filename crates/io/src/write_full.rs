@@ -11,8 +11,9 @@ use crate::{BackingFile, IoError};
 /// A full answer to the first attempt is one call to the backend.
 ///
 /// # Errors
-/// The backend's; [`IoError::NoProgress`], `EINTR` or `EAGAIN` if two tries in a row wrote nothing new; `EINVAL` for a
-/// range that no file has, and if there aren't `len` bytes. Any of the range may have been written then.
+/// The backend's, but for `EINTR`; `EAGAIN` if the system has no room for the write for about 20 ms; [`IoError::NoProgress`]
+/// if two tries in a row wrote nothing new; `EINVAL` for a range that no file has, and if there aren't `len` bytes. Any of
+/// the range may have been written then.
 pub fn write_full(file: &dyn BackingFile, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<(), IoError> {
     let there = from.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
     if len > there {
@@ -21,6 +22,7 @@ pub fn write_full(file: &dyn BackingFile, offset: u64, from: &[SharedBytes<'_>],
     let mut progress = Progress::new(Direction::Write, offset, len)?;
     while !progress.is_complete() {
         let (slices, asked) = progress.next(|f| from.iter().for_each(|&slice| f(slice)));
+        progress.pause();
         let answer = file.write(progress.offset(), &slices, asked);
         if let Some(result) = progress.answered(&|| file.len(), asked, answer) {
             return result.map(|_| ());

@@ -175,9 +175,9 @@ impl Builder {
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
         let refused = |error: IoError| Error::System { what: "start threads", error: error.to_string() };
-        let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed() / 4));
+        let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed().bytes / 4));
         check_budget(memory, page_size)?;
-        let memory_max = self.memory_max?.unwrap_or_else(|| Size(machine::memory_allowed()));
+        let memory_max = self.memory_max?.unwrap_or_else(|| Size(machine::memory_allowed().bytes));
         let config = Config {
             memory_max: memory_max.0,
             huge_pages: self.huge_pages,
@@ -251,11 +251,11 @@ pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
     if size > max {
         return Err(Error::BudgetTooLarge { size, max });
     }
-    if size.0 > machine::memory_allowed() {
+    let allowed = machine::memory_allowed();
+    if size.0 > allowed.bytes {
         static TOLD: Once = Once::new();
-        TOLD.call_once(
-            || tracing::warn!(%size, allowed = %Size(machine::memory_allowed()), "a budget beyond the memory there is"),
-        );
+        let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
+        TOLD.call_once(|| tracing::warn!(%size, allowed = %bytes, ?limit, "a budget beyond the memory there is"));
     }
     Ok(())
 }

@@ -72,6 +72,7 @@ pub use error::Error;
 pub use file::open_options::OpenOptions;
 pub use file::{File, PinnedPage};
 pub use group::{Group, GroupBuilder};
+pub use machine::{MemoryAllowed, memory_allowed};
 pub use pagefold::Pagefold;
 pub use read::batch::{ReadRequest, WriteRequest};
 pub use read::page_future::PageFuture;

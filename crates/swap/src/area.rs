@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use arrayvec::ArrayVec;
-use io::{Access, Backend, BackingFile, Identity, IoError, UnderWay, read_full, read_full_vectored, write_full};
+use io::{
+    Access, Backend, BackingFile, Copies, Identity, IoError, UnderWay, read_full, read_full_vectored, uninterrupted,
+    write_full,
+};
 use sync::atomic::{AtomicBool, AtomicU64};
+use sync::lock::OnceCell;
 use sync::time::Duration;
 use sync::{Arc, CachePadded, SharedBytes};
 
@@ -95,6 +99,8 @@ pub(crate) struct Area {
     store: Store,
     /// Of its pages, if they are encrypted.
     encryption: Option<Box<Encryption>>,
+    /// What its device is given in place of pages, if it needs bytes that stay as they are. Encrypted pages are copies already.
+    copies: OnceCell<Arc<Copies>>,
     under_way: CachePadded<UnderWay>,
 }
 
@@ -128,11 +134,11 @@ impl Area {
         }
         let file = match source {
             Source::Unlinked { at, bytes } => {
-                let file = backend.open(at, Access::Unnamed).map_err(failed)?;
-                file.set_len(*bytes).map_err(failed)?;
+                let file = uninterrupted(|| backend.open(at, Access::Unnamed)).map_err(failed)?;
+                uninterrupted(|| file.set_len(*bytes)).map_err(failed)?;
                 file
             }
-            Source::Path(path) => backend.open(path, Access::Alone).map_err(|error| match error {
+            Source::Path(path) => uninterrupted(|| backend.open(path, Access::Alone)).map_err(|error| match error {
                 IoError::BUSY => AddError::InUse { area: name.clone() },
                 error => failed(error),
             })?,
@@ -151,7 +157,7 @@ impl Area {
                 "other users may read what is swapped out, or change it: the swap file's mode isn't 0600"
             );
         }
-        let bytes = file.len().map_err(failed)?;
+        let bytes = uninterrupted(|| file.len()).map_err(failed)?;
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;
         if bytes < min {
@@ -176,7 +182,10 @@ impl Area {
         let encryption =
             options.encrypted.then(|| Encryption::new(slots, page_size).ok_or_else(no_memory)).transpose()?;
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
+        let copies =
+            if file.needs_stable_bytes() { Some(Copies::for_pages(page_size).ok_or_else(no_memory)?) } else { None };
         let area = Self::of(number, name, options.priority, page_size, table, identity, Store::File(file));
+        copies.into_iter().for_each(|copies| area.needs(copies));
         Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
 
@@ -227,7 +236,12 @@ impl Area {
         store: Store,
     ) -> Self {
         let (leaving, under_way) = (AtomicBool::new(false), CachePadded::new(UnderWay::default()));
-        Self { number, name, priority, slots, identity, leaving, page_size, store, encryption: None, under_way }
+        let (encryption, copies) = (None, OnceCell::new());
+        Self { number, name, priority, slots, identity, leaving, page_size, store, encryption, copies, under_way }
+    }
+
+    fn needs(&self, copies: Arc<Copies>) {
+        let _ = self.copies.set(copies);
     }
 
     /// Allocates up to `want` slots, and says how many.
@@ -269,8 +283,43 @@ impl Area {
             bytes = encrypted.insert(pages).pages();
         }
         let _under_way = self.has_device().then(|| self.under_way.begin());
+        if let Some(copies) = self.copies.get().filter(|_| self.encryption.is_none()) {
+            return self.write_from(copies, &**file, *first, &bytes);
+        }
         let written = write_full(&**file, self.offset(*first), &bytes, bytes.len() * self.page_size);
+        let is_changed = |(&slot, page): (&SlotId, &PageOut<'_>)| {
+            seal(page.bytes, slot, page.owner, page.group) != self.slots.seal(slot)
+        };
+        if written.is_err_and(IoError::may_be_about_changed_bytes)
+            && self.encryption.is_none()
+            && slots.iter().zip(pages).any(is_changed)
+            && let Some(copies) = Copies::for_pages(self.page_size)
+        {
+            // Sometimes: a swap device turns out to need copies.
+            self.write_from(&copies, &**file, *first, &bytes)?;
+            self.needs(copies);
+            return Ok(());
+        }
         written.map_err(SwapOutError::WriteFailed)
+    }
+
+    /// Writes pages from copies, each of which has as many of them as it has room for.
+    fn write_from(
+        &self,
+        copies: &Arc<Copies>,
+        file: &dyn BackingFile,
+        first: SlotId,
+        mut pages: &[SharedBytes<'_>],
+    ) -> Result<(), SwapOutError> {
+        let mut copy = copies.wait_for(STALLED_AFTER).ok_or(SwapOutError::Full)?;
+        let mut offset = self.offset(first);
+        while !pages.is_empty() {
+            let some = copy.fill(pages.iter().copied());
+            let bytes = copy.bytes();
+            write_full(file, offset, &[bytes], bytes.len()).map_err(SwapOutError::WriteFailed)?;
+            (pages, offset) = (&pages[some..], offset + bytes.len() as u64);
+        }
+        Ok(())
     }
 
     /// Reads a swapped page, and makes sure that it is the one that was written. Says what was remembered of it.

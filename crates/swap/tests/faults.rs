@@ -132,7 +132,11 @@ fn whichever_call_fails_no_page_and_no_slot_is_lost() {
         for for_ever in [false, true] {
             for call in 1.. {
                 let swap = with_areas(&disk, &faulty, &[20 * PAGE as u64, 30 * PAGE as u64]);
-                faulty.set_schedule(if for_ever { Schedule::From(call, fault) } else { Schedule::Once(call, fault) });
+                faulty.set_schedule(if for_ever {
+                    Schedule::lasting(call, fault)
+                } else {
+                    Schedule::Once(call, fault)
+                });
                 let mut there = Vec::new();
                 let mut lost_places = 0;
                 for batch in 0..4 {
@@ -146,7 +150,8 @@ fn whichever_call_fails_no_page_and_no_slot_is_lost() {
                 }
                 let calls = faulty.calls();
                 faulty.set_schedule(Schedule::Never);
-                assert!(for_ever || lost_places == 0, "{fault:?} at call {call}: it wasn't tried elsewhere");
+                let may_fail = for_ever && fault != Fault::Interrupted;
+                assert!(may_fail || lost_places == 0, "{fault:?} at call {call}: it wasn't tried elsewhere");
                 there.iter().for_each(|&(number, slot)| check_in(&swap, slot, number, 2));
                 swap.drain();
                 let used: u64 = swap.areas().iter().map(|area| area.used).sum();
@@ -181,4 +186,95 @@ fn a_full_disk_takes_what_it_can_and_the_rest_goes_elsewhere() {
     assert!(more.iter().all(|slot| slot.is_ok_and(|slot| slot.area() == 1)), "{more:?}");
     swap.drain();
     assert_eq!(swap.areas().iter().map(|area| area.used).sum::<u64>(), 42);
+}
+
+/// A device that refuses a write whose bytes change while it is under way, and a page that changes during each.
+#[derive(Clone)]
+struct Watchful {
+    disk: SimulatedDisk,
+    says_so: bool,
+    victim: sync::Arc<Bytes>,
+    refused: sync::Arc<sync::atomic::AtomicU64>,
+}
+
+struct WatchfulFile {
+    file: Box<dyn io::BackingFile>,
+    of: Watchful,
+}
+
+impl io::Backend for Watchful {
+    fn name(&self) -> &'static str {
+        "watchful"
+    }
+
+    fn open(&self, path: &std::path::Path, access: Access) -> Result<Box<dyn io::BackingFile>, IoError> {
+        Ok(Box::new(WatchfulFile { file: self.disk.open(path, access)?, of: self.clone() }))
+    }
+}
+
+impl io::BackingFile for WatchfulFile {
+    fn identity(&self) -> io::Identity {
+        self.file.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        self.file.len()
+    }
+
+    fn needs_stable_bytes(&self) -> bool {
+        self.of.says_so
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.file.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        let look = || {
+            let mut bytes = vec![0; from.iter().map(SharedBytes::len).sum()];
+            let mut start = 0;
+            for slice in from {
+                slice.copy_to(0, &mut bytes[start..start + slice.len()]);
+                start += slice.len();
+            }
+            bytes
+        };
+        let before = look();
+        self.of.victim[100].fetch_add(1, sync::atomic::Ordering::SeqCst);
+        if before != look() {
+            self.of.refused.fetch_add(1, sync::atomic::Ordering::SeqCst);
+            return Err(IoError::IO);
+        }
+        self.file.write(offset, from, len)
+    }
+}
+
+/// Pages of a run that were good came back to memory, and the area seemed to be broken, because a neighbour had changed while the
+/// device wrote them. A device that says what it needs refuses nothing, another one a single write.
+#[test]
+fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
+    for says_so in [true, false] {
+        let disk = SimulatedDisk::default();
+        let victim = sync::Arc::new(contents(5, 0));
+        let watchful = Watchful { disk: disk.clone(), says_so, victim, refused: sync::Arc::default() };
+        let swap = with_areas(&disk, &watchful, &[1000 * PAGE as u64]);
+        for round in 0..10 {
+            let numbers: Vec<u64> = (0..10).map(|page| round * 10 + page).collect();
+            let bytes: Vec<Bytes> = numbers.iter().map(|&number| contents(number, 0)).collect();
+            let page_of = |at: usize| if at == 5 { &*watchful.victim } else { &bytes[at] };
+            let pages: Vec<_> = (0..10).map(|at| page(page_of(at), numbers[at])).collect();
+            let mut slots = vec![Err(SwapOutError::Full); 10];
+            swap.swap_out(&pages, |at, result| slots[at] = result);
+            for (at, slot) in slots.into_iter().enumerate() {
+                let slot = slot.unwrap();
+                if at == 5 {
+                    swap.free(slot).unwrap(); // As its owner does with a page that has changed.
+                } else {
+                    swap.set_swapped(slot, owner(numbers[at]), swap::Note::new(group(numbers[at]), 0)).unwrap();
+                    check_in(&swap, slot, numbers[at], 0);
+                }
+            }
+        }
+        assert_eq!(watchful.refused.load(sync::atomic::Ordering::SeqCst), u64::from(!says_so));
+    }
 }

@@ -26,6 +26,12 @@ pub(crate) struct Count {
     pub(crate) system_calls: u64,
 }
 
+/// What `ptrace` is asked for, whose type C libraries don't agree on.
+#[cfg(target_env = "musl")]
+type Request = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
 /// Where the traced part begins and ends, in the child. Without a tracer it ends the process.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn breakpoint() {
@@ -141,7 +147,7 @@ impl Tracee {
     }
 
     /// Continues until SIGTRAP; other signals are handed on.
-    fn go_on(self, request: libc::c_uint) -> Result<Stop> {
+    fn go_on(self, request: Request) -> Result<Stop> {
         let mut signal = 0;
         loop {
             // SAFETY: no pointers; the process is stopped and ours.

@@ -38,7 +38,7 @@ use sync::atomic::{Backoff, Ordering};
 use crate::error::Error;
 use crate::file::drop_pages::Dropped;
 use crate::file::state::FileState;
-use crate::io::{IoError, read_full};
+use crate::io::{IoError, read_full, uninterrupted};
 use crate::stats::Counters;
 
 /// What came of an attempt to make the pages at the file's end fit a longer file.
@@ -212,7 +212,7 @@ impl FileState {
         }
         let (mut end, mut backoff) = (EndWait::default(), Backoff::new());
         loop {
-            writer.lengthen(piece.end).map_err(|error| self.write_failed(error))?;
+            uninterrupted(|| writer.lengthen(piece.end)).map_err(|error| self.write_failed(error))?;
             match self.take_over(Some(&piece))? {
                 Attempt::Done(()) if piece.start <= self.len() => return Ok(()),
                 // Another process has cut the file off again.
@@ -325,7 +325,7 @@ impl FileState {
     /// Whether another process has cut the file off, and that wasn't taken over yet.
     pub(crate) fn is_cut_off(&self) -> Result<bool, IoError> {
         let known = self.disk_len(); // N5
-        Ok(self.backing.len()? < known)
+        Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
     /// If another process has cut the file off, and no other thread changes its length just now: takes the new length over.
@@ -396,6 +396,6 @@ impl FileState {
     }
 
     fn ask_len(&self) -> Result<u64, Error> {
-        self.backing.len().map_err(|error| self.read_failed(self.len() >> self.page_shift(), error))
+        uninterrupted(|| self.backing.len()).map_err(|error| self.read_failed(self.len() >> self.page_shift(), error))
     }
 }

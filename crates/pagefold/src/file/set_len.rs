@@ -16,7 +16,7 @@ use sync::atomic::{Backoff, Ordering};
 use crate::error::Error;
 use crate::file::length::{Attempt, EndWait};
 use crate::file::state::FileState;
-use crate::io::BackingFile;
+use crate::io::{BackingFile, uninterrupted};
 
 /// The page that a file is cut off in (Z2).
 enum CutPage<'a> {
@@ -47,7 +47,7 @@ impl FileState {
                     Attempt::Busy(page) => wait.wait(self, page)?,
                 }
             };
-            writer.set_len(len).map_err(|error| self.write_failed(error))?;
+            uninterrupted(|| writer.set_len(len)).map_err(|error| self.write_failed(error))?;
             self.fill_own_end(&mut end, before..len);
             self.length_is(len);
             return Ok(());
@@ -76,7 +76,7 @@ impl FileState {
                 drop(self.take_to_cut(page)?);
             }
         }
-        writer.set_len(len).map_err(|error| self.write_failed(error))?;
+        uninterrupted(|| writer.set_len(len)).map_err(|error| self.write_failed(error))?;
         self.length_is(len);
         if let Some(CutPage::InMemory(mut writing)) = cut_page {
             writing.zero_from(tail);

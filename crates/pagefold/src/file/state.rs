@@ -10,7 +10,7 @@ use sync::lock::{Mutex, OnceCell};
 use crate::error::Error;
 use crate::file::drop_pages::Dropped;
 use crate::group::table::SWEPT_GROUPS;
-use crate::io::{Access, BackingFile, IoError};
+use crate::io::{Access, BackingFile, IoError, uninterrupted};
 use crate::manager::Manager;
 use crate::read::flight::InFlight;
 use crate::stats::Counters;
@@ -136,7 +136,7 @@ impl FileState {
         let Some(writer) = self.writer() else { return Ok(()) };
         let mut is_locked = self.is_locked.lock();
         if !*is_locked {
-            writer.lock().map_err(|error| match error {
+            uninterrupted(|| writer.lock()).map_err(|error| match error {
                 IoError::BUSY => Error::FileInUse { path: self.path.clone() },
                 error => Error::OpenFailed { path: self.path.clone(), error },
             })?;

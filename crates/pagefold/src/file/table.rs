@@ -9,7 +9,7 @@ use sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::io::{Access, BackingFile, Identity};
+use crate::io::{Access, BackingFile, Identity, uninterrupted};
 use crate::manager::Manager;
 use crate::slab::Slab;
 use crate::stats::Counters;
@@ -64,7 +64,7 @@ impl Manager {
     /// Opens a file, or finds it open already, under whatever name.
     pub(crate) fn open(self: &Arc<Self>, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
         let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
-        let backing = Arc::from(self.backend.open(path, access).map_err(failed)?);
+        let backing = Arc::from(uninterrupted(|| self.backend.open(path, access)).map_err(failed)?);
         let file = self.find_or_add(path, access, &backing)?;
         if access.writes() {
             self.start_flusher()?;
@@ -87,7 +87,8 @@ impl Manager {
             let _ = file.try_refresh_len(u64::MAX);
             return Ok(file);
         }
-        let len = backing.len().map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
+        let len =
+            uninterrupted(|| backing.len()).map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
         // Made without the table's lock, since it may have to make room for itself.
         let file = FileState::new(self, path, Arc::clone(backing), len, access)?;
         file.begin_watch();

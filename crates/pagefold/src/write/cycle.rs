@@ -15,7 +15,7 @@ use sync::time::Instant;
 use frames::HeldRun;
 
 use crate::file::state::FileState;
-use crate::io::{BackingFile, IoError, Request};
+use crate::io::{BackingFile, IoError, Request, uninterrupted};
 use crate::read::load::HELPING;
 use crate::write::course::Course;
 
@@ -76,6 +76,8 @@ pub(crate) struct Cycle<'a> {
 /// A run that the device is done with.
 struct Answer {
     run: HeldRun,
+    /// The device was given a copy of it.
+    is_copied: bool,
     result: Result<usize, IoError>,
 }
 
@@ -174,15 +176,34 @@ impl<'a> Cycle<'a> {
     fn submit(&mut self) {
         let pages_max = LARGE_MAX * self.file.run_pages();
         while !self.under_way.is_full() && self.pages_under_way < pages_max {
+            let copy = match self.file.copies() {
+                None => None,
+                Some(copies) => match copies.take() {
+                    None if self.under_way.is_empty() => Some(copies.wait()), // Other files' requests have them.
+                    None => break,                                            // One comes with the next answer.
+                    some => some,
+                },
+            };
             let Some(run) = self.file.next_dirty_run(&mut self.rest) else {
                 self.rest.take_before(None); // It came round.
                 break;
             };
             let (first, pages) = (run.pages().start, run.len());
             let answers = Arc::clone(&self.answers);
-            let put = move |run, result| answers.put(Answer { run, result });
+            let is_copied = copy.is_some();
+            let put = move |run, result| answers.put(Answer { run, is_copied, result });
             let (offset, len) = (self.file.offset_of(&run), self.file.bytes_of(&run));
-            match Request::write(offset, run, len, put) {
+            let request = match copy {
+                None => Request::write(offset, run, len, put),
+                Some(mut copy) => {
+                    copy.fill(run.bytes());
+                    Request::write(offset, copy, len, move |copy, result| {
+                        drop(copy); // First: a thread that waits for it needs nothing else.
+                        put(run, result);
+                    })
+                }
+            };
+            match request {
                 Ok(request) => self.requests.push(request),
                 Err(error) => {
                     self.failed(error); // The pages are dirty again.
@@ -199,11 +220,21 @@ impl<'a> Cycle<'a> {
 
     /// Looks at what the device is done with. There is something under way.
     fn take_answers(&mut self) {
-        for Answer { mut run, result } in self.answers.take(self.writer) {
+        for Answer { mut run, is_copied, mut result } in self.answers.take(self.writer) {
             self.progressed();
             self.file.cycle_answered();
             self.under_way.retain(|first| *first != run.pages().start);
             self.pages_under_way -= run.len();
+            if let Err(refusal) = result
+                && refusal.may_be_about_changed_bytes()
+                && !is_copied
+                && run.was_changed()
+            {
+                // Sometimes: a device refuses pages that were changed meanwhile.
+                let (written, rest) = self.file.write_from_copies(self.writer, &mut run, refusal);
+                self.written += written;
+                result = rest.map(|()| 0); // Nothing is left of the run.
+            }
             match result {
                 Ok(bytes) => {
                     self.written += self.file.was_written(&mut run, usize::MAX, bytes);
@@ -232,7 +263,7 @@ impl<'a> Cycle<'a> {
     /// Syncs the file, and settles what lies before the page `before`, or all.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         self.progressed();
-        self.writer.sync()?;
+        uninterrupted(|| self.writer.sync())?;
         self.progressed();
         self.file.cycle_answered();
         self.settled += self.file.settle(self.unsettled.take_before(before), true);

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use io::{Task, UnderWay};
+use io::{Copies, Task, UnderWay};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use sync::lock::Mutex;
+use sync::lock::{Mutex, OnceCell};
 use sync::time::Duration;
 use sync::{Arc, Weak};
 
@@ -38,6 +38,8 @@ pub(crate) struct Device {
     silent: AtomicBool,
     /// Cycles of write-back.
     pub(crate) under_way: UnderWay,
+    /// What is written to it are copies, since it needs bytes that stay as they are (`request`).
+    copies: OnceCell<Arc<Copies>>,
 }
 
 impl Device {
@@ -86,6 +88,16 @@ impl Device {
             }
         }
         Ends(self, Some(self.under_way.begin()))
+    }
+
+    /// What it is written to from, if it needs copies.
+    pub(crate) fn copies(&self) -> Option<&Arc<Copies>> {
+        self.copies.get()
+    }
+
+    /// It needs copies, from now on.
+    pub(crate) fn needs(&self, copies: Arc<Copies>) {
+        let _ = self.copies.set(copies);
     }
 
     /// Whether the device seems to have stopped.

@@ -2,12 +2,20 @@
 //!
 //! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay dirty that can't be written;
 //! whoever syncs is told all the same.
+//!
+//! # Devices that need stable bytes
+//! Pages may change while a device reads them. Some devices can't bear that
+//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)): what they are given are copies, of which each device has a few.
+//! A device is like that if its files say so, or once it has refused a run with pages that were changed meanwhile, and took
+//! the same run from a copy. That refusal is no failure. Copies are taken before pages are held, and are given back by the device's
+//! answer, so a thread that waits for one waits for the device alone.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};
+use sync::Arc;
 
 use crate::file::state::FileState;
-use crate::io::{BackingFile, write_full};
+use crate::io::{BackingFile, Copies, IoError, write_full};
 use crate::stats::Counters;
 use crate::write::course::Course;
 
@@ -28,7 +36,18 @@ pub(crate) struct Pieces {
 impl FileState {
     /// Pages that one request can have.
     pub(crate) fn run_pages(&self) -> usize {
-        PAGES_MAX.min(BYTES_MAX >> self.page_shift()).max(1)
+        let bytes = self.device().and_then(|device| device.copies()).map_or(BYTES_MAX, |copies| copies.room());
+        PAGES_MAX.min(bytes >> self.page_shift()).max(1)
+    }
+
+    /// What the file is written from, if its device needs copies, and there is memory for them. Without it pages are written as
+    /// they are: what the device refuses then is dirty again.
+    pub(crate) fn copies(&self) -> Option<Arc<Copies>> {
+        let device = self.device()?;
+        if device.copies().is_none() && self.writer()?.needs_stable_bytes() {
+            device.needs(Copies::for_pages(self.page_bytes() as usize)?);
+        }
+        device.copies().cloned()
     }
 
     /// Holds the next dirty pages of the course, which goes past them.
@@ -72,6 +91,33 @@ impl FileState {
         (before - run.len()) as u64
     }
 
+    /// After a device has refused a run with pages that were changed meanwhile: writes it from copies, in this thread. If that
+    /// goes well, the device needs them from now on. Returns how many pages were written, which aren't the run's any more, and
+    /// the device's error about the rest.
+    ///
+    /// # Errors
+    /// `refusal`, if there is no memory for copies.
+    pub(crate) fn write_from_copies(
+        &self,
+        writer: &dyn BackingFile,
+        run: &mut HeldRun,
+        refusal: IoError,
+    ) -> (u64, Result<(), IoError>) {
+        let Some(copies) = Copies::for_pages(self.page_bytes() as usize) else { return (0, Err(refusal)) };
+        let (mut copy, mut written) = (copies.wait(), 0);
+        while !run.is_empty() {
+            let pages = copy.fill(run.bytes());
+            let len = copy.bytes().len().min(self.bytes_of(run));
+            if let Err(error) = write_full(writer, self.offset_of(run), &[copy.bytes()], len) {
+                return (written, Err(error));
+            }
+            written += self.was_written(run, pages, len);
+        }
+        // Sometimes: a device turns out to need copies.
+        self.device().into_iter().for_each(|device| device.needs(Arc::clone(&copies)));
+        (written, Ok(()))
+    }
+
     /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went well. Leaves the rest dirty
     /// when `may_fail` pieces have failed.
     pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun, may_fail: u32) -> Pieces {
@@ -80,9 +126,17 @@ impl FileState {
         if size == 0 {
             return pieces; // It was one page, and is dirty again.
         }
+        let copies = self.copies();
         while !run.is_empty() && pieces.failures < FAILURES_MAX.min(may_fail) {
-            let some = size.min(run.len());
-            let bytes: ArrayVec<_, PAGES_MAX> = run.bytes().take(some).collect();
+            let mut some = size.min(run.len());
+            let mut copy = copies.as_ref().map(Copies::wait);
+            let bytes: ArrayVec<_, PAGES_MAX> = match &mut copy {
+                None => run.bytes().take(some).collect(),
+                Some(copy) => {
+                    some = copy.fill(run.bytes().take(some));
+                    [copy.bytes()].into_iter().collect()
+                }
+            };
             let len = (some << self.page_shift()).min(self.bytes_of(&run));
             match write_full(writer, self.offset_of(&run), &bytes, len) {
                 Ok(()) => {

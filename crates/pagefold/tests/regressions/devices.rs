@@ -78,13 +78,14 @@ fn closing_a_file_does_not_wait_for_later_readers() {
 fn is_memory(directory: &std::path::Path) -> bool {
     let path = std::ffi::CString::new(directory.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: a `statfs` is plain numbers, and the call fills it in; the path ends with a zero.
-    let kind = unsafe {
+    let stat = unsafe {
         let mut stat: libc::statfs = std::mem::zeroed();
         assert_eq!(libc::statfs(path.as_ptr(), &raw mut stat), 0);
-        stat.f_type
+        stat
     };
-    const RAMFS: libc::c_long = 0x8584_58f6;
-    kind == libc::TMPFS_MAGIC || kind == RAMFS
+    // The C libraries' types of these numbers differ.
+    const RAMFS: u64 = 0x8584_58f6;
+    [libc::TMPFS_MAGIC as u64, RAMFS].contains(&(stat.f_type as u64))
 }
 
 /// On file systems without direct I/O nothing was read ahead, and a batch was read page by page: each read was taken for a copy that

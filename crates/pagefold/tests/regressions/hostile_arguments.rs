@@ -40,6 +40,36 @@ fn offsets_at_the_ends_of_the_integers() {
 
 /// The same for sizes: a limit of everything is no limit, one of nothing is refused, and neither wraps around into
 /// another.
+/// Numbers of pages that don't fit in 32 bits: beyond 16 TiB, with pages of 4 KiB.
+#[test]
+fn pages_beyond_16_tib_are_those_that_were_asked_for() {
+    const LEN: u64 = 20 << 40;
+    const FAR: u64 = 1 << 44;
+    let mm = manager(256, disk(1, LEN));
+    let group = mm.group("a").build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    for offset in [0, FAR - 4096, FAR, FAR + 5000, LEN - 100] {
+        let len = read(&file, 0, offset, 10_000).unwrap();
+        assert_eq!(len as u64, 10_000.min(LEN - offset));
+    }
+    // The same place 16 TiB apart.
+    file.write_at(&[1; 5000], 77 * 4096).unwrap();
+    file.write_at(&[2; 5000], FAR + 77 * 4096).unwrap();
+    file.sync().unwrap();
+    file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+    for (offset, byte) in [(77 * 4096, 1), (FAR + 77 * 4096, 2)] {
+        let mut bytes = [0; 5000];
+        file.read_exact_at(&mut bytes, offset).unwrap();
+        assert_eq!(bytes, [byte; 5000]);
+        assert_eq!(file.page(offset >> 12).unwrap()[..], [byte; 4096]);
+    }
+    let space = group.space().unwrap();
+    let mapped = space.map_file(&file, FAR, 1 << 20, Protection::Read).unwrap();
+    let mut bytes = [0; 100];
+    space.read_at(&mut bytes, mapped.start + 77 * 4096).unwrap();
+    assert_eq!(bytes, [2; 100]);
+}
+
 #[test]
 fn sizes_at_the_ends_of_the_integers() {
     let mm = manager(64, disk(1, 1 << 20));

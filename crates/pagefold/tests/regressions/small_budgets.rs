@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pagefold::{Error, Pagefold, Protection};
+use pagefold::{Error, Pagefold, Protection, ReadRequest, WriteRequest};
 use sync::random::Random;
 
 use crate::hooked::{Hooked, fill};
-use crate::support::{disk, manager, read};
+use crate::support::{bytes_on, check, disk, manager, read, version};
 
 /// The room that frames leave for page maps was measured by a chunk alone; the states of a segment need some too. What
 /// was drained from the frames to make that room could go back to them first, and the next try met the same. Several
@@ -105,4 +105,33 @@ fn guards_of_memory_without_pages_take_none() {
     let guards = [0, 1].map(|page| space.page(heap.start + page * 4096).unwrap());
     assert_eq!(guards[0].as_ptr(), guards[1].as_ptr());
     assert!(guards[0].iter().all(|&byte| byte == 0));
+}
+
+/// Elsewhere a batch that needs more pages at once than there are waits for itself, or fails. Here it goes through memory a part
+/// at a time.
+#[test]
+fn a_batch_of_more_pages_than_the_budget_has_is_done_whole() {
+    const PAGES: usize = 500;
+    let disk = disk(1, PAGES as u64 * 4096);
+    let mm = manager(32, disk.clone());
+    let group = mm.group("tenant").max(20 * 4096).build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let mut bytes = vec![0; PAGES * 4096];
+    let offset = |at: usize| (at * 7 % PAGES * 4096) as u64;
+    for _ in 0..2 {
+        let into = bytes.chunks_mut(4096).enumerate();
+        let mut batch: Vec<_> = into.map(|(at, into)| ReadRequest::new(offset(at), into)).collect();
+        file.read_batch(&mut batch);
+        for request in &batch {
+            assert_eq!(*request.result.as_ref().unwrap(), 4096);
+            check(0, request.offset, request.into);
+        }
+    }
+    let bytes = version(1, 0, PAGES * 4096);
+    let from = |at| &bytes[offset(at) as usize..][..4096];
+    let mut batch: Vec<_> = (0..PAGES).map(|at| WriteRequest::new(offset(at), from(at))).collect();
+    file.write_batch(&mut batch);
+    assert!(batch.iter().all(|request| request.result.is_ok()));
+    file.sync().unwrap();
+    assert!(bytes_on(&disk, "f0") == bytes);
 }

@@ -2,10 +2,11 @@
 //! layers, and over another device.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use pagefold::{Error, SwapArea};
+use pagefold::{Advice, Error, SwapArea};
 
 use crate::{NOT_HERE, a_file_is_used, in_a_process, open, small_fold};
 
@@ -57,7 +58,13 @@ fn loop_device(at: &Path) -> Result<(), Skipped> {
 
 #[test]
 fn every_file_system_that_can_be_mounted_is_used() {
-    for scenario in ["on_tmpfs", "on_a_full_file_system", "on_an_overlay", "over_a_loop_device"] {
+    for scenario in [
+        "on_tmpfs",
+        "on_a_full_file_system",
+        "on_an_overlay",
+        "on_an_overlay_that_copies_up_under_a_reader",
+        "over_a_loop_device",
+    ] {
         in_a_process(&format!("file_systems::{scenario}"));
     }
 }
@@ -128,6 +135,47 @@ fn on_an_overlay() {
         assert_eq!(fs::read(at.join("lower/below")).unwrap(), [5; 10_000]);
         drop(file);
         let _ = run("umount", &["-l", text(&merged)]);
+    });
+}
+
+/// The copy is made under a reader, who has opened the file of the lower layer: by this process, or by another one.
+#[test]
+#[ignore = "for a process of its own"]
+fn on_an_overlay_that_copies_up_under_a_reader() {
+    mounted(overlay, |at| {
+        let path = at.join("merged/below");
+        let fold = small_fold();
+        let reader = fold.group("reader").build().unwrap().open(&path).unwrap();
+        let mut bytes = [0; 4096];
+        reader.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [5; 4096]);
+        let writer = open(&fold, "writer", &path);
+        writer.write_at(&[6; 5000], 2000).unwrap();
+        writer.sync().unwrap();
+        let expected = [vec![5; 2000], vec![6; 5000], vec![5; 3000]].concat();
+        for file in [&reader, &writer] {
+            for _ in 0..2 {
+                let mut bytes = [0; 10_000];
+                file.read_exact_at(&mut bytes, 0).unwrap();
+                assert!(bytes[..] == expected, "a reader sees the copy, in memory and when it is read again");
+                file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+            }
+        }
+        drop((reader, writer));
+        assert!(fs::read(&path).unwrap() == expected);
+        fs::write(at.join("lower/another"), [1; 10_000]).unwrap();
+        let another = at.join("merged/another");
+        if !another.exists() {
+            println!("{NOT_HERE}an overlay that shows new files of its lower layer");
+            return;
+        }
+        let reader = fold.group("reader").build().unwrap().open(&another).unwrap();
+        let stranger = fs::OpenOptions::new().write(true).open(&another).unwrap();
+        stranger.write_at(&[2; 10_000], 0).unwrap();
+        let mut bytes = [0; 10_000];
+        reader.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [2; 10_000]);
+        let _ = run("umount", &["-l", text(&at.join("merged"))]);
     });
 }
 

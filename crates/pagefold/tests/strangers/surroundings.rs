@@ -24,7 +24,13 @@ fn files_are_used(fold: &Pagefold) {
     a_file_is_used(fold, &directory.path().join("file"), 1);
 }
 
-fn limit(resource: libc::__rlimit_resource_t, to: u64) {
+/// The number of a limit, whose type C libraries don't agree on.
+#[cfg(target_env = "musl")]
+type Resource = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Resource = libc::__rlimit_resource_t;
+
+fn limit(resource: Resource, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
     // SAFETY: the limit is this function's own.
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
@@ -296,6 +302,44 @@ fn short_files() {
         let _ = file.close();
         other.close().unwrap();
     }
+}
+
+/// Each thread's calls are interrupted again and again, whichever it is in.
+#[test]
+fn signals_to_all_threads_lose_nothing() {
+    in_a_process("surroundings::signals");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn signals() {
+    const SIGNALS: usize = 2000;
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let sender = thread::spawn(|| {
+        let mut sent = 0;
+        while sent < SIGNALS {
+            for task in fs::read_dir("/proc/self/task").unwrap() {
+                let thread: libc::c_long = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
+                // SAFETY: three numbers. A thread that has ended by now gets nothing.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+                sent += 1;
+            }
+            thread::sleep(Duration::from_micros(500));
+        }
+    });
+    let folds = [small_fold(), Pagefold::builder().memory("1MiB").backend(Posix::default()).build().unwrap()];
+    let mut rounds = 0;
+    while rounds < 2 || !sender.is_finished() {
+        files_are_used(&folds[rounds % 2]);
+        rounds += 1;
+    }
+    sender.join().unwrap();
 }
 
 /// Children that exit, or execute another program, leave files, locks and rings as they are.

@@ -13,6 +13,11 @@ pub trait Around: Clone + Send + Sync + 'static {
         Ok(())
     }
 
+    /// What files say of themselves.
+    fn needs_stable_bytes(&self) -> bool {
+        false
+    }
+
     /// In place of a write.
     fn write(
         &self,
@@ -67,6 +72,10 @@ impl<A: Around> BackingFile for WrappedFile<A> {
     fn len(&self) -> Result<u64, IoError> {
         self.around.before(Call::Len)?;
         self.file.len()
+    }
+
+    fn needs_stable_bytes(&self) -> bool {
+        self.around.needs_stable_bytes()
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {

@@ -203,7 +203,7 @@ fn whichever_call_fails_no_page_is_lost() {
                 let before = faulty.calls();
                 faulty.set_schedule(match for_ever {
                     false => Schedule::Once(call, fault),
-                    true => Schedule::From(call, fault),
+                    true => Schedule::lasting(call, fault),
                 });
                 let more = space.map(MORE * PAGE, Protection::ReadWrite).unwrap().start;
                 let written = |page| space.write_at(&contents(page, 1), more + page * PAGE).is_ok();

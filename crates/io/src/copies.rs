@@ -1,0 +1,172 @@
+//! Copies of pages on their way to a device that looks at them twice.
+//!
+//! A page may be changed while it is written. A device that [needs stable bytes](crate::BackingFile::needs_stable_bytes)
+//! is given a copy instead, out of a few buffers: that is all the memory that copies take, whatever is written, and a
+//! write that finds none free waits until another one is over. A copy may be torn, like what reaches any other device: a page
+//! that is changed while it is copied is dirty again afterwards.
+
+use std::fmt;
+
+use sync::atomic::AtomicU64;
+use sync::lock::{Condvar, Mutex};
+use sync::time::{Duration, Instant};
+use sync::zeroed::zeroed;
+use sync::{Arc, SharedBytes, StableBytes};
+
+/// Bytes of one copy, unless a page has more, and of all of them.
+const EACH: usize = 256 << 10;
+const IN_ALL: usize = 1 << 20;
+/// What direct I/O wants addresses to be a multiple of.
+const ALIGNMENT: usize = if cfg!(pagefold_loom) { 8 } else { 4096 };
+/// The longest wait without another look: longer ones aren't every clock's.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+const WORD: usize = size_of::<u64>();
+
+/// Buffers for copies, all of the same size.
+pub struct Copies {
+    idle: Mutex<Vec<Box<[AtomicU64]>>>,
+    given_back: Condvar,
+    bytes: usize,
+}
+
+impl Copies {
+    /// For pages of `page_size` bytes: four copies of 256 KiB, or one of a page that is larger than 1 MiB. `None` if there is no
+    /// memory for them.
+    #[must_use]
+    pub fn for_pages(page_size: usize) -> Option<Arc<Self>> {
+        let bytes = EACH.max(page_size);
+        Self::new(IN_ALL / bytes, bytes)
+    }
+
+    /// At least one copy; `bytes` is a multiple of 8.
+    fn new(count: usize, bytes: usize) -> Option<Arc<Self>> {
+        let buffers = (0..count.max(1)).map(|_| zeroed((bytes + ALIGNMENT) / WORD));
+        let idle = Mutex::new(buffers.collect::<Option<Vec<_>>>()?);
+        Some(Arc::new(Self { idle, given_back: Condvar::new(), bytes }))
+    }
+
+    /// Bytes that one copy has room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.bytes
+    }
+
+    /// A buffer that nobody else uses, if there is one.
+    #[must_use]
+    pub fn take(self: &Arc<Self>) -> Option<Copy> {
+        self.idle.lock().pop().map(|words| Copy { words, len: 0, of: Arc::clone(self) })
+    }
+
+    /// The same; waits for one. Each is given back when its write is over.
+    #[must_use]
+    pub fn wait(self: &Arc<Self>) -> Copy {
+        loop {
+            if let Some(copy) = self.wait_for(Duration::MAX) {
+                return copy;
+            }
+        }
+    }
+
+    /// The same; `None` if none became free in `patience`.
+    #[must_use]
+    pub fn wait_for(self: &Arc<Self>, patience: Duration) -> Option<Copy> {
+        let mut idle = self.idle.lock();
+        let mut begun = None;
+        loop {
+            if let Some(words) = idle.pop() {
+                return Some(Copy { words, len: 0, of: Arc::clone(self) });
+            }
+            let waited = begun.get_or_insert_with(Instant::now).elapsed();
+            let left = patience.checked_sub(waited).filter(|left| !left.is_zero())?;
+            self.given_back.wait_for(&mut idle, left.min(WAIT_MAX));
+        }
+    }
+}
+
+impl fmt::Debug for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copies").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// Bytes that stay as they are. Given back when dropped.
+pub struct Copy {
+    words: Box<[AtomicU64]>,
+    /// Bytes that were put there.
+    len: usize,
+    of: Arc<Copies>,
+}
+
+impl Copy {
+    /// Copies these bytes, one slice after the other, as far as there is [room](Copies::room) for whole slices. Returns how many
+    /// slices those are.
+    pub fn fill<'a>(&mut self, from: impl Iterator<Item = SharedBytes<'a>>) -> usize {
+        self.len = 0;
+        let mut slices = 0;
+        for slice in from {
+            if slice.len() > self.of.bytes - self.len {
+                break;
+            }
+            self.all().suffix(self.len).prefix(slice.len()).copy_from_shared(slice);
+            self.len += slice.len();
+            slices += 1;
+        }
+        slices
+    }
+
+    /// What was copied last.
+    #[must_use]
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        self.all().prefix(self.len)
+    }
+
+    fn all(&self) -> SharedBytes<'_> {
+        let start = self.words.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+        SharedBytes::new(&self.words[start / WORD..][..self.of.bytes / WORD])
+    }
+}
+
+// SAFETY: the words are on the heap, where they stay until this is dropped; which of them there are changes by `&mut self` alone.
+#[allow(unsafe_code)]
+unsafe impl StableBytes for Copy {
+    fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
+        f(self.bytes());
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.of.idle.lock().push(std::mem::take(&mut self.words));
+        self.of.given_back.notify_one();
+    }
+}
+
+impl fmt::Debug for Copy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copy").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_aligned_and_few_and_come_back() {
+        let copies = Copies::new(2, 8192).unwrap();
+        let pages: Vec<Box<[u64]>> = (1..4).map(|page| vec![page; 512].into()).collect();
+        let mut pages = pages.into_iter().map(|page| page.into_iter().map(AtomicU64::new).collect::<Box<[_]>>());
+        let pages: [Box<[AtomicU64]>; 3] = std::array::from_fn(|_| pages.next().unwrap());
+        let (mut one, two) = (copies.take().unwrap(), copies.take().unwrap());
+        assert!(copies.take().is_none());
+        assert_eq!(one.fill(pages.iter().map(|page| SharedBytes::new(page))), 2, "there is no room for the third");
+        assert!(one.bytes().as_ptr().addr().is_multiple_of(4096));
+        let mut bytes = vec![0; 8192];
+        one.bytes().copy_to(0, &mut bytes);
+        assert_eq!((one.bytes().len(), bytes[0], bytes[4095], bytes[4096]), (8192, 1, 0, 2));
+        assert_eq!(one.fill(pages[2..].iter().map(|page| SharedBytes::new(page))), 1);
+        assert_eq!((one.bytes().len(), two.bytes().len()), (4096, 0));
+        drop(one);
+        assert!(copies.wait().bytes().is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! A device that looks at the bytes of a write twice, and refuses it with `EIO` if they have changed in between: ZFS, whose
+//! checksums cover direct writes, and disks with protection information.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use sync::Arc;
+use sync::SharedBytes;
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::lock::Mutex;
+
+use pagefold::File;
+use pagefold::io::{BackingFile, IoError, SimulatedDisk};
+
+use crate::support::around::{Around, Wrapped};
+use crate::support::{WATCHDOG, assert_same, bytes_on, manager};
+
+const PAGE: u64 = 4096;
+
+#[derive(Clone)]
+struct Watchful {
+    /// It says that it is like that.
+    says_so: bool,
+    /// It refuses all that has this byte in it, whether or not that changes.
+    bad: u8,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    writes: AtomicU64,
+    refused: AtomicU64,
+    longest: AtomicU64,
+    /// Has the writer change a page while a write is under way, and waits until it has.
+    writer: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Watchful {
+    fn new(says_so: bool) -> Self {
+        Self { says_so, bad: 0xff, seen: Arc::default() }
+    }
+}
+
+fn bytes_of(from: &[SharedBytes<'_>], len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for slice in from {
+        let start = bytes.len();
+        bytes.resize(start + slice.len(), 0);
+        slice.copy_to(0, &mut bytes[start..]);
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+impl Around for Watchful {
+    fn needs_stable_bytes(&self) -> bool {
+        self.says_so
+    }
+
+    fn write(
+        &self,
+        file: &dyn BackingFile,
+        offset: u64,
+        from: &[SharedBytes<'_>],
+        len: usize,
+    ) -> Result<usize, IoError> {
+        self.seen.writes.fetch_add(1, Ordering::SeqCst);
+        self.seen.longest.fetch_max(len as u64, Ordering::SeqCst);
+        let before = bytes_of(from, len);
+        if let Some((please, done)) = &*self.seen.writer.lock() {
+            please.send(()).unwrap();
+            done.recv_timeout(WATCHDOG).expect("a writer waits for a write that is under way");
+        }
+        if before != bytes_of(from, len) || before.contains(&self.bad) {
+            self.seen.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(IoError::IO);
+        }
+        file.write(offset, from, len)
+    }
+}
+
+/// A thread that changes 8 bytes of a page whenever the device has begun with a write.
+struct Writer {
+    seen: Arc<Seen>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Writer {
+    fn start(seen: &Arc<Seen>, file: File, page: u64) -> Self {
+        let ((please, asked), (told, done)) = (channel(), channel());
+        let thread = std::thread::spawn(move || {
+            let mut number = 0_u64;
+            while asked.recv().is_ok() {
+                number += 1;
+                file.write_at(&(number % 200).to_ne_bytes(), page * PAGE + 8).unwrap();
+                told.send(()).unwrap();
+            }
+            number
+        });
+        *seen.writer.lock() = Some((please, done));
+        Self { seen: Arc::clone(seen), thread: Some(thread) }
+    }
+
+    /// Says how often it was asked.
+    fn end(mut self) -> u64 {
+        *self.seen.writer.lock() = None;
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// Forty syncs beside a writer. Says how many failed, and how many writes the device refused.
+fn forty_syncs(watchful: Watchful) -> (u64, u64) {
+    let disk = SimulatedDisk::default();
+    disk.add_bytes("f", vec![1; 64 * PAGE as usize]);
+    let seen = Arc::clone(&watchful.seen);
+    let mm = manager(256, Wrapped::new(&disk, watchful));
+    let group = mm.group("a").build().unwrap();
+    let file = group.open_options().write(true).open("f").unwrap();
+    let writer = Writer::start(&seen, file.clone(), 5);
+    let mut failed = 0;
+    for round in 0..40 {
+        for page in 0..12 {
+            file.write_at(&[round], page * PAGE).unwrap();
+        }
+        failed += u64::from(file.sync().is_err());
+    }
+    let refused = seen.refused.load(Ordering::SeqCst);
+    assert!(writer.end() >= 40);
+    let _ = file.sync();
+    file.sync().unwrap();
+    let mut expected = vec![0; 64 * PAGE as usize];
+    file.read_exact_at(&mut expected, 0).unwrap();
+    assert_same(&bytes_on(&disk, "f"), &expected, "synced in the end");
+    (failed, refused)
+}
+
+/// Write-back gave the device pages that writers went on changing. Where the device noticed, every sync beside a writer failed.
+#[test]
+fn a_device_that_needs_stable_bytes_gets_them() {
+    assert_eq!(forty_syncs(Watchful::new(true)), (0, 0));
+}
+
+/// The same of a device of which nobody knows. It refuses one write, which is made again from a copy.
+#[test]
+fn a_device_that_refuses_a_page_that_was_changed_gets_copies_from_then_on() {
+    assert_eq!(forty_syncs(Watchful::new(false)), (0, 1));
+}
+
+/// What can't be written at all is an error also if it was changed meanwhile.
+#[test]
+fn a_bad_device_is_not_taken_for_a_watchful_one() {
+    let disk = SimulatedDisk::default();
+    let watchful = Watchful { bad: 7, ..Watchful::new(false) };
+    let seen = Arc::clone(&watchful.seen);
+    let mm = manager(256, Wrapped::new(&disk, watchful));
+    let group = mm.group("a").build().unwrap();
+    let file = group.open_options().write(true).create(true).open("f").unwrap();
+    file.write_at(&[3; 4 * PAGE as usize], 0).unwrap();
+    file.sync().unwrap();
+    file.write_at(&[7], 2 * PAGE + 100).unwrap();
+    let writer = Writer::start(&seen, file.clone(), 2);
+    file.sync().unwrap_err();
+    file.sync().unwrap_err();
+    writer.end();
+    assert!(file.stats().unclean_bytes >= PAGE);
+    file.write_at(&[4], 2 * PAGE + 100).unwrap();
+    let _ = file.sync();
+    file.sync().unwrap();
+}
+
+/// Copies are few: a file with more dirty pages than fit in them is written all the same, a part at a time.
+#[test]
+fn many_pages_are_written_from_few_copies() {
+    let disk = SimulatedDisk::default();
+    let watchful = Watchful::new(true);
+    let seen = Arc::clone(&watchful.seen);
+    let mm = manager(4096, Wrapped::new(&disk, watchful));
+    let group = mm.group("a").build().unwrap();
+    let files: Vec<_> = (0..3)
+        .map(|number| group.open_options().write(true).create(true).open(format!("f{number}")).unwrap())
+        .collect();
+    let failed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (number, file) in (1..).zip(&files) {
+            let failed = &failed;
+            scope.spawn(move || {
+                let bytes = vec![number; 900 * PAGE as usize + 77];
+                let written = file.write_at(&bytes, 0).and_then(|()| file.sync());
+                failed.fetch_or(written.is_err(), Ordering::SeqCst);
+            });
+        }
+    });
+    assert!(!failed.load(Ordering::SeqCst));
+    for number in 0..3 {
+        let expected = vec![number + 1; 900 * PAGE as usize + 77];
+        assert_same(&bytes_on(&disk, format!("f{number}")), &expected, "synced");
+    }
+    assert_eq!(seen.refused.load(Ordering::SeqCst), 0);
+    assert!(seen.longest.load(Ordering::SeqCst) <= 256 << 10, "copies of 256 KiB at most");
+}
