@@ -20,8 +20,16 @@ use sync::lock::Mutex;
 #[derive(Debug)]
 pub(crate) struct Durability {
     failures: Mutex<Failures>,
-    /// Held by the sync that is under way: the directory that has the file's name, until that is synced.
-    directory: Mutex<Option<OwnedFd>>,
+    /// Held by the sync that is under way: where the file has its name, until that is synced.
+    name: Mutex<Option<Name>>,
+}
+
+/// Where a file has its name.
+#[derive(Debug)]
+pub(crate) enum Name {
+    In(OwnedFd),
+    /// In a directory that can't be synced: a sync of the whole file system (`syncfs`) makes the name last.
+    Somewhere,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +39,10 @@ struct Failures {
 }
 
 impl Durability {
-    /// For a file whose name is in this directory.
-    pub(crate) fn new(directory: Option<OwnedFd>) -> Self {
+    /// For a file whose name is there.
+    pub(crate) fn new(name: Option<Name>) -> Self {
         let failures = Failures { count: 0, last: Errno::IO };
-        Self { failures: Mutex::new(failures), directory: Mutex::new(directory) }
+        Self { failures: Mutex::new(failures), name: Mutex::new(name) }
     }
 
     /// Syncs the file, always through the same descriptor. A failure is never tried again here: after one, an `Ok`
@@ -42,25 +50,29 @@ impl Durability {
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.in_turn(|unsynced| match unsynced {
             None => retry_on_intr(|| fs::fdatasync(fd)),
-            Some(directory) => {
+            Some(name) => {
                 retry_on_intr(|| fs::fsync(fd))?;
-                match retry_on_intr(|| fs::fsync(&*directory)) {
+                match name {
                     // File systems that have nothing to sync in a directory say so.
-                    Ok(()) | Err(Errno::INVAL) => *unsynced = None,
-                    Err(error) => return Err(error),
+                    Name::In(directory) => match retry_on_intr(|| fs::fsync(&*directory)) {
+                        Ok(()) | Err(Errno::INVAL) => {}
+                        Err(error) => return Err(error),
+                    },
+                    Name::Somewhere => retry_on_intr(|| fs::syncfs(fd))?,
                 }
+                *unsynced = None;
                 Ok(())
             }
         })
     }
 
-    /// Whether the directory is still to be synced.
+    /// Whether the name is still to be synced.
     #[cfg(test)]
-    pub(crate) fn has_directory(&self) -> bool {
-        self.directory.lock().is_some()
+    pub(crate) fn has_name_to_sync(&self) -> bool {
+        self.name.lock().is_some()
     }
 
-    fn in_turn(&self, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn in_turn(&self, sync: impl FnOnce(&mut Option<Name>) -> Result<(), Errno>) -> Result<(), Errno> {
         self.since(self.failures_so_far(), sync)
     }
 
@@ -69,13 +81,13 @@ impl Durability {
     }
 
     /// A turn of a thread that came when there had been so many failures.
-    fn since(&self, came: u64, sync: impl FnOnce(&mut Option<OwnedFd>) -> Result<(), Errno>) -> Result<(), Errno> {
-        let mut directory = self.directory.lock();
+    fn since(&self, came: u64, sync: impl FnOnce(&mut Option<Name>) -> Result<(), Errno>) -> Result<(), Errno> {
+        let mut name = self.name.lock();
         let failures = *self.failures.lock();
         if failures.count != came {
             return Err(failures.last);
         }
-        sync(&mut directory).inspect_err(|&last| {
+        sync(&mut name).inspect_err(|&last| {
             let mut failures = self.failures.lock();
             *failures = Failures { count: failures.count + 1, last };
         })
@@ -107,7 +119,7 @@ mod tests {
                 })
             };
             let first = scope.spawn(failing);
-            wait_until("the first one has its turn", || durability.directory.try_lock().is_none());
+            wait_until("the first one has its turn", || durability.name.try_lock().is_none());
             let others: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
@@ -131,15 +143,18 @@ mod tests {
         let file = std::fs::File::create(dir.path().join("file")).unwrap();
         // A pipe can't be synced, nor can a directory that is only a name.
         let (pipe, _other) = std::io::pipe().unwrap();
-        let durability = Durability::new(Some(std::fs::File::open(dir.path()).unwrap().into()));
+        let durability = Durability::new(Some(Name::In(std::fs::File::open(dir.path()).unwrap().into())));
         assert_eq!(durability.sync(pipe.as_fd()), Err(Errno::INVAL));
-        assert!(durability.directory.lock().is_some());
+        assert!(durability.name.lock().is_some());
         assert_eq!(durability.sync(file.as_fd()), Ok(()));
-        assert!(durability.directory.lock().is_none());
+        assert!(durability.name.lock().is_none());
         assert_eq!(durability.sync(file.as_fd()), Ok(()));
         let name_only = fs::openat(fs::CWD, dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
-        let durability = Durability::new(Some(name_only));
+        let durability = Durability::new(Some(Name::In(name_only)));
         assert_eq!(durability.sync(file.as_fd()), Err(Errno::BADF));
-        assert!(durability.directory.lock().is_some());
+        assert!(durability.name.lock().is_some());
+        let durability = Durability::new(Some(Name::Somewhere));
+        assert_eq!(durability.sync(file.as_fd()), Ok(()));
+        assert!(durability.name.lock().is_none());
     }
 }

@@ -16,7 +16,9 @@ use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
 use crate::faulty_request::prepare;
-use crate::{Access, Backend, BackingFile, Fault, FaultKind, Helping, Identity, IoError, Queue, Request, Schedule};
+use crate::{
+    Access, Backend, BackingFile, Fault, FaultKind, Fingerprint, Helping, Identity, IoError, Queue, Request, Schedule,
+};
 
 /// What failed reads leave behind.
 const RUBBISH: [u8; 64] = [0xdb; 64];
@@ -179,6 +181,10 @@ struct FaultyFile {
 impl BackingFile for FaultyFile {
     fn identity(&self) -> Identity {
         self.inner.identity()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
     }
 
     fn is_open_to_others(&self) -> bool {

@@ -27,16 +27,16 @@ use std::path::Path;
 
 use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FsWord, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Resource, getrlimit};
 use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
+use crate::fingerprint::FINGERPRINTS_MAX;
 use crate::posix_lock::FileLock;
 use crate::posix_open::{self, Kind, Opened};
-use crate::system_calls::{preadv, pwritev};
-use crate::{Access, Backend, BackingFile, Direction, Identity, IoError};
+use crate::system_calls::{file_size_limit, preadv, pwritev};
+use crate::{Access, Backend, BackingFile, Direction, Fingerprint, Identity, IoError};
 
 /// Direct I/O is used where this suits as offset, length and address: the smallest page size.
 pub(super) const ALIGNMENT: u32 = 4096;
@@ -46,8 +46,10 @@ const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6]
 
 /// File systems that begin a read or write without waiting if they are asked to, and whose `fstat` asks no device: ext4,
 /// XFS, Btrfs, F2FS.
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+/// File systems no two files of which have the same device and inode number: those.
+const NUMBERING_FILE_SYSTEMS: [FsWord; 4] = PROMPT_FILE_SYSTEMS;
 
 /// Whether files are read and written past the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,23 +78,23 @@ impl Posix {
 
     /// [`Backend::open`], with the type.
     pub(crate) fn open_file(self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
-        let Opened { fd, kind, identity, directory, is_open_to_others } = posix_open::open(path, access)?;
+        let Opened { fd, kind, identity, name, file_system, is_open_to_others } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
-        let file_system = if kind == Kind::Regular { Some(fs::fstatfs(&fd)?.f_type) } else { None };
         let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
         let mut file = PosixFile {
             identity,
             kind,
             #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
             prompt: kind == Kind::BlockDevice || is_one_of(&PROMPT_FILE_SYSTEMS),
+            is_numbered: kind == Kind::BlockDevice || is_one_of(&NUMBERING_FILE_SYSTEMS),
             writable: access.writes(),
             fall_back: self.direct == DirectIo::Auto,
             in_memory: is_one_of(&MEMORY_FILE_SYSTEMS),
             direct: AtomicBool::new(false),
             drop_behind: DropBehind::default(),
             written: Written::default(),
-            durability: Durability::new(directory),
+            durability: Durability::new(name),
             for_part_pages: None,
             is_open_to_others,
             lock: FileLock::default(),
@@ -104,7 +106,9 @@ impl Posix {
         file.choose_route(self.direct)?;
         // A file without a name can't be opened again, and is written in whole pages.
         if file.writable && access != Access::Unnamed && *file.direct.get_mut() {
-            file.for_part_pages = Some(posix_open::open_again(path, identity)?);
+            let again = posix_open::open_again(path, identity)?;
+            file.check_same(&again)?;
+            file.for_part_pages = Some(again);
         }
         Ok(file)
     }
@@ -134,6 +138,8 @@ pub(crate) struct PosixFile {
     /// The kernel doesn't keep the submitter of a request waiting.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     prompt: bool,
+    /// Its identity is no other file's.
+    is_numbered: bool,
     /// A direct read or write that is refused may be done buffered.
     pub(super) fall_back: bool,
     /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
@@ -185,6 +191,18 @@ impl PosixFile {
         }
     }
 
+    /// What a second descriptor of the file would be compared by.
+    fn print_of(&self, fd: BorrowedFd<'_>) -> Fingerprint {
+        if self.is_numbered { Fingerprint::default() } else { Fingerprint::of(fd) }
+    }
+
+    /// # Errors
+    /// `ESTALE` if this, which has the file's identity, is another file.
+    fn check_same(&self, again: &OwnedFd) -> Result<(), Errno> {
+        let is_same = || self.fingerprint().is_of_the_same_file_as(&self.print_of(again.as_fd()));
+        if (0..FINGERPRINTS_MAX).any(|_| is_same()) { Ok(()) } else { Err(Errno::STALE) }
+    }
+
     /// Whether the kernel's pages are the file.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub(crate) fn is_in_memory(&self) -> bool {
@@ -207,8 +225,7 @@ impl PosixFile {
     /// process that hasn't provided for it. So such a write never gets there. One that begins below the limit is
     /// answered short, without a signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
-        let limit = || getrlimit(Resource::Fsize).current;
-        let is_beyond = self.kind == Kind::Regular && limit().is_some_and(|limit| offset >= limit);
+        let is_beyond = self.kind == Kind::Regular && file_size_limit().is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
     }
 
@@ -223,6 +240,10 @@ impl PosixFile {
 impl BackingFile for PosixFile {
     fn identity(&self) -> Identity {
         self.identity
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.print_of(self.fd.as_fd())
     }
 
     fn is_open_to_others(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use sync::{Arc, SharedBytes};
 
-use crate::{BackingFile, Helping, Identity, IoError, Queue, Request};
+use crate::{BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
 /// Who does the requests. What its methods owe is said at those of [`BackingFile`] with the same names.
 pub(crate) trait Submission: Send + Sync {
@@ -27,6 +27,10 @@ pub(crate) struct QueuedFile<S: Submission> {
 impl<S: Submission> BackingFile for QueuedFile<S> {
     fn identity(&self) -> Identity {
         self.file.identity()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.file.fingerprint()
     }
 
     fn len(&self) -> Result<u64, IoError> {

@@ -21,6 +21,7 @@ mod lost_writes;
 mod many_objects;
 mod meanwhile;
 mod meddling;
+mod openings;
 mod orders;
 mod pins_and_neighbours;
 mod shrinking_files;

@@ -111,6 +111,41 @@ fn giving_back_forbidden() {
     assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
 }
 
+/// A drop box: others may put files there, and may not see which there are. The system makes a file there; Pagefold wanted to read the
+/// directory, to sync it later.
+#[test]
+fn a_file_can_be_made_where_the_directory_may_not_be_read() {
+    in_a_process("surroundings::drop_box");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn drop_box() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const NOBODY: u32 = 65_534;
+    let directory = directory();
+    let inside = directory.path().join("drop box");
+    fs::create_dir(&inside).unwrap();
+    fs::set_permissions(&inside, fs::Permissions::from_mode(0o333)).unwrap();
+    // The way there may be closed to that user.
+    std::env::set_current_dir(&inside).unwrap();
+    // SAFETY: asks for a number, and sets one, for all threads of this process.
+    if unsafe { libc::geteuid() == 0 && libc::setuid(NOBODY) != 0 } {
+        return println!("{NOT_HERE}another user ({})", std::io::Error::last_os_error());
+    }
+    let fold = small_fold();
+    let group = fold.group("a").build().unwrap();
+    for create in [true, false] {
+        let options = group.open_options().write(true).create(create);
+        let file = options.open("file").unwrap();
+        file.write_at(b"here", 0).unwrap();
+        file.sync().unwrap();
+    }
+    assert_eq!(fs::read("file").unwrap(), b"here");
+    // A swap file there as well.
+    fold.add_swap(pagefold::SwapArea::unlinked("swap", 1 << 20)).unwrap();
+}
+
 #[test]
 fn locked_memory_is_put_up_with() {
     in_a_process("surroundings::all_is_locked");
