@@ -24,7 +24,7 @@ pub mod bytes;
 pub mod counter;
 pub mod cpu;
 pub mod device;
-mod fork;
+pub mod fork;
 pub mod lock;
 pub mod memory;
 pub mod nearby;
