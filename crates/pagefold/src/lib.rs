@@ -19,7 +19,7 @@
 //! assert_eq!(page[0], 7);
 //!
 //! let log = tenant.open_options().write(true).create(true).open(path.with_extension("log"))?;
-//! log.write_at(b"hello", 0)?; // Into memory; to the file within seconds,
+//! log.write_at(b"hello", 0)?; // Into memory; to the file within seconds, or when `log` is dropped,
 //! log.sync()?; // or now, for good.
 //!
 //! println!("{}", mm.stats());

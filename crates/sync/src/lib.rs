@@ -24,6 +24,8 @@ pub mod bytes;
 pub mod counter;
 pub mod cpu;
 pub mod device;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+pub mod exit;
 pub mod fork;
 pub mod lock;
 pub mod memory;

@@ -4,6 +4,7 @@
 mod another_process;
 mod bad_sector;
 mod changing_limits;
+mod closing;
 mod devices;
 mod dirty_pages;
 mod everything_pinned;
