@@ -120,6 +120,12 @@ pub trait BackingFile: Send + Sync {
         false
     }
 
+    /// Bytes that the file can have in all, as far as its file system has room now: those that take room already, and those that
+    /// there is room for. `None` if it doesn't say.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether a read is always a copy made by this CPU, from memory of the system's, rather than a transfer by a device:
     /// then it is cheaper into memory that is in the CPU's caches, and reading ahead gains nothing.
     fn reads_by_copy(&self) -> bool {

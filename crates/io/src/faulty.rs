@@ -191,6 +191,10 @@ impl BackingFile for FaultyFile {
         self.inner.is_open_to_others()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+
     fn len(&self) -> Result<u64, IoError> {
         self.faults.check(Call::Len)?;
         self.inner.len()

@@ -250,6 +250,16 @@ impl BackingFile for PosixFile {
         self.is_open_to_others
     }
 
+    fn room(&self) -> Option<u64> {
+        if self.kind == Kind::BlockDevice {
+            return self.len().ok();
+        }
+        let (file, system) = (fs::fstat(&self.fd).ok()?, fs::fstatvfs(&self.fd).ok()?);
+        /// What `st_blocks` counts.
+        const BLOCK: u64 = 512;
+        Some(system.f_bavail.saturating_mul(system.f_frsize).saturating_add(file.st_blocks.cast_unsigned() * BLOCK))
+    }
+
     fn reads_by_copy(&self) -> bool {
         self.in_memory
     }

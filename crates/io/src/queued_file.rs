@@ -45,6 +45,10 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
         self.file.is_open_to_others()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.file.room()
+    }
+
     fn reads_by_copy(&self) -> bool {
         self.file.reads_by_copy()
     }

@@ -307,6 +307,10 @@ impl BackingFile for OpenFile {
         Ok(self.file.len())
     }
 
+    fn room(&self) -> Option<u64> {
+        Some(self.file.room())
+    }
+
     fn tells_len_at_once(&self) -> bool {
         true
     }

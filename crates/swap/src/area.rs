@@ -11,7 +11,7 @@ use sync::{Arc, CachePadded, SharedBytes};
 use crate::allowance::{Memory, Need};
 use crate::compressed::Compressed;
 use crate::encryption::{self, Encryption};
-use crate::error::{AddError, SwapInError, SwapOutError};
+use crate::error::{AddError, SwapInError, SwapOutError, size};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
 use crate::page_out::PageOut;
@@ -152,6 +152,10 @@ impl Area {
             );
         }
         let bytes = file.len().map_err(failed)?;
+        if let Some(room) = file.room().filter(|&room| room < bytes) {
+            let [room, bytes] = [room, bytes].map(size);
+            tracing::warn!(area = name, room, bytes, "a swap area that its file system has less room for");
+        }
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;
         if bytes < min {
@@ -270,7 +274,7 @@ impl Area {
         }
         let _under_way = self.has_device().then(|| self.under_way.begin());
         let written = write_full(&**file, self.offset(*first), &bytes, bytes.len() * self.page_size);
-        written.map_err(SwapOutError::WriteFailed)
+        written.map_err(|error| SwapOutError::WriteFailed { area: self.number, error })
     }
 
     /// Reads a swapped page, and makes sure that it is the one that was written. Says what was remembered of it.
