@@ -1,11 +1,12 @@
 //! Values of options that are more than a number: groups with their limits, backends.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use pagefold::io::ThreadPool;
 
-use crate::units::parse_positive_size;
+use crate::units::{bytes, parse_positive_size};
 
 /// More groups than this are taken for a mistake.
 pub(crate) const GROUPS_MAX: usize = 1024;
@@ -133,6 +134,21 @@ impl SwapChoice {
             path => pagefold::SwapArea::unlinked(path, self.bytes),
         };
         if encrypted { area.encrypted() } else { area }
+    }
+
+    /// What the user should know of it: that its file system hasn't got room for it now. Files of the machine alone.
+    pub(crate) fn lacks_room(&self) -> Option<String> {
+        if ["memory", "compressed"].contains(&self.path.as_str()) {
+            return None;
+        }
+        let path = Path::new(&self.path);
+        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        let system = rustix::fs::statvfs(if path.is_dir() { path } else { parent }).ok()?;
+        let room = system.f_bavail.saturating_mul(system.f_frsize);
+        (room < self.bytes).then(|| {
+            let [wanted, room] = [self.bytes, room].map(bytes);
+            format!("the swap file in {} may become {wanted}, and there is room for {room}", self.path)
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::args::ReplayArgs;
-use crate::choices::{BackendChoice, Groups};
+use crate::choices::{BackendChoice, Groups, SwapChoice};
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::live;
@@ -85,6 +85,9 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         skipped,
         trace_memory_bytes,
     };
+    if !matches!(args.backend, BackendChoice::Simulated { .. }) {
+        args.swap.iter().filter_map(SwapChoice::lacks_room).for_each(|message| units::warn(&message));
+    }
     let setup = Setup {
         plan: &plan,
         sync_every: args.sync_every,

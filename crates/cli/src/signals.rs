@@ -74,7 +74,8 @@ fn end_now(signal: u32) {
         // Nobody is left to be told.
         let _ = std::fs::remove_file(path);
     }
-    std::process::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
+    // Not `exit`, which waits for what is unwritten.
+    signal_hook::low_level::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
 }
 
 /// Does what may wait for input for as long as its writer likes. A signal ends the process meanwhile.

@@ -6,7 +6,7 @@
 //!
 //! The kernel changes region memory behind the abstract machine in two ways. [`Region::discard`] is to Rust code as if another
 //! thread had stored zeros. And a forked child finds zeros everywhere (`MADV_WIPEONFORK`): it inherits no page and no copy of
-//! memory, and may still read and drop a guard that its thread had at the fork.
+//! memory, and may still read and drop a guard that its thread had at the fork. Where the kernel can't, the child does that (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
@@ -48,12 +48,14 @@ mod real {
     use core::ffi::c_void;
     use core::ptr::NonNull;
     use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
+    use sync::fork::Wiped;
 
     /// A reserved run of `T`s.
     #[derive(Debug)]
     pub(crate) struct Region<T> {
         base: NonNull<T>,
         len: usize,
+        wiped: Wiped,
     }
 
     // SAFETY: the region owns its mapping and hands out `&T` only; `T` is made of atomics.
@@ -96,20 +98,18 @@ mod real {
                 }
                 base
             };
-            let region = Self { base: NonNull::new(base.cast()).ok_or_else(|| error(rustix::io::Errno::NOMEM))?, len };
-            region.advise_all(protection).map_err(error)?;
-            Ok(region)
-        }
-
-        fn advise_all(&self, protection: Protection) -> rustix::io::Result<()> {
+            let base = NonNull::new(base).ok_or_else(|| error(rustix::io::Errno::NOMEM))?;
             let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: changes how the kernel backs our own mapping, and what children and core dumps have of it, not its contents.
-            let advise = |advice| unsafe { mm::madvise(self.base.as_ptr().cast(), self.len * size_of::<T>(), advice) };
-            let _ = advise(huge); // A kernel without huge pages refuses; then there are none.
-            if protection.undumped {
-                advise(Advice::LinuxDontDump)?;
-            }
-            advise(Advice::LinuxWipeOnFork)
+            // SAFETY: the mapping just made, as far as it wasn't cut off, of `T`s, for which zeros are valid. Changes how the kernel backs
+            // it, and what children and core dumps have of it. It stays until `drop`, which ends the wiping first.
+            let wiped = unsafe {
+                let _ = mm::madvise(base.as_ptr().cast(), bytes, huge); // A kernel without huge pages refuses; then there are none.
+                if protection.undumped {
+                    sync::memory::keep_out_of_dumps(base, bytes);
+                }
+                Wiped::new(base, bytes)
+            };
+            Ok(Self { base: base.cast(), len, wiped })
         }
 
         /// Start and length in bytes of `range`.
@@ -140,13 +140,14 @@ mod real {
         /// Has the system put memory behind `range` now rather than at the first write.
         pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
-            // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the advice (EINVAL):
-            // there, memory comes at the first write after all.
+            use rustix::io::Errno;
+            // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the advice (EINVAL), and
+            // sandboxes refuse it: there, memory comes at the first write after all.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
                 Ok(()) if sync::memory::is_refused() => {
                     Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })
                 }
-                Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+                Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => Ok(()),
                 Err(errno) => Err(ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() }),
             }
         }
@@ -170,6 +171,7 @@ mod real {
 
     impl<T> Drop for Region<T> {
         fn drop(&mut self) {
+            self.wiped.end();
             // SAFETY: nobody borrows from a region that is being dropped.
             let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
         }

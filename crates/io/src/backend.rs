@@ -6,7 +6,7 @@ use std::path::Path;
 use sync::time::Duration;
 use sync::{Arc, SharedBytes};
 
-use crate::{Queue, Request};
+use crate::{Fingerprint, Queue, Request};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a directory, and
-    /// `EINVAL` for anything else that isn't a regular file or a block device. `EINTR` if nothing was done: it is called
-    /// again.
+    /// [`IoError::NoLength`] for anything else that isn't a regular file or a block device, and for files whose
+    /// length the system doesn't know. `EINTR` if nothing was done: it is called again.
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
 
     /// Whether [`submit`](BackingFile::submit) may wait for a device: the thread that submits does
@@ -97,8 +97,15 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 /// again, however often that happens: see [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
-    /// What tells this file from every other one of the backend, however it was opened.
+    /// The same for one file however it was opened. Where the backend can't have a different one for each other file, their
+    /// [fingerprints](Self::fingerprint) differ.
     fn identity(&self) -> Identity;
+
+    /// What tells this file from others that have its identity: asked, of both, when one of them is open already. Of one file it
+    /// may differ while the file is changed, so it is asked [a few times](crate::FINGERPRINTS_MAX).
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::default()
+    }
 
     /// The file's length in bytes now; another process may have changed it.
     ///
@@ -114,6 +121,12 @@ pub trait BackingFile: Send + Sync {
     /// Whether users other than the file's owner may read or write it, as its mode says.
     fn is_open_to_others(&self) -> bool {
         false
+    }
+
+    /// Bytes that the file can have in all, as far as its file system has room now: those that take room already, and those that
+    /// there is room for. `None` if it doesn't say.
+    fn room(&self) -> Option<u64> {
+        None
     }
 
     /// Whether a read is always a copy made by this CPU, from memory of the system's, rather than a transfer by a device:
@@ -245,7 +258,8 @@ pub struct Helping {
     pub waits_only: bool,
 }
 
-/// Device and inode, or what the backend has instead.
+/// Device and inode, or what the backend has instead. Union and FUSE file systems may give one to several files:
+/// [`BackingFile::fingerprint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// The device that the file is on.
@@ -263,6 +277,9 @@ pub enum IoError {
     NoProgress,
     /// Another process has cut the file off below bytes that were written, and not yet written back. These are lost.
     CutOff,
+    /// The file has no length, or none that the system knows: a pipe, a terminal, another device without a size, or a file that is
+    /// made up as it is read, as those in `/proc` and `/sys`.
+    NoLength,
 }
 
 impl IoError {
@@ -299,7 +316,7 @@ impl IoError {
     pub fn errno(self) -> Option<i32> {
         match self {
             Self::Os(errno) => Some(errno),
-            Self::NoProgress | Self::CutOff => None,
+            Self::NoProgress | Self::CutOff | Self::NoLength => None,
         }
     }
 }
@@ -318,6 +335,9 @@ impl fmt::Display for IoError {
             Self::CutOff => {
                 f.write_str("another process has cut the file off, and with it changes that weren't written back")
             }
+            Self::NoLength => f.write_str(
+                "the system doesn't know how long it is (as of pipes, terminals, and files in /proc and /sys)",
+            ),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! before a failure hears of it.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, Stat};
 use rustix::io::{Errno, retry_on_intr};
@@ -41,9 +41,25 @@ struct Syncs {
     last_failure: Errno,
 }
 
-/// The name of a file in its directory, until it was synced.
+/// Where a file has its name.
 #[derive(Debug)]
-pub(crate) struct Name {
+pub(crate) enum Place {
+    In(OwnedFd),
+    /// In a directory that can't be opened.
+    Somewhere,
+}
+
+/// The name of a file, until it was synced.
+#[derive(Debug)]
+pub(crate) enum Name {
+    In(Entry),
+    /// In a directory that can't be opened: a sync of the whole file system (`syncfs`) makes the name last.
+    Somewhere,
+}
+
+/// A name in a directory that is open.
+#[derive(Debug)]
+pub(crate) struct Entry {
     directory: Arc<Directory>,
     /// Syncs that had begun when the file was opened.
     begun: u64,
@@ -52,15 +68,22 @@ pub(crate) struct Name {
 }
 
 impl Directories {
-    /// A name in the directory. `share`: the file system has one inode number for each of its directories.
-    pub(crate) fn name_in(self: &Arc<Self>, fd: OwnedFd, share: bool) -> Name {
+    /// A name. `share`: the file system has one inode number for each of its directories.
+    pub(crate) fn name(self: &Arc<Self>, place: Place, share: bool) -> Name {
+        match place {
+            Place::In(directory) => Name::In(self.entry(directory, share)),
+            Place::Somewhere => Name::Somewhere,
+        }
+    }
+
+    fn entry(self: &Arc<Self>, fd: OwnedFd, share: bool) -> Entry {
         let stat = if share { fs::fstat(&fd).ok() } else { None };
         let directory = match stat {
             Some(Stat { st_dev, st_ino, .. }) => self.shared(fd, (st_dev, st_ino)),
             None => Directory::open(fd, None),
         };
         let Syncs { begun, failures, .. } = *directory.syncs.lock();
-        Name { directory, begun, failures }
+        Entry { directory, begun, failures }
     }
 
     fn shared(self: &Arc<Self>, fd: OwnedFd, key: Key) -> Arc<Directory> {
@@ -95,8 +118,17 @@ impl Drop for Directory {
 }
 
 impl Name {
-    /// Makes the name survive a power cut.
-    pub(crate) fn sync(&mut self) -> Result<(), Errno> {
+    /// Makes the name of the file, which is open as `file`, survive a power cut.
+    pub(crate) fn sync(&mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self {
+            Self::In(entry) => entry.sync(),
+            Self::Somewhere => retry_on_intr(|| fs::syncfs(file)),
+        }
+    }
+}
+
+impl Entry {
+    fn sync(&mut self) -> Result<(), Errno> {
         let Directory { fd, syncs, .. } = &*self.directory;
         let mut syncs = syncs.lock();
         if syncs.failures != self.failures {
@@ -135,7 +167,7 @@ mod tests {
     fn a_directory_is_open_once_and_closed_with_its_last_name() {
         let place = tempfile::tempdir().unwrap();
         let all = Arc::<Directories>::default();
-        let name = |share| all.name_in(directory(place.path(), fs::OFlags::RDONLY), share);
+        let name = |share| all.entry(directory(place.path(), fs::OFlags::RDONLY), share);
         let (one, other, own) = (name(true), name(true), name(false));
         assert!(Arc::ptr_eq(&one.directory, &other.directory) && !Arc::ptr_eq(&one.directory, &own.directory));
         drop((one, own));
@@ -148,7 +180,7 @@ mod tests {
     fn one_sync_covers_all_names_that_were_there_when_it_began() {
         let place = tempfile::tempdir().unwrap();
         let all = Arc::<Directories>::default();
-        let name = || all.name_in(directory(place.path(), fs::OFlags::RDONLY), true);
+        let name = || all.entry(directory(place.path(), fs::OFlags::RDONLY), true);
         let (mut one, mut other) = (name(), name());
         one.sync().unwrap();
         let mut later = name();
@@ -163,7 +195,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let all = Arc::<Directories>::default();
         // A descriptor that stands for a name alone can't be synced.
-        let name = || all.name_in(directory(place.path(), fs::OFlags::PATH), true);
+        let name = || all.entry(directory(place.path(), fs::OFlags::PATH), true);
         let (mut one, mut other) = (name(), name());
         assert_eq!(one.sync(), Err(Errno::BADF));
         let mut later = name();

@@ -46,7 +46,7 @@ impl Durability {
             None => retry_on_intr(|| fs::fdatasync(fd)),
             Some(name) => {
                 retry_on_intr(|| fs::fsync(fd))?;
-                name.sync()?;
+                name.sync(fd)?;
                 *unsynced = None;
                 Ok(())
             }
@@ -90,7 +90,7 @@ mod tests {
     use sync::{Arc, thread};
 
     use super::*;
-    use crate::directories::Directories;
+    use crate::directories::{Directories, Place};
     use crate::patience::wait_until;
 
     #[test]
@@ -131,7 +131,8 @@ mod tests {
         let file = std::fs::File::create(dir.path().join("file")).unwrap();
         // A pipe can't be synced, nor can a directory that is only a name.
         let (pipe, _other) = std::io::pipe().unwrap();
-        let durability = |directory| Durability::new(Some(Arc::<Directories>::default().name_in(directory, true)));
+        let durability =
+            |directory| Durability::new(Some(Arc::<Directories>::default().name(Place::In(directory), true)));
         let of_directory = durability(std::fs::File::open(dir.path()).unwrap().into());
         assert_eq!(of_directory.sync(pipe.as_fd()), Err(Errno::INVAL));
         assert!(of_directory.has_name());

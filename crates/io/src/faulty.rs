@@ -16,7 +16,9 @@ use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
 use crate::faulty_request::prepare;
-use crate::{Access, Backend, BackingFile, Fault, FaultKind, Helping, Identity, IoError, Queue, Request, Schedule};
+use crate::{
+    Access, Backend, BackingFile, Fault, FaultKind, Fingerprint, Helping, Identity, IoError, Queue, Request, Schedule,
+};
 
 /// What failed reads leave behind.
 const RUBBISH: [u8; 64] = [0xdb; 64];
@@ -181,12 +183,20 @@ impl BackingFile for FaultyFile {
         self.inner.identity()
     }
 
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
+    }
+
     fn is_open_to_others(&self) -> bool {
         self.inner.is_open_to_others()
     }
 
     fn needs_stable_bytes(&self) -> bool {
         self.inner.needs_stable_bytes()
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
     }
 
     fn len(&self) -> Result<u64, IoError> {

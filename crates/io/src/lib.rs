@@ -23,8 +23,8 @@
 //! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
 //! here. The kernel has a raw pointer, the others go word by word. A device that can't bear that is given [`Copies`].
 //!
-//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`), a ring's entries, that copies stay
-//! where they are, and that rings aren't dropped in a forked child.
+//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`, `name_to_handle_at`), a ring's
+//! entries, that copies stay where they are, and that rings aren't dropped in a forked child.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
@@ -40,6 +40,7 @@ mod drop_behind;
 mod durability;
 mod faulty;
 mod faulty_request;
+mod fingerprint;
 mod lines;
 #[cfg(all(test, not(pagefold_loom)))]
 mod patience;
@@ -82,6 +83,7 @@ pub use automatic::automatic;
 pub use backend::{Access, Backend, BackingFile, Helping, Identity, IoError};
 pub use copies::{Copies, Copy};
 pub use faulty::{Call, FaultyBackend};
+pub use fingerprint::{FINGERPRINTS_MAX, Fingerprint};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;

@@ -28,7 +28,6 @@ use std::path::Path;
 
 use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FsWord, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Resource, getrlimit};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
@@ -38,8 +37,8 @@ use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
 use crate::posix_lock::FileLock;
 use crate::posix_open::{self, Kind, Opened};
-use crate::system_calls::{preadv, pwritev};
-use crate::{Access, Backend, BackingFile, Direction, Identity, IoError};
+use crate::system_calls::{file_size_limit, preadv, pwritev};
+use crate::{Access, Backend, BackingFile, Direction, Fingerprint, Identity, IoError};
 
 /// Direct I/O is used where this suits as offset, length and address: the smallest page size.
 pub(super) const ALIGNMENT: u32 = 4096;
@@ -54,6 +53,9 @@ const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2
 /// File systems that keep checksums of direct writes, or write them to several disks, out of the caller's memory: Btrfs, ZFS,
 /// bcachefs. ZFS refuses a write whose bytes change meanwhile; Btrfs keeps a checksum of other bytes.
 const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
+
+/// File systems no two files of which have the same device and inode number: those.
+const NUMBERING_FILE_SYSTEMS: [FsWord; 4] = PROMPT_FILE_SYSTEMS;
 
 /// Whether files are read and written past the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,18 +85,18 @@ impl Posix {
 
     /// [`Backend::open`], with the type.
     pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
-        let Opened { fd, kind, identity, directory, is_open_to_others } = posix_open::open(path, access)?;
+        let Opened { fd, kind, identity, name, file_system, is_open_to_others } = posix_open::open(path, access)?;
         // Only the file's owner may leave its access time alone; others do without.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
-        let file_system = if kind == Kind::Regular { Some(retry_on_intr(|| fs::fstatfs(&fd))?.f_type) } else { None };
         let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
         let shares_directories = is_one_of(&PROMPT_FILE_SYSTEMS) || is_one_of(&MEMORY_FILE_SYSTEMS);
-        let name = directory.map(|directory| self.directories.name_in(directory, shares_directories));
+        let name = name.map(|place| self.directories.name(place, shares_directories));
         let file = PosixFile {
             identity,
             kind,
             #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
             prompt: kind == Kind::BlockDevice || is_one_of(&PROMPT_FILE_SYSTEMS),
+            is_numbered: kind == Kind::BlockDevice || is_one_of(&NUMBERING_FILE_SYSTEMS),
             writable: access.writes(),
             fall_back: self.direct == DirectIo::Auto,
             in_memory: is_one_of(&MEMORY_FILE_SYSTEMS),
@@ -140,6 +142,8 @@ pub(crate) struct PosixFile {
     /// The kernel doesn't keep the submitter of a request waiting.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     prompt: bool,
+    /// Its identity is no other file's.
+    is_numbered: bool,
     /// A direct read or write that is refused may be done buffered.
     pub(super) fall_back: bool,
     /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
@@ -215,8 +219,7 @@ impl PosixFile {
     /// process that hasn't provided for it. So such a write never gets there. One that begins below the limit is
     /// answered short, without a signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
-        let limit = || getrlimit(Resource::Fsize).current;
-        let is_beyond = self.kind == Kind::Regular && limit().is_some_and(|limit| offset >= limit);
+        let is_beyond = self.kind == Kind::Regular && file_size_limit().is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
     }
 
@@ -233,8 +236,22 @@ impl BackingFile for PosixFile {
         self.identity
     }
 
+    fn fingerprint(&self) -> Fingerprint {
+        if self.is_numbered { Fingerprint::default() } else { Fingerprint::of(self.fd.as_fd()) }
+    }
+
     fn is_open_to_others(&self) -> bool {
         self.is_open_to_others
+    }
+
+    fn room(&self) -> Option<u64> {
+        if self.kind == Kind::BlockDevice {
+            return self.len().ok();
+        }
+        let (file, system) = (fs::fstat(&self.fd).ok()?, fs::fstatvfs(&self.fd).ok()?);
+        /// What `st_blocks` counts.
+        const BLOCK: u64 = 512;
+        Some(system.f_bavail.saturating_mul(system.f_frsize).saturating_add(file.st_blocks.cast_unsigned() * BLOCK))
     }
 
     fn reads_by_copy(&self) -> bool {

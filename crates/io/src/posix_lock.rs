@@ -16,7 +16,8 @@ pub(crate) struct FileLock(Mutex<Option<u32>>);
 
 impl FileLock {
     /// `EBUSY` if another open file has the lock, and keeps it for two seconds: the kernel holds the locks of a process that was
-    /// killed until the requests that it left have ended. Where the file system has no locks there is none, which the log says, once.
+    /// killed until the requests that it left have ended. Where the file system has no locks, or a sandbox forbids them, there is none, which the log
+    /// says, once.
     pub(crate) fn take(&self, fd: &OwnedFd) -> Result<(), Errno> {
         let mut holder = self.0.lock();
         let mut backoff = Backoff::new();
@@ -27,7 +28,9 @@ impl FileLock {
                     backoff.wait_or(|| Errno::BUSY)?;
                     continue;
                 }
-                Err(error @ (Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)) => say_once(error),
+                Err(error @ (Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM)) => {
+                    say_once(error);
+                }
                 Err(error) => return Err(error),
             }
             return Ok(());
@@ -48,6 +51,6 @@ fn say_once(error: Errno) {
     static SAID: AtomicBool = AtomicBool::new(false);
     // Relaxed: only the log depends on it.
     if !SAID.swap(true, Ordering::Relaxed) {
-        tracing::warn!(%error, "a file system has no locks: a second user of a file there isn't noticed");
+        tracing::warn!(%error, "a file system has no locks, or they are forbidden: a second user of a file there isn't noticed");
     }
 }

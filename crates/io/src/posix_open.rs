@@ -4,7 +4,12 @@
 //! made. A file that is there already may have been made a moment ago: by an open that failed after that, or by another process.
 //! So each file that is opened for writing comes with its directory, for its first sync. A file that is made is made in that
 //! directory: whatever is renamed meanwhile, it is the right one. Of a file that is there, the directory is looked for by the
-//! file's path, and belongs to it if the file is found in it.
+//! file's path, and belongs to it if the file is found in it. A directory that can't be opened, as one that may be written and
+//! searched but not read, can't be synced: then the file's whole file system is.
+//!
+//! A file has to have a length. Those that the kernel makes up as they are read (procfs, sysfs and the like) have none, or a
+//! wrong one. They are told by their file systems, which are asked before anything is read: reading some of them waits, or has effects.
+//! On other file systems (FUSE) a file of which a byte can be read, and whose length is 0 before and after, is one of them.
 //!
 //! A file without a name never had one, where the file system can make such files (`O_TMPFILE`). Where it can't, the name is
 //! taken away as soon as the file is made, and the descriptor that made the file is the one that is used: between the two,
@@ -14,12 +19,32 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, CWD, FileType, FsWord, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use sync::random::mix;
 
-use crate::{Access, Identity};
+use crate::directories::Place;
+use crate::{Access, Identity, IoError};
+
+/// File systems whose files are made up as they are read (`statfs`'s `f_type`).
+const MADE_UP_FILE_SYSTEMS: [FsWord; 15] = [
+    0x9fa0,                    // procfs
+    0x6265_6572,               // sysfs
+    0x6462_6720,               // debugfs
+    0x7472_6163,               // tracefs
+    0x0027_e0eb,               // cgroup
+    0x6367_7270,               // cgroup2
+    0x7363_6673,               // securityfs
+    0x6265_6570,               // configfs
+    0x0765_5821,               // resctrl
+    0x6573_5543,               // fusectl
+    0x4249_4e4d,               // binfmt_misc
+    0x6e73_6673,               // nsfs
+    0xf97c_ff8c_u32 as FsWord, // selinuxfs
+    0x4341_5d53,               // smackfs
+    0xcafe_4a11_u32 as FsWord, // bpf
+];
 
 /// Symbolic links followed to where a file is to be made: as many as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -31,9 +56,11 @@ pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
-    /// The directory that the file has its name in, if it is a regular file opened for writing. None also if the file was there, and
-    /// the directory may not be read, or has the name no longer.
-    pub(crate) directory: Option<OwnedFd>,
+    /// Where the file has its name, if it is a regular file opened for writing. None also if the file was there, and the directory
+    /// has the name no longer.
+    pub(crate) name: Option<Place>,
+    /// Its kind of file system, if it is a regular file, and the system says.
+    pub(crate) file_system: Option<FsWord>,
     /// Users other than its owner may read or write it.
     pub(crate) is_open_to_others: bool,
 }
@@ -46,12 +73,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn of(stat: &Stat) -> Result<Self, Errno> {
+    fn of(stat: &Stat) -> Result<Self, IoError> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(Self::Regular),
             FileType::BlockDevice => Ok(Self::BlockDevice),
-            FileType::Directory => Err(Errno::ISDIR),
-            _ => Err(Errno::INVAL),
+            FileType::Directory => Err(Errno::ISDIR.into()),
+            _ => Err(IoError::NoLength),
         }
     }
 
@@ -65,11 +92,11 @@ impl Kind {
 }
 
 /// [`Backend::open`](crate::Backend::open) for files of the machine.
-pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, Errno> {
+pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     // Asked before the file is opened: opening a pipe waits for its writer, and opening some devices has effects.
     let (fd, made_in) = match retry_on_intr(|| fs::stat(path)) {
         _ if access == Access::Unnamed => (make_unnamed(path)?, None),
-        Ok(_) if access == Access::CreateNew => return Err(Errno::EXIST),
+        Ok(_) if access == Access::CreateNew => return Err(IoError::EXISTS),
         Ok(stat) => {
             let kind = Kind::of(&stat)?;
             let alone = access == Access::Alone && kind == Kind::BlockDevice;
@@ -78,24 +105,44 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, Errno> {
             (open_existing(path, flags(access) | exclusive)?, None)
         }
         Err(Errno::NOENT) if access.makes() => make(path, access)?,
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     // And again, because another file may have taken the name.
     let stat = retry_on_intr(|| fs::fstat(&fd))?;
     let kind = Kind::of(&stat)?;
+    let file_system =
+        if kind == Kind::Regular { retry_on_intr(|| fs::fstatfs(&fd)).ok().map(|it| it.f_type) } else { None };
+    if kind == Kind::Regular && !has_length(&fd, &stat, file_system)? {
+        return Err(IoError::NoLength);
+    }
     let has_name = kind == Kind::Regular && matches!(access, Access::Write | Access::Create | Access::CreateNew);
-    let directory = made_in.or_else(|| if has_name { directory_of(path, &stat) } else { None });
+    let name = made_in.or_else(|| if has_name { name_of(path, &stat) } else { None });
     let is_open_to_others = Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO);
-    Ok(Opened { fd, kind, identity: kind.identity(&stat), directory, is_open_to_others })
+    Ok(Opened { fd, kind, identity: kind.identity(&stat), name, file_system, is_open_to_others })
 }
 
-/// The directory in which the file has its name.
-fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
+/// Whether the system knows how long a file is.
+fn has_length(fd: &OwnedFd, stat: &Stat, file_system: Option<FsWord>) -> Result<bool, Errno> {
+    if file_system.is_some_and(|it| MADE_UP_FILE_SYSTEMS.contains(&it)) {
+        return Ok(false);
+    }
+    let has_bytes = stat.st_size == 0 && retry_on_intr(|| rustix::io::pread(fd, &mut [0; 1], 0))? > 0;
+    // Another process may have appended to it just now.
+    Ok(!has_bytes || retry_on_intr(|| fs::fstat(fd))?.st_size > 0)
+}
+
+/// Where the file has its name.
+fn name_of(path: &Path, file: &Stat) -> Option<Place> {
     let path = path.canonicalize().ok()?;
-    let directory = open_directory(path.parent()?).ok()?;
-    let name = path.file_name()?;
-    let found = retry_on_intr(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
-    (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(directory)
+    match open_directory(path.parent()?) {
+        Ok(directory) => {
+            let name = path.file_name()?;
+            let found = retry_on_intr(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
+            (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(Place::In(directory))
+        }
+        Err(Errno::NOENT | Errno::NOTDIR) => None,
+        Err(_) => Some(Place::Somewhere),
+    }
 }
 
 fn open_existing(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -110,7 +157,7 @@ fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
         Err(Errno::NOENT) => parent(path),
         Err(error) => return Err(error),
     };
-    let directory = open_directory(directory)?;
+    let (directory, _) = open_directory_to_change(directory)?;
     let owners = Mode::RUSR | Mode::WUSR;
     // `O_EXCL`: it never gets a name either.
     let unnamed = flags(Access::Unnamed) | OFlags::TMPFILE | OFlags::EXCL;
@@ -151,19 +198,30 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| fs::openat(CWD, path, search, Mode::empty()))
 }
 
-/// Makes the file; says in which directory.
-fn make(path: &Path, access: Access) -> Result<(OwnedFd, Option<OwnedFd>), Errno> {
+/// A directory that files are to be made in, and whether it can be synced. One that may not be read needn't be opened for that.
+fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
+    match open_directory(path) {
+        Err(Errno::ACCESS | Errno::PERM) => {
+            let only_name = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok((retry_on_intr(|| fs::openat(CWD, path, only_name, Mode::empty()))?, false))
+        }
+        opened => Ok((opened?, true)),
+    }
+}
+
+/// Makes the file; says where it has its name.
+fn make(path: &Path, access: Access) -> Result<(OwnedFd, Option<Place>), Errno> {
     // A link that leads nowhere says where the file is to be made, but stands in the way of a new one.
     let path = if access == Access::Create { follow_links(path)? } else { path.to_owned() };
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Errno::ISDIR);
     }
     let name = path.file_name().ok_or(Errno::NOENT)?;
-    let directory = open_directory(parent(&path))?;
+    let (directory, can_be_synced) = open_directory_to_change(parent(&path))?;
     let new = if access == Access::CreateNew { OFlags::EXCL } else { OFlags::empty() };
     let flags = flags(access) | OFlags::CREATE | new;
     let fd = retry_on_intr(|| fs::openat(&directory, name, flags, Mode::from_raw_mode(0o666)))?;
-    Ok((fd, Some(directory)))
+    Ok((fd, Some(if can_be_synced { Place::In(directory) } else { Place::Somewhere })))
 }
 
 fn follow_links(path: &Path) -> Result<PathBuf, Errno> {

@@ -2,7 +2,7 @@
 
 use sync::{Arc, SharedBytes};
 
-use crate::{BackingFile, Helping, Identity, IoError, Queue, Request};
+use crate::{BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
 /// Who does the requests. What its methods owe is said at those of [`BackingFile`] with the same names.
 pub(crate) trait Submission: Send + Sync {
@@ -29,6 +29,10 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
         self.file.identity()
     }
 
+    fn fingerprint(&self) -> Fingerprint {
+        self.file.fingerprint()
+    }
+
     fn len(&self) -> Result<u64, IoError> {
         self.file.len()
     }
@@ -39,6 +43,10 @@ impl<S: Submission> BackingFile for QueuedFile<S> {
 
     fn is_open_to_others(&self) -> bool {
         self.file.is_open_to_others()
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.file.room()
     }
 
     fn reads_by_copy(&self) -> bool {

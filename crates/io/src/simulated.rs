@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sync::atomic::Backoff;
+use sync::atomic::{AtomicBool, Backoff, Ordering};
 use sync::device::Transfer;
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::random::{Random, mix};
@@ -22,7 +22,7 @@ use crate::simulated_directory::Directory;
 use crate::simulated_file::File;
 use crate::simulated_queue::{SimulatedQueue, Submitted};
 use crate::virtual_clock::{Timing, VirtualClock};
-use crate::{Access, Backend, BackingFile, Helping, Identity, IoError, Queue, Request};
+use crate::{Access, Backend, BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
@@ -52,6 +52,8 @@ struct Shared {
     meter: Mutex<Meter>,
     failing: Mutex<Failing>,
     queue: Arc<SimulatedQueue>,
+    /// All files have one identity.
+    numbers_alike: AtomicBool,
     /// How often the power was cut. Shared by every request, so that a cut is at one moment for all of them.
     cuts: RwLock<u64>,
 }
@@ -89,6 +91,7 @@ impl SimulatedDisk {
             meter: Mutex::new(meter),
             failing: Mutex::default(),
             queue: Arc::default(),
+            numbers_alike: AtomicBool::new(false),
             cuts: RwLock::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -157,6 +160,11 @@ impl SimulatedDisk {
         let mut cuts = self.shared.cuts.write();
         *cuts += 1;
         self.shared.files.lock().power_cut(seed);
+    }
+
+    /// Gives all files one [`Identity`], as some union file systems do. Before they are opened.
+    pub fn number_alike(&self) {
+        self.shared.numbers_alike.store(true, Ordering::Relaxed);
     }
 
     /// From now on, what is [submitted](BackingFile::submit) is answered in any order. The seed says which.
@@ -285,12 +293,22 @@ impl OpenFile {
 impl BackingFile for OpenFile {
     fn identity(&self) -> Identity {
         // The address tells simulated disks apart; real devices have smaller numbers.
-        Identity { device: Arc::as_ptr(&self.shared).addr() as u64, inode: self.file.inode }
+        // Relaxed: set before the files are opened.
+        let inode = if self.shared.numbers_alike.load(Ordering::Relaxed) { 0 } else { self.file.inode };
+        Identity { device: Arc::as_ptr(&self.shared).addr() as u64, inode }
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::number(self.file.inode)
     }
 
     fn len(&self) -> Result<u64, IoError> {
         let _power = self.power()?;
         Ok(self.file.len())
+    }
+
+    fn room(&self) -> Option<u64> {
+        Some(self.file.room())
     }
 
     fn tells_len_at_once(&self) -> bool {
@@ -373,6 +391,10 @@ struct Waited<'a>(&'a OpenFile);
 impl BackingFile for Waited<'_> {
     fn identity(&self) -> Identity {
         self.0.identity()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.0.fingerprint()
     }
 
     fn len(&self) -> Result<u64, IoError> {

@@ -103,6 +103,14 @@ impl File {
         self.state.read().len()
     }
 
+    /// Bytes that it can have in all.
+    pub(crate) fn room(&self) -> u64 {
+        let state = self.state.read();
+        let there = state.taken.len() as u64 + state.durable.filled.min(state.low).div_ceil(PAGE as u64);
+        let space = self.space.lock();
+        (space.pages_max - space.pages.min(space.pages_max)).saturating_add(there).saturating_mul(PAGE as u64)
+    }
+
     pub(crate) fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> usize {
         let state = self.state.read();
         let mut done = 0;

@@ -55,6 +55,17 @@ pub(crate) fn pwritev(fd: BorrowedFd<'_>, offset: u64, from: &[SharedBytes<'_>],
     usize::try_from(n).map_err(|_| last_error())
 }
 
+/// How long a file of this process may become (`RLIMIT_FSIZE`). None if there is no limit, or the system doesn't say.
+///
+/// rustix's `getrlimit` takes a refusal, as by a filter of system calls, for impossible.
+#[allow(unsafe_code)]
+pub(crate) fn file_size_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure outlives the call.
+    let is_told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    Some(limit.rlim_cur).filter(|&bytes| is_told && bytes != libc::RLIM_INFINITY)
+}
+
 /// The first `len` bytes of the slices, as the kernel wants to be told.
 pub(crate) fn io_vecs(slices: &[SharedBytes<'_>], len: usize) -> IoVecs {
     let (mut vecs, mut rest) = (IoVecs::new(), len);

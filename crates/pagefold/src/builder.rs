@@ -187,6 +187,7 @@ impl Builder {
         };
         let frames =
             Frames::new(&config).map_err(|error| Error::System { what: "reserve memory", error: error.to_string() })?;
+        tell_of_precautions();
         let mut backend = self.backend.unwrap_or_else(io::automatic);
         if self.io_timeout.is_some() && backend.waits_in_submit() {
             backend = Box::new(ThreadPool::new(backend, ThreadPool::THREADS_DEFAULT).map_err(refused)?);
@@ -229,6 +230,23 @@ impl Builder {
             pagefold.add_swap(area)?;
         }
         Ok(pagefold)
+    }
+}
+
+/// Tells, once, what the system refused to protect.
+fn tell_of_precautions() {
+    static CHILDREN: Once = Once::new();
+    static DUMPS: Once = Once::new();
+    if sync::fork::is_wiped_by_children() {
+        CHILDREN.call_once(|| {
+            tracing::warn!(
+                "the system doesn't wipe memory in forked children (MADV_WIPEONFORK): they do that themselves, but for those \
+                 that are made by `clone` as a system call, which have all pages and take themselves for the parent"
+            );
+        });
+    }
+    if sync::memory::is_in_dumps() {
+        DUMPS.call_once(|| tracing::warn!("the system doesn't leave pages out of core dumps (MADV_DONTDUMP)"));
     }
 }
 

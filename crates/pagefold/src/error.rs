@@ -80,6 +80,10 @@ pub enum Error {
         max: Size,
         /// What is charged.
         charged: Size,
+        /// Why its pages have no place in swap, if an area's device failed when one was last written there. The error's
+        /// [`source`](std::error::Error::source).
+        #[source]
+        swap: Option<SwapFailure>,
     },
     /// The group belongs to another Pagefold, whose pages are none of this one's.
     #[error("group `{group}` belongs to another Pagefold")]
@@ -208,6 +212,9 @@ pub enum Error {
         area: Range<u64>,
         /// What went wrong.
         error: Box<Error>,
+        /// That error's [`source`](std::error::Error::source), which is also this one's.
+        #[source]
+        swap: Option<SwapFailure>,
     },
     /// Somebody has had the page pinned, or has been changing it, for seconds.
     #[error("the page at {address:#x} is in use: pinned, or being changed")]
@@ -266,7 +273,26 @@ pub enum Error {
     Forked,
 }
 
+/// A swap area's device failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("can't write to the swap area {area}: {error}")]
+#[non_exhaustive]
+pub struct SwapFailure {
+    /// The area's name.
+    pub area: String,
+    /// The backend's answer.
+    pub error: IoError,
+}
+
 impl Error {
+    /// The device's failure because of which pages have no place in swap.
+    pub(crate) fn swap_failure(&self) -> Option<&SwapFailure> {
+        match self {
+            Self::LimitReached { swap, .. } | Self::AtAddress { swap, .. } => swap.as_ref(),
+            _ => None,
+        }
+    }
+
     /// What went wrong, without the address in a space.
     #[must_use]
     pub fn cause(&self) -> &Self {

@@ -19,7 +19,7 @@
 //! assert_eq!(page[0], 7);
 //!
 //! let log = tenant.open_options().write(true).create(true).open(path.with_extension("log"))?;
-//! log.write_at(b"hello", 0)?; // Into memory; to the file within seconds,
+//! log.write_at(b"hello", 0)?; // Into memory; to the file within seconds, or when `log` is dropped,
 //! log.sync()?; // or now, for good.
 //!
 //! println!("{}", mm.stats());
@@ -68,7 +68,7 @@ mod watchdog;
 mod write;
 
 pub use builder::Builder;
-pub use error::Error;
+pub use error::{Error, SwapFailure};
 pub use file::open_options::OpenOptions;
 pub use file::{File, PinnedPage};
 pub use group::{Group, GroupBuilder};

@@ -243,7 +243,8 @@ impl Manager {
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
         let page_size = self.frames.page_size() as u64;
         let max = group.max().saturating_mul(page_size).min(self.frames.budget().max());
-        Error::LimitReached { group: group.name.clone(), max: Size(max), charged: Size(group.charged() * page_size) }
+        let (name, charged) = (group.name.clone(), Size(group.charged() * page_size));
+        Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
     }
 
     /// Charges `pages` to a group for what isn't pages: as its pages that no list has. Reclaims as for a page.

@@ -15,7 +15,7 @@ use sync::{Arc, CachePadded, SharedBytes};
 use crate::allowance::{Memory, Need};
 use crate::compressed::Compressed;
 use crate::encryption::{self, Encryption};
-use crate::error::{AddError, SwapInError, SwapOutError};
+use crate::error::{AddError, SwapInError, SwapOutError, size};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
 use crate::page_out::PageOut;
@@ -158,6 +158,10 @@ impl Area {
             );
         }
         let bytes = uninterrupted(|| file.len()).map_err(failed)?;
+        if let Some(room) = file.room().filter(|&room| room < bytes) {
+            let [room, bytes] = [room, bytes].map(size);
+            tracing::warn!(area = name, room, bytes, "a swap area that its file system has less room for");
+        }
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;
         if bytes < min {
@@ -300,7 +304,7 @@ impl Area {
             self.needs(copies);
             return Ok(());
         }
-        written.map_err(SwapOutError::WriteFailed)
+        written.map_err(|error| SwapOutError::WriteFailed { area: self.number, error })
     }
 
     /// Writes pages from copies, each of which has as many of them as it has room for.
@@ -316,7 +320,8 @@ impl Area {
         while !pages.is_empty() {
             let some = copy.fill(pages.iter().copied());
             let bytes = copy.bytes();
-            write_full(file, offset, &[bytes], bytes.len()).map_err(SwapOutError::WriteFailed)?;
+            write_full(file, offset, &[bytes], bytes.len())
+                .map_err(|error| SwapOutError::WriteFailed { area: self.number, error })?;
             (pages, offset) = (&pages[some..], offset + bytes.len() as u64);
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::Owner;
 use crate::header::HeaderError;
 
 /// Bytes as a reader counts them: `16 MiB`.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let fitting =
         (0..units.len()).rev().find(|unit| bytes > 0 && bytes.trailing_zeros() >= 10 * *unit as u32).unwrap_or(0);
@@ -137,9 +137,14 @@ pub enum SwapOutError {
     /// No area has room for it: all are full, or those that aren't don't take it; or there is none.
     #[error("no swap area has room for the page")]
     Full,
-    /// It couldn't be written wherever that was tried; this is the last answer.
-    #[error("can't write to swap: {0}")]
-    WriteFailed(IoError),
+    /// It couldn't be written wherever that was tried.
+    #[error("can't write to swap area {area}: {error}")]
+    WriteFailed {
+        /// The area that was tried last, by its number,
+        area: u32,
+        /// and what its device answered.
+        error: IoError,
+    },
 }
 
 /// Why a page didn't come back. It is where it was.

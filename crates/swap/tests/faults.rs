@@ -94,7 +94,7 @@ fn a_device_that_vanishes_gives_errors_and_no_bytes() {
     let into = blank();
     let gone = swap.swap_in(slot, owner(1), SharedBytes::new(&into));
     assert_eq!(gone, Err(SwapInError::ReadFailed { page: owner(1), error: IoError::IO }));
-    assert_eq!(out(&swap, &[2], 0), [Err(SwapOutError::WriteFailed(IoError::IO))]);
+    assert_eq!(out(&swap, &[2], 0), [Err(SwapOutError::WriteFailed { area: 0, error: IoError::IO })]);
 }
 
 #[test]

@@ -24,7 +24,9 @@ pub mod bytes;
 pub mod counter;
 pub mod cpu;
 pub mod device;
-mod fork;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+pub mod exit;
+pub mod fork;
 pub mod lock;
 pub mod memory;
 pub mod nearby;

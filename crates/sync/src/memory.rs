@@ -1,6 +1,7 @@
-//! Memory that goes back to the system while its addresses stay; and the system's refusing memory, on purpose.
+//! Memory that goes back to the system while its addresses stay, or is in no core dump; and the system's refusing memory, on purpose.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// `mlock2`'s flag that has pages locked as they come into memory.
 const MLOCK_ONFAULT: u32 = 1;
@@ -27,6 +28,25 @@ pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     unsafe { libc::mlock2(start, bytes, MLOCK_ONFAULT) };
     is_discarded
 }
+
+/// Keeps whole system pages out of core dumps, if the system can do that: [`is_in_dumps`] tells.
+///
+/// # Safety
+/// Memory of the caller's.
+pub unsafe fn keep_out_of_dumps(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's; contents don't change.
+    if unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTDUMP) } != 0 {
+        IS_IN_DUMPS.store(true, Ordering::Relaxed); // For the log.
+    }
+}
+
+/// Whether the system refused to keep some memory out of core dumps.
+#[must_use]
+pub fn is_in_dumps() -> bool {
+    IS_IN_DUMPS.load(Ordering::Relaxed)
+}
+
+static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
 
 /// Whether a call by which memory is taken, opened or given back is to be as if the system had refused it: asked before each such call.
 /// Always false without the feature `refusals`.

@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use std::ops::Range;
 
 use crate::atomic::AtomicU64;
+use crate::fork::Wiped;
 use crate::memory;
 use crate::zeroed::zeroed;
 
@@ -21,6 +22,7 @@ pub struct SparseWords {
     /// The first one at a multiple of [`ALIGNMENT`].
     first: usize,
     len: usize,
+    wiped: Option<Wiped>,
 }
 
 impl SparseWords {
@@ -40,9 +42,15 @@ impl SparseWords {
     pub fn dense(len: usize) -> Option<Self> {
         let words = zeroed::<AtomicU64>(len.checked_add(ALIGNMENT / WORD)?)?;
         let first = words.as_ptr().addr().next_multiple_of(ALIGNMENT) - words.as_ptr().addr();
-        let sparse = Self { words, first: first / WORD, len };
-        sparse.advise(0..len, libc::MADV_WIPEONFORK);
-        sparse.advise(0..len, libc::MADV_DONTDUMP);
+        let mut sparse = Self { words, first: first / WORD, len, wiped: None };
+        if let Some(pages) = sparse.whole_pages(0..len) {
+            let (start, bytes) = (NonNull::from(pages).cast(), size_of_val(pages));
+            // SAFETY: whole pages within an allocation of ours, of atomics, of which all values are valid. `drop` ends it.
+            sparse.wiped = Some(unsafe {
+                memory::keep_out_of_dumps(start, bytes);
+                Wiped::new(start, bytes)
+            });
+        }
         Some(sparse)
     }
 
@@ -89,7 +97,7 @@ impl SparseWords {
 
 impl Drop for SparseWords {
     fn drop(&mut self) {
-        self.advise(0..self.len, libc::MADV_KEEPONFORK);
+        self.wiped.iter_mut().for_each(Wiped::end_and_keep);
         self.advise(0..self.len, libc::MADV_DODUMP);
     }
 }

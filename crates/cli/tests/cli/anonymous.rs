@@ -61,3 +61,25 @@ fn a_table_says_what_was_swapped_and_mistakes_are_told() {
     let without = place.run("replay --swap memory:1MiB --ops 1", &[]);
     assert_eq!(without.code, Some(2), "{without:?}");
 }
+
+/// A swap file may be larger than what its file system has room for. The run ended with "group `g1` has reached its limit", and no word
+/// of the disk.
+#[test]
+fn a_swap_file_that_does_not_fit_is_told_of_before_and_after() {
+    let place = Place::new();
+    let mut script = std::process::Command::new("unshare");
+    script.args(["--mount", "sh", "-c", "mount -t tmpfs -o size=32m none \"$1\" && shift && exec \"$@\"", "sh"]);
+    let swap = place.path("small");
+    std::fs::create_dir(&swap).unwrap();
+    let arguments = "replay --anonymous --size 128MiB --memory 16MiB --time 60s --quiet --swap";
+    script.arg(&swap).arg(env!("CARGO_BIN_EXE_pagefold")).args(arguments.split(' '));
+    let done = script.arg(format!("{}:1GiB", swap.display())).output();
+    let said = done.map(|done| String::from_utf8_lossy(&done.stderr).into_owned()).unwrap_or_default();
+    if !said.contains("warning: ") {
+        return println!("not here: file systems that a test may mount ({said})");
+    }
+    let swap = swap.display();
+    assert!(said.contains(&format!("{swap} may become 1 GiB, and there is room for 32 MiB")), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains(&format!("can't write to the swap area {swap}: No space left")), "{said}");
+}

@@ -172,9 +172,9 @@ impl File {
         }
     }
 
-    /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds, or with
-    /// [`sync`](Self::sync): a process that is killed before loses it. A file that is shorter becomes longer; what lies between is
-    /// zeros. A write that leaves such a gap makes the file itself longer first; if it then fails, the file may have
+    /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds, with
+    /// [`sync`](Self::sync), when the file's last handle is dropped, or when the process ends normally: a process that is killed before
+    /// loses it. A file that is shorter becomes longer; what lies between is zeros. A write that leaves such a gap makes the file itself longer first; if it then fails, the file may have
     /// zeros up to where the write would have ended in its first page.
     ///
     /// Others see each page as it was before the write or after it; with a gap, perhaps the zeros first. A page that is overwritten as a whole isn't read
@@ -295,7 +295,11 @@ impl File {
     /// Closes the file, and [syncs](Self::sync) it if it is open for writing. When its last handle is closed, or dropped,
     /// its pages leave memory.
     ///
-    /// Dropping the handle instead writes what is to be written as well, but if that fails nobody is told, and it is lost.
+    /// Dropping the last handle instead writes what is to be written as well, so that other processes see it, but doesn't sync: it may be
+    /// lost in a power cut. If writing fails nobody is told, and it is lost.
+    ///
+    /// A handle that is neither closed nor dropped when the process ends, as one in a `static`, is as good as dropped if the process
+    /// ends by `exit` or a return from `main`: what is to be written is, within ten seconds.
     ///
     /// # Errors
     /// As [`sync`](Self::sync). With other handles open, what couldn't be written isn't lost.

@@ -215,7 +215,7 @@ impl FileState {
     fn close(&self) {
         self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
         if self.unclean() > 0 {
-            let _ = self.write_back_all(); // Nobody is left to be told.
+            let _ = self.write_out(); // Nobody is left to be told.
         }
         self.release_lock();
     }

@@ -1,6 +1,11 @@
 //! All open files: one state for each, however often it is open.
+//!
+//! A file is found by its [`Identity`]. On some file systems several files have one; these are told apart by what else they have
+//! ([`Fingerprint`](crate::io::Fingerprint)), without the table's lock, since that asks the system. So a file is added only once all
+//! that have its identity have been compared with it, and none has come meanwhile.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use smp_list::TwoModeLock;
@@ -9,7 +14,7 @@ use sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::io::{Access, BackingFile, Identity, uninterrupted};
+use crate::io::{Access, BackingFile, FINGERPRINTS_MAX, Identity, uninterrupted};
 use crate::manager::Manager;
 use crate::slab::Slab;
 use crate::stats::Counters;
@@ -19,9 +24,40 @@ use crate::stats::Counters;
 /// A file takes itself out of both when it goes. So no call looks at other files than its own, but for those that are
 /// to do something with all of them.
 pub(crate) struct FileTable {
-    open: Mutex<HashMap<Identity, Weak<FileState>>>,
+    open: Mutex<HashMap<Identity, Namesakes>>,
     /// Shared mode is for looking at it: that happens whenever pages are evicted.
     counters: TwoModeLock<Slab<Arc<Counters>>>,
+}
+
+/// Open files of one identity: as a rule one.
+struct Namesakes {
+    first: Weak<FileState>,
+    others: Vec<Weak<FileState>>,
+}
+
+impl Namesakes {
+    fn all(&self) -> impl Iterator<Item = &Weak<FileState>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Takes a file out, and those that are gone. Returns whether none is left.
+    fn remove(&mut self, file: *const FileState) -> bool {
+        let stays = |state: &Weak<FileState>| state.strong_count() > 0 && !std::ptr::eq(state.as_ptr(), file);
+        self.others.retain(stays);
+        if !stays(&self.first) {
+            match self.others.pop() {
+                Some(other) => self.first = other,
+                None => return true,
+            }
+        }
+        false
+    }
+}
+
+/// Whether both are the same file. For files of one identity.
+fn is_same(one: &dyn BackingFile, other: &dyn BackingFile) -> bool {
+    let is_same = || one.fingerprint().is_of_the_same_file_as(&other.fingerprint());
+    (0..FINGERPRINTS_MAX).any(|_| is_same())
 }
 
 impl Default for FileTable {
@@ -49,14 +85,38 @@ impl FileTable {
         let identity = file.backing.identity();
         let mut open = self.open.lock();
         // The file may be open again by now, with a state of its own.
-        if open.get(&identity).is_some_and(|state| std::ptr::eq(state.as_ptr(), file)) {
+        if open.get_mut(&identity).is_some_and(|namesakes| namesakes.remove(file)) {
             open.remove(&identity);
         }
     }
 
+    /// The open files of this identity.
+    fn namesakes(&self, identity: Identity) -> Vec<Arc<FileState>> {
+        let open = self.open.lock();
+        open.get(&identity).into_iter().flat_map(Namesakes::all).filter_map(Weak::upgrade).collect()
+    }
+
+    /// Adds a file, unless there is one of its identity by now that isn't among `compared`.
+    fn add(&self, file: &Arc<FileState>, compared: &[Arc<FileState>]) -> bool {
+        let added = Arc::downgrade(file);
+        let is_compared =
+            |state: &Weak<FileState>| compared.iter().any(|it| std::ptr::eq(state.as_ptr(), &raw const **it));
+        match self.open.lock().entry(file.backing.identity()) {
+            Entry::Vacant(place) => _ = place.insert(Namesakes { first: added, others: Vec::new() }),
+            Entry::Occupied(mut place) => {
+                let namesakes = place.get_mut();
+                if namesakes.all().any(|state| state.strong_count() > 0 && !is_compared(state)) {
+                    return false;
+                }
+                namesakes.others.push(added);
+            }
+        }
+        true
+    }
+
     /// All open files.
     pub(crate) fn all(&self) -> Vec<Arc<FileState>> {
-        self.open.lock().values().filter_map(Weak::upgrade).collect()
+        self.open.lock().values().flat_map(Namesakes::all).filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -80,24 +140,36 @@ impl Manager {
         access: Access,
         backing: &Arc<dyn BackingFile>,
     ) -> Result<Arc<FileState>, Error> {
-        let identity = backing.identity();
-        let known = self.files.open.lock().get(&identity).and_then(Weak::upgrade);
-        if let Some(file) = known {
-            // Another process may have changed its length. One that can't be taken over now is by a later call.
-            let _ = file.try_refresh_len(u64::MAX);
-            return Ok(file);
+        let mut made: Option<Arc<FileState>> = None;
+        loop {
+            let namesakes = self.files.namesakes(backing.identity());
+            if let Some(file) = namesakes.iter().find(|file| is_same(&*file.backing, &**backing)) {
+                // Another process may have changed its length. One that can't be taken over now is by a later call.
+                let _ = file.try_refresh_len(u64::MAX);
+                return Ok(Arc::clone(file));
+            }
+            let file = match made.take() {
+                Some(file) => file,
+                None => self.new_state(path, access, backing)?,
+            };
+            if self.files.add(&file, &namesakes) {
+                return Ok(file);
+            }
+            made = Some(file);
         }
+    }
+
+    /// A state for a file. Made without the table's lock, since it may have to make room for itself.
+    fn new_state(
+        self: &Arc<Self>,
+        path: &Path,
+        access: Access,
+        backing: &Arc<dyn BackingFile>,
+    ) -> Result<Arc<FileState>, Error> {
         let len =
             uninterrupted(|| backing.len()).map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
-        // Made without the table's lock, since it may have to make room for itself.
         let file = FileState::new(self, path, Arc::clone(backing), len, access)?;
         file.begin_watch();
-        let mut open = self.files.open.lock();
-        if let Some(faster) = open.get(&identity).and_then(Weak::upgrade) {
-            drop(open); // Before our own state goes, which takes locks.
-            return Ok(faster);
-        }
-        open.insert(identity, Arc::downgrade(&file));
         Ok(file)
     }
 }

@@ -203,7 +203,8 @@ impl Group {
     /// That ends at the Pagefold: another one has a cache of its own, and doesn't hear of writes.
     ///
     /// # Errors
-    /// The backend's; no room for another open file in the budget, or for its page map in the address space.
+    /// The backend's, as [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file in `/proc`; no room for another open file
+    /// in the budget, or for its page map in the address space.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         File::open(self, path.as_ref(), Access::Read)
     }

@@ -7,10 +7,15 @@
 
 use sync::CachePadded;
 use sync::ThreadCounter;
-use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::lock::Mutex;
 
+use swap::SwapOutError;
+
+use crate::error::SwapFailure;
 use crate::group::charges::Stock;
 use crate::group::state::GroupState;
+use crate::io::IoError;
 use crate::manager::Manager;
 use crate::swapping::exchange::BEYOND_MAX;
 
@@ -40,6 +45,9 @@ pub(crate) struct Swapped {
     /// Pages that came along with others, and those of them that left memory unused.
     pub(crate) along: AtomicU64,
     pub(crate) along_wasted: AtomicU64,
+    /// The area that failed when one of its pages was last written to swap, and its device's answer.
+    failure: Mutex<Option<(u32, IoError)>>,
+    has_failed: AtomicBool,
 }
 
 impl Swapped {
@@ -57,6 +65,8 @@ impl Swapped {
             written: AtomicU64::new(0),
             along: AtomicU64::new(0),
             along_wasted: AtomicU64::new(0),
+            failure: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
         }
     }
 
@@ -115,6 +125,19 @@ impl Swapped {
         self.reclaims_to_skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
+    /// Notes what became of the last page that was to be written.
+    pub(crate) fn was_written(&self, result: Result<(), SwapOutError>) {
+        let failure = match result {
+            Err(SwapOutError::WriteFailed { area, error }) => Some((area, error)),
+            // Areas that have no room, perhaps because one that failed isn't tried now.
+            Err(SwapOutError::Full) => return,
+            Ok(()) if !self.has_failed.load(Ordering::Relaxed) => return,
+            Ok(()) => None,
+        };
+        self.has_failed.store(failure.is_some(), Ordering::Relaxed);
+        *self.failure.lock() = failure;
+    }
+
     fn uncharge(&self, pages: u64) {
         let before = self.pages.fetch_sub(pages, Ordering::Relaxed);
         debug_assert!(before >= pages, "more slots uncharged than charged");
@@ -159,6 +182,13 @@ impl Manager {
     pub(crate) fn drain_swapped(&self, group: Option<u32>) -> u64 {
         let stocks = self.swap_charges.drain(group);
         stocks.inspect(|stock| self.give_back_swapped(*stock)).map(|stock| stock.pages).sum()
+    }
+
+    /// Why the group's pages have no place in swap, if an area's device failed.
+    pub(crate) fn swap_failure(&self, group: &GroupState) -> Option<SwapFailure> {
+        let (number, error) = (*group.swapped.failure.lock())?;
+        let area = self.swap.areas().into_iter().find(|area| area.number == number);
+        area.map(|area| SwapFailure { area: area.name, error })
     }
 
     /// Slots that a group's pages are in. Exact when nobody is at it.

@@ -159,6 +159,7 @@ impl Manager {
             Ok(reserved) => reserved,
             Err(error) => {
                 self.uncharge_swapped(group, 1);
+                error.into_iter().for_each(|error| group.swapped.was_written(Err(error)));
                 // A page that shrinks further may have room.
                 return Err(if error.is_none() { Stays::This(frame) } else { Stays::All(frame) });
             }

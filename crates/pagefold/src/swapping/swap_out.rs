@@ -115,6 +115,7 @@ impl Manager {
         Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let (mut unused, mut full) = (0, false);
         for ((frame, page), slot) in writes.into_iter().zip(slots) {
+            group.swapped.was_written(slot.map(|_| ()));
             match slot {
                 Ok(slot) => {
                     let left = self.leave(group, frame, &page, PageEntry::Slot(slot), false);

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Full,
     /// A slice of the flusher's: as long as there is need, and time.
     Sweep,
+    /// The file's last handle was dropped, or the process ends: everything is to be in the file, and needn't last.
+    Farewell,
 }
 
 /// The cycle under way.
@@ -139,7 +141,8 @@ impl<'a> Cycle<'a> {
         while !self.under_way.is_empty() {
             self.take_answers();
         }
-        // A full one also if nothing was written: a length may have been set, or an earlier sync have failed.
+        // A full one also if nothing was written: a length may have been set, or an earlier sync have failed. One for farewell
+        // has something to settle, or nothing to do.
         if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
             synced = self.end_stage(self.rest.first()); // There is nothing under way.
         }
@@ -165,7 +168,7 @@ impl<'a> Cycle<'a> {
     }
 
     fn may_settle(&self) -> bool {
-        self.kind == Kind::Sweep || self.settled < SETTLED_MAX * self.unclean // B5
+        self.kind != Kind::Full || self.settled < SETTLED_MAX * self.unclean // B5
     }
 
     fn is_over(&self) -> bool {
@@ -260,12 +263,14 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Syncs the file, and settles what lies before the page `before`, or all.
+    /// Syncs the file, unless nobody wants that (B7), and settles what lies before the page `before`, or all.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
-        self.progressed();
-        uninterrupted(|| self.writer.sync())?;
-        self.progressed();
-        self.file.cycle_answered();
+        if self.kind != Kind::Farewell || self.file.is_wanted() {
+            self.progressed();
+            uninterrupted(|| self.writer.sync())?;
+            self.progressed();
+            self.file.cycle_answered();
+        }
         self.settled += self.file.settle(self.unsettled.take_before(before), true);
         if self.written >= MEASURED_MIN {
             let elapsed = self.stage_start.elapsed();

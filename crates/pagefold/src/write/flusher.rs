@@ -17,6 +17,11 @@
 //! files that have none of them. What waits longest gains on the others. A file that couldn't be written is left alone for a
 //! second.
 //!
+//! # The end of the process
+//! When the process exits normally with this Pagefold alive, its threads still run, and so they write what is dirty: each device is visited
+//! once more, with each of its files written as for the drop of its last handle (`writeback`). The exiting thread waits for that, for so
+//! long at most ([`sync::exit`]).
+//!
 //! Lock order: a device's list → the line.
 
 use std::collections::VecDeque;
@@ -43,6 +48,9 @@ const RETRY_MS: u64 = 1_000;
 const SHORT_MS: u64 = 50;
 /// and how often a file is written for its sake.
 const SHORT_PAUSE_MS: u64 = 100;
+/// How long a thread that exits waits for the line, which is never held for longer than it takes to change it.
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+const LINE_MAX: Duration = Duration::from_secs(1);
 /// Threads, at most.
 const THREADS_MAX: usize = 64;
 
@@ -53,6 +61,10 @@ pub(crate) struct Flusher {
     changed: Condvar,
     /// A hint for loops that should end.
     stopping: AtomicBool,
+    /// The process ends.
+    leaving: AtomicBool,
+    /// A device was visited since.
+    left: Condvar,
     /// Until when a thread is believed to wait for a frame.
     short_until_ms: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -70,6 +82,8 @@ struct Line {
     ended: usize,
     idle: usize,
     watched: bool,
+    /// Devices that are to be visited before the process ends.
+    awaited: Vec<Arc<Device>>,
     /// When all active devices were last put into the line.
     ticked: Option<Instant>,
 }
@@ -119,6 +133,39 @@ impl Flusher {
         self.line.lock().active.retain(|it| !Arc::ptr_eq(it, device));
     }
 
+    /// Whether the process ends.
+    pub(crate) fn is_leaving(&self) -> bool {
+        // Relaxed: who hears of it late syncs once too often. What is to be done is in the line.
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// The process ends: has all devices with dirty pages visited.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    fn begin_leaving(&self) {
+        let Some(mut line) = self.line.try_lock_for(LINE_MAX) else { return };
+        self.leaving.store(true, Ordering::Relaxed);
+        line.awaited = line.active.clone();
+        line.add_active();
+        // One that is just being visited is visited again.
+        line.active.iter().for_each(|device| device.asked.store(true, Ordering::Relaxed));
+        drop(line);
+        self.changed.notify_all();
+    }
+
+    /// Waits until they have been.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    fn wait_for_leaving(&self, at_most: Duration) {
+        let start = Instant::now();
+        let Some(mut line) = self.line.try_lock_for(LINE_MAX) else { return };
+        while !line.awaited.is_empty() {
+            let rest = at_most.saturating_sub(start.elapsed());
+            if rest.is_zero() {
+                return;
+            }
+            self.left.wait_for(&mut line, rest);
+        }
+    }
+
     /// Waits for a device that is to be visited. `None` when it is time to end.
     fn next_device(&self) -> Option<Arc<Device>> {
         let mut line = self.line.lock();
@@ -148,10 +195,14 @@ impl Flusher {
         }
     }
 
-    /// A visit is over.
-    fn visited(&self, device: &Arc<Device>) {
+    /// A visit is over. `was_leaving`: when it began, the process was ending.
+    fn visited(&self, device: &Arc<Device>, was_leaving: bool) {
         let mut line = self.line.lock();
         device.busy.store(false, Ordering::Relaxed);
+        if was_leaving {
+            line.awaited.retain(|it| !Arc::ptr_eq(it, device));
+            self.left.notify_all();
+        }
         if device.asked.load(Ordering::Relaxed) {
             line.add(device);
         }
@@ -183,6 +234,49 @@ impl Flusher {
     }
 }
 
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+impl sync::exit::Leaving for Manager {
+    fn begin(&self) {
+        // A forked child has none of the threads, and nothing to write.
+        if !self.frames.forked() {
+            self.flusher.begin_leaving();
+        }
+    }
+
+    fn wait(&self, at_most: Duration) {
+        if !self.frames.forked() {
+            self.flusher.wait_for_leaving(at_most);
+        }
+    }
+}
+
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+impl Manager {
+    fn as_leaving(self: &Arc<Self>) -> sync::Weak<dyn sync::exit::Leaving> {
+        let leaving: sync::Weak<Self> = Arc::downgrade(self);
+        leaving
+    }
+
+    /// Has what is dirty written when the process ends.
+    fn write_at_exit(self: &Arc<Self>) {
+        if !sync::exit::register(&self.as_leaving()) {
+            tracing::warn!("what is unwritten when the process ends will be lost: it was forked at a bad moment");
+        }
+    }
+
+    fn write_at_exit_no_more(self: &Arc<Self>) {
+        sync::exit::forget(&self.as_leaving());
+    }
+}
+
+/// A model's process doesn't end.
+#[cfg(any(pagefold_loom, pagefold_manycore))]
+impl Manager {
+    fn write_at_exit(&self) {}
+
+    fn write_at_exit_no_more(&self) {}
+}
+
 /// Ends the flusher when dropped.
 pub(crate) struct FlusherThread(pub(crate) Arc<Manager>);
 
@@ -193,6 +287,9 @@ impl Drop for FlusherThread {
             return;
         }
         let flusher = &self.0.flusher;
+        if !flusher.threads.lock().is_empty() {
+            self.0.write_at_exit_no_more();
+        }
         flusher.stopping.store(true, Ordering::Relaxed);
         flusher.line.lock().stop = true;
         flusher.changed.notify_all();
@@ -216,6 +313,7 @@ impl Manager {
         if threads.is_empty() {
             self.flusher.line.lock().threads = 1;
             threads.push(self.flusher_thread()?);
+            self.write_at_exit();
         }
         Ok(())
     }
@@ -237,7 +335,7 @@ impl Manager {
                 }
             }
             self.visit(&device);
-            self.flusher.visited(&device);
+            self.flusher.visited(&device, false);
         }
         self.flusher.line.lock().ended += 1;
         self.flusher.changed.notify_all();
@@ -256,14 +354,19 @@ impl Manager {
         stuck.iter().for_each(|group| _ = self.count_stuck(group));
         while !self.flusher.stopping.load(Ordering::Relaxed) {
             let now_ms = self.now_ms();
-            let need = |part: &DirtyPart| if part.tried(visit) { None } else { self.need(part, now_ms) };
+            let is_leaving = self.flusher.is_leaving();
+            let need = |part: &DirtyPart| match part.tried(visit) {
+                true => None,
+                false if is_leaving => (part.pages() > 0).then_some(1.0),
+                false => self.need(part, now_ms),
+            };
             let Some(part) = device.neediest(&self.flusher, need) else { break };
             let Some(file) = part.file.upgrade() else {
                 part.try_no_more(visit); // It is being closed, which sees to its pages.
                 continue;
             };
             file.try_notice_cut();
-            let was_of_use = file.sweep();
+            let was_of_use = if is_leaving { file.leave() } else { file.sweep() };
             file.swept((!was_of_use).then_some(visit));
         }
     }
@@ -286,6 +389,14 @@ impl Manager {
 }
 
 impl FileState {
+    /// Writes the file because the process ends. No further attempt is of use.
+    fn leave(&self) -> bool {
+        if let Err(error) = self.write_out() {
+            tracing::error!(file = %self.path.display(), pages = self.unclean(), %error, "can't be written before the process ends");
+        }
+        false
+    }
+
     /// Whether the flusher should write the file now.
     pub(crate) fn needs_writing(&self) -> bool {
         let now_ms = self.manager.now_ms();
@@ -308,7 +419,7 @@ mod tests {
                 scope.spawn(|| {
                     while let Some(device) = flusher.next_device() {
                         heard.fetch_add(1, Ordering::SeqCst);
-                        flusher.visited(&device);
+                        flusher.visited(&device, false);
                     }
                 });
             }
@@ -342,7 +453,7 @@ mod tests {
         flusher.ring(&other);
         assert!(Arc::ptr_eq(&flusher.next_device().unwrap(), &other));
         assert!(flusher.line.lock().devices.is_empty());
-        flusher.visited(&one);
+        flusher.visited(&one, false);
         assert!(Arc::ptr_eq(&flusher.next_device().unwrap(), &one), "it was rung for during the visit");
     }
 }

@@ -6,10 +6,11 @@
 //! therefore has *stages*: now and then its leader has the file synced, and settles what had been written by then. If something
 //! fails, what was written is dirty again.
 //!
-//! There are two kinds. A *full* cycle is what a `sync` waits for: it goes through the whole file, or a range. A *sweep*
+//! There are three kinds. A *full* cycle is what a `sync` waits for: it goes through the whole file, or a range. A *sweep*
 //! is the flusher's: it goes on for a moment, as long as there is need, and makes way for calls that want the turn. The next
 //! sweep goes on where the last one ended; together they make a *round* of the file. Full cycles begin there as well (`hand`),
-//! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side.
+//! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side. A cycle for
+//! *farewell* goes through the whole file when nobody has a handle of it any more, and syncs nothing (B7).
 //!
 //! - B1. One cycle of a file at a time (`turn`), led by one thread, which alone holds pages. What it was answered it looks at
 //!   when it comes to it: a page stays held until then, which is in nobody's way.
@@ -28,13 +29,19 @@
 //!   would come back. The cycle fails. Between its look and its last write it may happen all the same: another process's cut isn't
 //!   kept from running beside a write.
 //!
+//! - B7. A file whose last handle was dropped is written, and not synced: the system has the bytes then, as after `write` and
+//!   `close`. They count as clean although no sync covers them, since nobody is left to whom one would be promised: what is written
+//!   while the file has no handle was written to memory before. If it has one again when a stage ends, the stage syncs. A handle that
+//!   is opened later, and syncs, covers those bytes as well; if that fails, it is told, and they are lost, as they would be if
+//!   the file had been opened anew.
+//!
 //! Lock order: `extension` → `turn`; under it whoever leads waits for the device alone. Frames are never
 //! obtained here.
 
 use std::ops::Range;
 
 use sync::Arc;
-use sync::atomic::Ordering::Relaxed;
+use sync::atomic::Ordering::{Acquire, Relaxed};
 use sync::atomic::{AtomicU64, Backoff};
 use sync::lock::{Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
@@ -126,6 +133,28 @@ impl FileState {
     pub(crate) fn write_back(&self, pages: Range<u64>) -> Result<(), IoError> {
         let _turn = self.writeback.pause();
         self.cycle(Course::of(pages), Kind::Full).2
+    }
+
+    /// Everything that differs from the file is written to it, for a file that nobody has a handle of any more, or whose process
+    /// ends. Whether it lasts is the system's business.
+    pub(crate) fn write_out(&self) -> Result<(), IoError> {
+        let mut turn = self.writeback.pause();
+        turn.round = None;
+        if self.unclean() == 0 {
+            return Ok(()); // Another thread has done it.
+        }
+        let started_ms = self.manager.now_ms();
+        let result = self.cycle(Course::round(turn.hand), Kind::Farewell).2;
+        if result.is_ok() {
+            self.came_round(started_ms);
+        }
+        result
+    }
+
+    /// Whether somebody may want what is written to last: there is a handle, and the process doesn't end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Acquire, as everywhere that looks whether there are handles.
+        self.handles.load(Acquire) > 0 && !self.manager.flusher.is_leaving()
     }
 
     /// Writes for a while, from where the last sweep ended. Returns whether that was of use: pages became clean. Does

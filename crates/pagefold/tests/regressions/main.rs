@@ -4,6 +4,7 @@
 mod another_process;
 mod bad_sector;
 mod changing_limits;
+mod closing;
 mod devices;
 mod dirty_pages;
 mod everything_pinned;
@@ -23,6 +24,7 @@ mod lost_writes;
 mod many_objects;
 mod meanwhile;
 mod meddling;
+mod openings;
 mod orders;
 mod pins_and_neighbours;
 mod shrinking_files;

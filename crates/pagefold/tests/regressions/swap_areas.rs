@@ -169,3 +169,34 @@ fn areas_come_and_go_beside_one_that_doesnt_answer() {
     disk.gate.open();
     assert!(stuck.wait().is_some());
 }
+
+/// A swap file on a file system that was full. The group was told that it had reached its limit, and nobody of the disk.
+#[test]
+fn a_limit_that_is_reached_as_swap_fails_says_why() {
+    let disk = SimulatedDisk::default();
+    disk.set_capacity(40 * PAGE);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone());
+    let mm = mm.swap_area(SwapArea::unlinked("/full", 1 << 20)).build().unwrap();
+    let group = mm.group("tenant").max(64 * PAGE).build().unwrap();
+    let space = group.space().unwrap();
+    let base = space.map(256 * PAGE, Protection::ReadWrite).unwrap().start;
+    let fill = |pages: std::ops::Range<u64>| {
+        pages.into_iter().try_for_each(|page| {
+            let bytes: Vec<u8> = (0..PAGE).map(|at| (at * 7 + page * 13 + at * at % 251) as u8).collect();
+            space.write_at(&bytes, base + page * PAGE)
+        })
+    };
+    let error = fill(0..256).unwrap_err();
+    assert!(matches!(error.cause(), Error::LimitReached { .. }), "{error}");
+    let chain = |error: &Error| {
+        let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for causes in [chain(&error), chain(error.cause())] {
+        let last = causes.last().unwrap();
+        assert!(last.contains("/full") && last.contains("No space left on device"), "{causes:?}");
+    }
+    // Once there is room, the old failure is none of the next error's.
+    disk.set_capacity(1 << 30);
+    fill(0..256).unwrap();
+}

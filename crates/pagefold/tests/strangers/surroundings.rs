@@ -38,13 +38,26 @@ fn limit(resource: Resource, to: u64) {
 
 /// From now on all threads of this process get `EPERM` for the system call. False if the system has no such filters.
 fn forbid(system_call: libc::c_long) -> bool {
+    refuse(system_call, None, libc::EPERM)
+}
+
+/// The same with any answer, and perhaps only for calls whose third argument is this one.
+fn refuse(system_call: libc::c_long, third: Option<i32>, errno: i32) -> bool {
+    // Where `struct seccomp_data` has the low half of that argument, on machines that begin with the low one.
+    const THIRD_AT: u32 = 16 + 2 * 8;
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, system_call as u32) },
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
+    let unless = |is, jf| libc::sock_filter { jf, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, is) };
+    let answer = [
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
+    let mut program = vec![load(0)];
+    match third {
+        None => program.push(unless(system_call as u32, 1)),
+        Some(third) => program.extend([unless(system_call as u32, 3), load(THIRD_AT), unless(third as u32, 1)]),
+    }
+    program.extend(answer);
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the program is as long as it says, and the kernel copies it.
     let done = unsafe {
@@ -114,8 +127,135 @@ fn giving_back_forbidden() {
     }
     let _ = fold.resize("32MiB");
     files_are_used(&fold);
-    let refused = Pagefold::builder().memory("1MiB").build();
-    assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+    files_are_used(&small_fold());
+    a_child_has_nothing(&small_fold());
+}
+
+/// Precautions that a kernel before 4.14, or a sandbox (gVisor), doesn't know: no Pagefold could be built there.
+#[test]
+fn precautions_that_the_system_refuses_are_done_without() {
+    for scenario in ["unwiped", "dumped", "undescribed"] {
+        in_a_process(&format!("surroundings::{scenario}"));
+    }
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn unwiped() {
+    // With one that was built before, whose memory the system wipes.
+    let before = small_fold();
+    if !refuse(libc::SYS_madvise, Some(libc::MADV_WIPEONFORK), libc::EINVAL) {
+        return;
+    }
+    let fold = Pagefold::builder().memory("8MiB").compressed_swap("4MiB").build().unwrap();
+    files_are_used(&fold);
+    [&before, &fold].into_iter().for_each(a_child_has_nothing);
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn dumped() {
+    if refuse(libc::SYS_madvise, Some(libc::MADV_DONTDUMP), libc::EINVAL) {
+        files_are_used(&small_fold());
+    }
+}
+
+/// What tells how a file can be used, where memory is and what the limits are. A limit that the system didn't tell was a panic.
+#[test]
+#[ignore = "for a process of its own"]
+fn undescribed() {
+    const CALLS: [libc::c_long; 9] = [
+        libc::SYS_prlimit64,
+        libc::SYS_fstatfs,
+        libc::SYS_fadvise64,
+        libc::SYS_fallocate,
+        libc::SYS_name_to_handle_at,
+        libc::SYS_mbind,
+        libc::SYS_getcpu,
+        libc::SYS_sched_getaffinity,
+        libc::SYS_flock,
+    ];
+    if CALLS.into_iter().all(|call| refuse(call, None, libc::EPERM)) {
+        files_are_used(&Pagefold::builder().memory("64MiB").pretouch(true).build().unwrap());
+    }
+}
+
+/// A child has none of the parent's pages, and says so; it can have a Pagefold of its own, and so can that one's child.
+fn a_child_has_nothing(fold: &Pagefold) {
+    let directory = directory();
+    let path = directory.path().join("file");
+    fs::write(&path, [7; 3 * PAGE as usize]).unwrap();
+    let file = open(fold, "parent", &path);
+    let mut bytes = [0; 100];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let pinned = file.page(1).unwrap();
+    in_child(|| {
+        let read = file.read_at(&mut [0; 100], 0);
+        assert!(matches!(read, Err(Error::Forked)), "{read:?}");
+        assert!(pinned.iter().all(|&byte| byte == 0), "the child has the parent's page");
+        let own = small_fold();
+        let of_child = own.group("child").build().unwrap().open(&path).unwrap();
+        of_child.read_exact_at(&mut [0; 100], 0).unwrap();
+        in_child(|| {
+            let read = of_child.read_at(&mut [0; 100], 0);
+            assert!(matches!(read, Err(Error::Forked)), "{read:?}");
+        });
+        of_child.read_exact_at(&mut [0; 100], PAGE).unwrap();
+    });
+    drop(pinned);
+    file.read_exact_at(&mut bytes, PAGE).unwrap();
+    assert_eq!(bytes, [7; 100]);
+}
+
+fn in_child(body: impl FnOnce()) {
+    // SAFETY: the child may allocate (glibc allows that), and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: touches no memory; the signal ends a child that hangs.
+        unsafe { libc::alarm(WATCHDOG.as_secs() as u32) };
+        let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
+        // SAFETY: leaves at once, and runs nothing that belongs to the parent.
+        unsafe { libc::_exit(i32::from(!well)) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is this function's own.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child ended by signal {}, or with {}", status & 0x7f, status >> 8);
+}
+
+/// A drop box: others may put files there, and may not see which there are. The system makes a file there; Pagefold wanted to read the
+/// directory, to sync it later.
+#[test]
+fn a_file_can_be_made_where_the_directory_may_not_be_read() {
+    in_a_process("surroundings::drop_box");
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn drop_box() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const NOBODY: u32 = 65_534;
+    let directory = directory();
+    let inside = directory.path().join("drop box");
+    fs::create_dir(&inside).unwrap();
+    fs::set_permissions(&inside, fs::Permissions::from_mode(0o333)).unwrap();
+    // The way there may be closed to that user.
+    std::env::set_current_dir(&inside).unwrap();
+    // SAFETY: asks for a number, and sets one, for all threads of this process.
+    if unsafe { libc::geteuid() == 0 && libc::setuid(NOBODY) != 0 } {
+        return println!("{NOT_HERE}another user ({})", std::io::Error::last_os_error());
+    }
+    let fold = small_fold();
+    let group = fold.group("a").build().unwrap();
+    for create in [true, false] {
+        let options = group.open_options().write(true).create(create);
+        let file = options.open("file").unwrap();
+        file.write_at(b"here", 0).unwrap();
+        file.sync().unwrap();
+    }
+    assert_eq!(fs::read("file").unwrap(), b"here");
+    // A swap file there as well.
+    fold.add_swap(pagefold::SwapArea::unlinked("swap", 1 << 20)).unwrap();
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! What tells two files apart that have the same numbers.
+//!
+//! Device and inode number name a file, except on file systems that put others together or invent their numbers (unions, FUSE):
+//! there two files may have the same ones. A file that has the numbers of one that is open is therefore compared with it:
+//!
+//! | its file system | what is compared |
+//! |---|---|
+//! | numbers each file by itself ([`NUMBERING_FILE_SYSTEMS`](crate::posix)) | nothing |
+//! | gives handles (`name_to_handle_at`) | the handles: one for each inode of the kernel's |
+//! | neither | birth time, mode, owner, links, length, room, times of change, and a handle that is only good for this |
+//!
+//! What is compared last changes while a file is used, so two looks at one file may differ: the caller looks again. Two files
+//! are taken for one if they have all of that in common.
+
+#[cfg(not(pagefold_loom))]
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+#[cfg(not(pagefold_loom))]
+use rustix::fs::{self, AtFlags, StatxFlags};
+
+/// Looks at two files that differ, before they are taken for two: one file may change between two looks.
+pub const FINGERPRINTS_MAX: usize = 8;
+
+/// What a file has that another one with its [`Identity`](crate::Identity) hasn't.
+#[derive(Clone, Debug, Default)]
+pub struct Fingerprint(What);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum What {
+    /// Its identity is enough.
+    #[default]
+    Nothing,
+    /// Its number on a simulated disk.
+    Number(u64),
+    #[cfg(not(pagefold_loom))]
+    Handle(Handle),
+    #[cfg(not(pagefold_loom))]
+    Attributes(Option<Handle>, [i64; ATTRIBUTES]),
+    /// The system didn't say.
+    #[cfg(not(pagefold_loom))]
+    Unknown,
+}
+
+impl Fingerprint {
+    /// That of a simulated file.
+    pub(crate) fn number(number: u64) -> Self {
+        Self(What::Number(number))
+    }
+
+    /// Whether both are of one file. Not if the system didn't say.
+    #[must_use]
+    pub fn is_of_the_same_file_as(&self, other: &Self) -> bool {
+        #[cfg(not(pagefold_loom))]
+        if self.0 == What::Unknown {
+            return false;
+        }
+        self.0 == other.0
+    }
+}
+
+/// How the kernel names an inode: its kind of name, and the bytes that it has.
+#[cfg(not(pagefold_loom))]
+type Handle = (i32, Vec<u8>);
+
+#[cfg(not(pagefold_loom))]
+const ATTRIBUTES: usize = 12;
+
+#[cfg(not(pagefold_loom))]
+impl Fingerprint {
+    /// That of an open file.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Self {
+        match handle(fd, 0) {
+            Some(handle) => Self(What::Handle(handle)),
+            None => Self::of_attributes(fd),
+        }
+    }
+
+    fn of_attributes(fd: BorrowedFd<'_>) -> Self {
+        let Some(attributes) = attributes(fd) else { return Self(What::Unknown) };
+        Self(What::Attributes(handle(fd, libc::AT_HANDLE_FID), attributes))
+    }
+}
+
+/// `None` where the file system has none, or the system doesn't tell.
+#[cfg(not(pagefold_loom))]
+#[allow(unsafe_code)]
+fn handle(fd: BorrowedFd<'_>, flags: i32) -> Option<Handle> {
+    /// The most that the kernel uses (`MAX_HANDLE_SZ`).
+    const BYTES_MAX: usize = 128;
+    /// `struct file_handle`, with its bytes.
+    #[repr(C)]
+    struct Buffer {
+        len: u32,
+        kind: i32,
+        bytes: [u8; BYTES_MAX],
+    }
+    let mut buffer = Buffer { len: BYTES_MAX as u32, kind: 0, bytes: [0; BYTES_MAX] };
+    let mut mount = 0_i32;
+    // SAFETY: the path ends with a zero; the kernel writes `len` bytes at most behind the two numbers, and one number to `mount`.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut buffer,
+            &raw mut mount,
+            libc::AT_EMPTY_PATH | flags,
+        )
+    };
+    let len = (buffer.len as usize).min(BYTES_MAX);
+    (done == 0).then(|| (buffer.kind, buffer.bytes[..len].to_vec()))
+}
+
+#[cfg(not(pagefold_loom))]
+fn attributes(fd: BorrowedFd<'_>) -> Option<[i64; ATTRIBUTES]> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    if let Ok(file) = fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted) {
+        let (born, changed, written) = (file.stx_btime, file.stx_ctime, file.stx_mtime);
+        return Some([
+            born.tv_sec,
+            born.tv_nsec.into(),
+            file.stx_mode.into(),
+            file.stx_uid.into(),
+            file.stx_gid.into(),
+            file.stx_nlink.into(),
+            file.stx_size as i64,
+            file.stx_blocks as i64,
+            changed.tv_sec,
+            changed.tv_nsec.into(),
+            written.tv_sec,
+            written.tv_nsec.into(),
+        ]);
+    }
+    let file = fs::fstat(fd).ok()?;
+    Some([
+        0,
+        0,
+        file.st_mode.into(),
+        file.st_uid.into(),
+        file.st_gid.into(),
+        file.st_nlink as i64,
+        file.st_size,
+        file.st_blocks,
+        file.st_ctime,
+        file.st_ctime_nsec as i64,
+        file.st_mtime,
+        file.st_mtime_nsec as i64,
+    ])
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    /// Whatever is compared here: one file is itself under each name and after it has grown, and no other one.
+    #[test]
+    fn a_file_is_itself_and_no_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name| dir.path().join(name);
+        std::fs::write(path("a"), [1; 100]).unwrap();
+        std::fs::write(path("b"), [1; 100]).unwrap();
+        std::fs::hard_link(path("a"), path("link")).unwrap();
+        let open = |name| File::open(path(name)).unwrap();
+        let (a, b, link) = (open("a"), open("b"), open("link"));
+        std::fs::rename(path("a"), path("renamed")).unwrap();
+        let renamed = open("renamed");
+        for print in [Fingerprint::of, Fingerprint::of_attributes] {
+            let is_same = |one: &File, other: &File| print(one.as_fd()).is_of_the_same_file_as(&print(other.as_fd()));
+            assert!(is_same(&a, &a) && is_same(&a, &link) && is_same(&a, &renamed));
+            File::options().append(true).open(path("link")).unwrap().set_len(200).unwrap();
+            assert!(is_same(&a, &renamed), "it has grown");
+        }
+        assert!(!Fingerprint::of(a.as_fd()).is_of_the_same_file_as(&Fingerprint::of(b.as_fd())));
+        let unknown = Fingerprint(What::Unknown);
+        assert!(!unknown.is_of_the_same_file_as(&unknown));
+    }
+}

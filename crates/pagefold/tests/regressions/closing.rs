@@ -1,0 +1,136 @@
+//! What becomes of changes when a file's last handle, or the process, goes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use pagefold::io::SimulatedDisk;
+use pagefold::{Error, File, Pagefold};
+
+use crate::support::{bytes_on, manager, undisturbed, version};
+
+/// The flusher syncs a file only when its changes are older.
+const YOUNG: Duration = Duration::from_secs(3);
+
+/// 300 small files were made, written and dropped, as an archive is unpacked. Each drop synced its file, which took 2 seconds instead
+/// of some milliseconds, and nobody had asked for it.
+#[test]
+fn a_dropped_file_is_written_and_not_synced() {
+    let (disk, mm) = undisturbed(YOUNG, || {
+        let disk = SimulatedDisk::default();
+        let mm = manager(256, disk.clone());
+        let group = mm.group("unpacker").build().unwrap();
+        for number in 0..300 {
+            let file = group.open_options().write(true).create_new(true).open(format!("{number}")).unwrap();
+            file.write_at(&version(number, 0, 100), 0).unwrap();
+            drop(file);
+        }
+        (disk, mm)
+    });
+    assert_eq!(disk.stats().syncs, 0);
+    for number in 0..300 {
+        assert!(bytes_on(&disk, format!("{number}")) == version(number, 0, 100), "file {number}");
+    }
+    assert!(mm.stats().files.is_empty());
+    // `close` promises what `sync` does, of bytes that a dropped handle wrote as well.
+    let group = mm.group("later").build().unwrap();
+    group.open_options().write(true).open("7").unwrap().close().unwrap();
+    assert_eq!(disk.stats().syncs, 1);
+    disk.power_cut(1);
+    assert!(bytes_on(&disk, "7") == version(7, 0, 100));
+}
+
+/// What a dropped handle wrote is in the system's hands. If that fails to keep it, the next one that syncs is told.
+#[test]
+fn a_sync_tells_that_what_a_dropped_handle_wrote_is_lost() {
+    let disk = SimulatedDisk::default();
+    let mm = manager(256, disk.clone());
+    let group = mm.group("a").build().unwrap();
+    let open = || group.open_options().write(true).create(true).open("file").unwrap();
+    let file = open();
+    file.write_at(&[1; 10_000], 0).unwrap();
+    drop(file);
+    disk.fail_syncs(1, 1);
+    let file = open();
+    assert!(matches!(file.sync(), Err(Error::WriteFailed { .. })));
+    file.write_at(&[2; 10_000], 0).unwrap();
+    file.sync().unwrap();
+    disk.power_cut(1);
+    assert!(bytes_on(&disk, "file") == [2; 10_000]);
+}
+
+const DIRECTORY: &str = "PAGEFOLD_EXIT_IN";
+/// Bytes that a process that ends writes.
+const LEFT: u64 = 30_000;
+
+static FOREVER: OnceLock<(Pagefold, File)> = OnceLock::new();
+
+/// Runs an ignored test of this program in a process of its own, and returns what was in its file after it had ended.
+fn bytes_after(scenario: &str) -> Vec<u8> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", &format!("closing::{scenario}"), "--ignored", "--nocapture"]);
+    let status = child.env(DIRECTORY, directory.path()).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{status}");
+    std::fs::read(directory.path().join("file")).unwrap()
+}
+
+/// In the process that ends: a file with changes that nobody closes.
+fn leave_a_file_open() -> Option<&'static File> {
+    let directory = std::env::var(DIRECTORY).ok()?;
+    let mm = Pagefold::builder().memory("1MiB").build().unwrap();
+    let options = mm.group("a").build().unwrap().open_options().write(true).create(true);
+    let file = options.open(Path::new(&directory).join("file")).unwrap();
+    file.write_at(&version(1, 0, LEFT as usize), 0).unwrap();
+    Some(&FOREVER.get_or_init(|| (mm, file)).1)
+}
+
+/// A tool had its file in a `static`, wrote to it, and returned from `main`: the file had no bytes. `stdio` writes its buffers then.
+#[test]
+fn what_was_written_is_in_the_file_when_the_process_ends() {
+    assert!(bytes_after("returns_from_main") == version(1, 0, LEFT as usize));
+    assert!(bytes_after("exits_in_a_thread") == version(1, 0, LEFT as usize));
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn returns_from_main() {
+    leave_a_file_open();
+}
+
+/// Another thread has a page in its hands, and a child that was forked off ends in the same way.
+#[test]
+#[ignore = "for a process of its own"]
+fn exits_in_a_thread() {
+    let Some(file) = leave_a_file_open() else { return };
+    // SAFETY: the child ends at once, as a program does that returns from `main`.
+    match unsafe { libc::fork() } {
+        0 => std::process::exit(0),
+        child => {
+            let mut status = 0;
+            // SAFETY: the status is this function's own.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    std::mem::forget(file.page_mut(1).unwrap());
+    std::thread::spawn(|| std::process::exit(0)).join().unwrap();
+}
+
+/// The process ends although its file can't be written.
+#[test]
+fn a_process_ends_although_its_file_cannot_be_written() {
+    assert!(bytes_after("ends_with_a_full_disk").is_empty());
+}
+
+#[test]
+#[ignore = "for a process of its own"]
+fn ends_with_a_full_disk() {
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    if std::env::var(DIRECTORY).is_ok() {
+        // SAFETY: the limit is this function's own. Of lengths: nothing can be written.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    }
+    leave_a_file_open();
+}

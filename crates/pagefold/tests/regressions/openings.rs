@@ -1,0 +1,56 @@
+//! Files that are something else than they seem when they are opened.
+
+use std::path::Path;
+
+use pagefold::io::{IoError, SimulatedDisk};
+use pagefold::{Error, Pagefold};
+
+use crate::support::{bytes_on, disk, manager, read};
+
+/// A monitoring agent read `/proc/self/status`, and was told `Ok(0)`: the system gives such files the length 0, and makes them up as
+/// they are read.
+#[test]
+fn a_file_without_a_length_is_refused_at_its_opening() {
+    let mm = Pagefold::builder().memory("1MiB").build().unwrap();
+    let group = mm.group("agent").build().unwrap();
+    let empty = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    assert_eq!(group.open(empty.path()).unwrap().read_at(&mut [0; 10], 0).unwrap(), 0, "an empty file is one");
+    let sized_by_the_page = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    for path in [Path::new("/proc/self/status"), Path::new("/proc/self/mountinfo"), sized_by_the_page] {
+        if !path.exists() {
+            println!("not here: {}", path.display());
+            continue;
+        }
+        let opened = group.open(path).map(|file| file.len());
+        assert!(matches!(&opened, Err(Error::OpenFailed { error: IoError::NoLength, .. })), "{opened:?}");
+        let said = opened.unwrap_err().to_string();
+        assert!(said.contains(path.to_str().unwrap()) && said.contains("how long"), "{said}");
+    }
+}
+
+/// A union file system gave two files one device and inode number. Whoever opened the second one while the first was open read and
+/// wrote the first.
+#[test]
+fn two_files_with_the_same_numbers_are_two_files() {
+    let disk: SimulatedDisk = disk(3, 1 << 16);
+    disk.number_alike();
+    let mm = manager(256, disk.clone());
+    let group = mm.group("tenant").build().unwrap();
+    let open = |name| group.open_options().write(true).open(name).unwrap();
+    let (first, second, third) = (open("f0"), open("f1"), open("f2"));
+    for (seed, file) in [&first, &second, &third].into_iter().enumerate() {
+        read(file, seed as u64, 0, 1 << 16).unwrap();
+    }
+    // One file is still one, whichever of them is closed in between.
+    drop(first);
+    let again = open("f1");
+    again.write_at(b"in memory", 100).unwrap();
+    let mut bytes = [0; 9];
+    second.read_exact_at(&mut bytes, 100).unwrap();
+    assert_eq!(&bytes, b"in memory");
+    read(&open("f0"), 0, 0, 1 << 16).unwrap();
+    drop((again, second));
+    assert_eq!(&bytes_on(&disk, "f1")[100..109], b"in memory");
+    read(&third, 2, 0, 1 << 16).unwrap();
+    assert_eq!(mm.stats().files.len(), 1);
+}
