@@ -287,7 +287,10 @@ fn any_call_of_a_writer_may_fail_where_io_uring_does_it() {
     sweep(|schedule| writing_scenario(RealFiles::new(0, 0), schedule));
 }
 
-fn sweep(scenario: impl Fn(Schedule) -> u64) {
+/// Threads that sweep side by side: a run waits more than it works.
+const SWEEPERS: usize = 4;
+
+fn sweep(scenario: impl Fn(Schedule) -> u64 + Sync) {
     let clean = scenario(Schedule::Never);
     let faults = [
         Fault::Errno(5),
@@ -302,17 +305,28 @@ fn sweep(scenario: impl Fn(Schedule) -> u64) {
         Fault::Short(4095),
         Fault::ShortThenErrno(512, 5),
     ];
-    let mut runs = 0;
-    for fault in faults {
-        for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting] {
-            let mut call = 1;
-            while scenario(schedule(call, fault)) >= call {
-                call += 1;
-                runs += 1;
-            }
-            assert!(call <= clean + 100, "retries without end");
+    let schedules = [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting];
+    let kinds: Vec<_> = faults.into_iter().flat_map(|fault| schedules.map(|schedule| (schedule, fault))).collect();
+    let runs_of = |&(schedule, fault): &(fn(u64, Fault) -> Schedule, Fault)| {
+        let mut call = 1;
+        while scenario(schedule(call, fault)) >= call {
+            call += 1;
         }
-    }
+        assert!(call <= clean + 100, "retries without end");
+        call - 1
+    };
+    let next = AtomicU64::new(0);
+    let sweep_on = || -> u64 {
+        let kind = || kinds.get(next.fetch_add(1, Ordering::Relaxed) as usize);
+        std::iter::from_fn(kind).map(runs_of).sum()
+    };
+    let runs: u64 = std::thread::scope(|scope| {
+        let sweepers: Vec<_> = (0..SWEEPERS).map(|_| scope.spawn(sweep_on)).collect();
+        let runs = |thread: std::thread::ScopedJoinHandle<'_, u64>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        sweepers.into_iter().map(runs).sum()
+    });
     let fired = FIRED.load(Ordering::Relaxed);
     println!("{clean} calls in a clean run, {runs} runs with a fault, {fired} faults until now in all scenarios");
     assert!(runs > 20 * 20);
