@@ -3,6 +3,7 @@ use sync::lock::Mutex;
 
 use super::*;
 use crate::Identity;
+use crate::retry::AGAIN_MAX;
 
 /// Answers each write with the next step of a script, and notes where it started and how long it was; writes all when
 /// the script is over.
@@ -101,19 +102,25 @@ fn empty_slices_are_passed_over() {
 }
 
 #[test]
-fn interruptions_are_retried_once_each() {
+fn what_passes_by_itself_is_tried_again() {
     for error in [IoError::INTERRUPTED, IoError::AGAIN] {
         let file = scripted(&[Err(error), Ok(4096), Err(error), Ok(4096), Err(error)]);
         assert_eq!(write(&file, 0, &[1; 3], 3 * 4096).map(|calls| calls.len()), Ok(6));
-        let file = scripted(&[Err(error); 2]);
-        assert_eq!(write(&file, 0, &[1], 4096), Err(error));
-        assert_eq!(file.writes.lock().len(), 2);
     }
+    let file = scripted(&[Err(IoError::INTERRUPTED); 1000]);
+    assert_eq!(write(&file, 0, &[1], 4096).map(|calls| calls.len()), Ok(1001));
+    let tries = AGAIN_MAX as usize;
+    let file = scripted(&vec![Err(IoError::AGAIN); tries]);
+    assert_eq!(write(&file, 0, &[1], 4096).map(|calls| calls.len()), Ok(tries + 1));
+    let file = scripted(&vec![Err(IoError::AGAIN); tries + 1]);
+    assert_eq!(write(&file, 0, &[1], 4096), Err(IoError::AGAIN));
+    assert_eq!(file.writes.lock().len(), tries + 1);
 }
 
 #[test]
 fn no_progress_twice_is_an_error() {
-    for steps in [vec![Ok(0); 2], vec![Ok(5000), Ok(904), Ok(500)], vec![Err(IoError::AGAIN), Ok(0)]] {
+    let between = vec![Ok(0), Err(IoError::AGAIN), Err(IoError::INTERRUPTED), Ok(0)];
+    for steps in [vec![Ok(0); 2], vec![Ok(5000), Ok(904), Ok(500)], between] {
         let file = scripted(&steps);
         assert_eq!(write(&file, 0, &[1; 2], 8192), Err(IoError::NoProgress));
         assert_eq!(file.writes.lock().len(), steps.len());

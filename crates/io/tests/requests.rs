@@ -111,7 +111,7 @@ fn a_sweep_of_each_fault_over_submitted_requests_ends() {
         [Fault::Errno(5), Fault::Interrupted, Fault::Again, Fault::Short(0), Fault::Short(1), Fault::Short(4100)];
     each_world(|world| {
         for fault in faults {
-            for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::From] {
+            for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting] {
                 let mut fired = 0;
                 for call in 2.. {
                     let backend = FaultyBackend::new(world.backend(), schedule(call, fault));
