@@ -163,8 +163,13 @@ impl Trace {
     ) -> Result<Self, Failure> {
         let mut text = TraceText::new(BufReader::with_capacity(1 << 18, input), name);
         let mut loader = Loader::new(options);
-        let mut parser = None;
-        while let Some((line, place)) = text.next()? {
+        let mut parser: Option<LineParser> = None;
+        loop {
+            let goes_on = |line: &[u8]| match &parser {
+                Some(parser) => parser.goes_on(line),
+                None => options.format.unwrap_or_else(|| Format::of(line)).goes_on(line),
+            };
+            let Some((line, place)) = text.next(goes_on)? else { break };
             if parser.is_none() && options.format.is_none() && !looks_like_a_trace(line) {
                 return Err(anyhow!(
                     "{place}: neither CSV, op,offset,length[,group[,thread]], nor a block list, start count …, nor an \

@@ -1,4 +1,4 @@
-//! Traces in CSV, as RFC 4180 has it: fields in quotes may hold commas and, doubled, quotes.
+//! Traces in CSV, as RFC 4180 has it: fields in quotes may hold commas, ends of lines and, doubled, quotes.
 //!
 //! The first line may be a header. Its columns are found by the names that published traces give them; columns that have
 //! nothing to do with a replay are passed over. A column that may be the operation is never passed over in silence: a
@@ -145,6 +145,9 @@ impl Columns {
         };
         let (offset, len) = (bytes("offset", self.offset)?, bytes("length", self.length)?);
         let (group, thread) = (optional(self.group), optional(self.thread));
+        if let Some(name) = [group, thread].into_iter().flatten().find(|name| name.contains(char::is_control)) {
+            bail!("the name {name:?} contains control characters");
+        }
         Ok(Some(Line { op, offset, len, group, thread, file: 0 }))
     }
 }
@@ -163,6 +166,17 @@ fn may_be_the_op(name: &str) -> bool {
         before = c;
     }
     words.iter().any(|word| OP_WORDS.contains(&word.as_str()))
+}
+
+/// Whether a line ends within quotes. The field goes on in the next line then.
+pub(crate) fn goes_on(line: &[u8]) -> bool {
+    let before_last = line.strip_suffix(b"\n").unwrap_or(line).iter().rposition(|&byte| byte == b'\n');
+    let last = before_last.map_or(line, |at| &line[at..]);
+    match last.contains(&b'"') {
+        true => Record::default().take_apart(line) == ReadRecordResult::InputEmpty,
+        // As the lines before: the caller has asked of those.
+        false => before_last.is_some(),
+    }
 }
 
 /// Whether a trace's first line has anything of this format; parsing it then says what is wrong with the rest.
@@ -202,25 +216,29 @@ impl Record {
     /// Takes a line apart.
     ///
     /// # Errors
-    /// A field whose quotes aren't closed: no field of a trace has a reason to go on in the next line.
+    /// A field whose quotes aren't closed.
     fn read(&mut self, line: &str) -> anyhow::Result<()> {
+        match self.take_apart(line.as_bytes()) {
+            ReadRecordResult::Record => Ok(()),
+            _ => bail!("quotes that aren't closed"),
+        }
+    }
+
+    fn take_apart(&mut self, line: &[u8]) -> ReadRecordResult {
         self.line.clear();
-        self.line.extend_from_slice(line.as_bytes());
+        self.line.extend_from_slice(line);
         self.line.push(b'\n');
         // The fields are no longer than the line, and there is one more of them than commas. Both have a place more, as a full one ends the parser's work.
         let mut text = std::mem::take(&mut self.text).into_bytes();
         text.resize(self.line.len() + 1, 0);
-        self.ends.resize(line.bytes().filter(|&byte| byte == b',').count() + 2, 0);
+        self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);
         self.reader.reset();
         let (result, _, len, count) = self.reader.read_record(&self.line, &mut text, &mut self.ends);
         text.truncate(len);
         self.ends.truncate(count);
-        // Cut at ASCII characters alone, so it is still text.
-        self.text = String::from_utf8(text).context("not text in UTF-8")?;
-        match result {
-            ReadRecordResult::Record => Ok(()),
-            _ => bail!("quotes that aren't closed"),
-        }
+        // Cut at ASCII characters alone, so it is text if the line is. What isn't has no fields.
+        self.text = String::from_utf8(text).unwrap_or_default();
+        result
     }
 
     /// All fields, without white space around them.
@@ -299,6 +317,12 @@ mod tests {
         let groups: Vec<_> = parse(&lines).unwrap().into_iter().map(|line| line.3.unwrap()).collect();
         assert_eq!(groups, ["a,b", "say \"c\""]);
         assert!(parse(&["r,0,1,\"a"]).unwrap_err().contains("aren't closed"));
+        // A field may go on in the next line; a quote within a field that has none around it is one of its characters.
+        assert!(goes_on(b"r,0,1,\"a\n") && goes_on(b"r,0,1,\"a\n\"\"b\r\n"));
+        assert!(!goes_on(b"r,0,1,\"a\nb\"\n") && !goes_on(b"r,0,1,5\" disk\n"));
+        let commented = ["note,op,offset,length,group", "\"two\nlines\",w,8,1,a"];
+        assert_eq!(parse(&commented).unwrap(), [(Op::Write, 8, 1, Some("a".to_owned()), None)]);
+        assert!(parse(&["r,0,1,\"a\nb\""]).unwrap_err().contains("control characters"));
         assert_eq!(parse(&["r,0,1,grün"]).unwrap(), [read(0, 1, Some("grün"), None)]);
     }
 

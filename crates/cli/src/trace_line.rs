@@ -49,19 +49,35 @@ pub(crate) enum LineParser {
     Iolog(Iolog),
 }
 
+impl Format {
+    /// That of a trace that starts with this line.
+    pub(crate) fn of(first: &[u8]) -> Self {
+        match first {
+            first if trace_iolog::is_header(first) => Self::Iolog,
+            first if first.contains(&b',') => Self::Csv,
+            _ => Self::Blocks,
+        }
+    }
+
+    /// Whether a line's last field goes on in the next line.
+    pub(crate) fn goes_on(self, line: &[u8]) -> bool {
+        self == Self::Csv && trace_csv::goes_on(line)
+    }
+}
+
 impl LineParser {
     /// The parser for a trace that starts with `first`, of which only `files` matter if there are any.
     pub(crate) fn new(format: Option<Format>, first: &[u8], block_bytes: u64, files: Vec<Vec<u8>>) -> Self {
-        let found = match first {
-            first if trace_iolog::is_header(first) => Format::Iolog,
-            first if first.contains(&b',') => Format::Csv,
-            _ => Format::Blocks,
-        };
-        match format.unwrap_or(found) {
+        match format.unwrap_or_else(|| Format::of(first)) {
             Format::Csv => Self::Csv(Box::default()),
             Format::Blocks => Self::Blocks { block_bytes },
             Format::Iolog => Self::Iolog(Iolog::new(files)),
         }
+    }
+
+    /// See [`Format::goes_on`].
+    pub(crate) fn goes_on(&self, line: &[u8]) -> bool {
+        matches!(self, Self::Csv(_)) && trace_csv::goes_on(line)
     }
 
     /// The request of a line; `None` for a header, and for what is left out.

@@ -43,26 +43,30 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Self { input, name, line: Vec::new(), number: 0, bytes: 0 }
     }
 
-    /// The next line that isn't empty or a `#` comment, without white space around it.
+    /// The next line that isn't empty or a `#` comment, without white space around it. With the lines after it, as long as it
+    /// `goes_on` there; the place is that of the first one.
     ///
     /// # Errors
-    /// The system's, and lines that are too long.
-    pub(crate) fn next(&mut self) -> anyhow::Result<Option<(&[u8], Place<'a>)>> {
+    /// The system's, and lines that are too long, together.
+    pub(crate) fn next(&mut self, goes_on: impl Fn(&[u8]) -> bool) -> anyhow::Result<Option<(&[u8], Place<'a>)>> {
+        self.line.clear();
         while self.read_line()? {
             let skip = self.line.iter().find(|byte| !byte.is_ascii_whitespace()).is_none_or(|&byte| byte == b'#');
             if skip {
+                self.line.clear();
                 continue;
             }
-            let place = Place { name: self.name, number: self.number, bytes: self.bytes };
+            let number = self.number;
+            while goes_on(&self.line) && self.read_line()? {}
+            let place = Place { name: self.name, number, bytes: self.bytes };
             return Ok(Some((self.line.trim_ascii(), place)));
         }
         Ok(None)
     }
 
-    /// Reads a line into `self.line`; false at the end.
+    /// Adds a line to `self.line`; false at the end.
     fn read_line(&mut self) -> anyhow::Result<bool> {
-        self.line.clear();
-        let mut bounded = self.input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+        let mut bounded = self.input.by_ref().take((LINE_BYTES_MAX + 1 - self.line.len()) as u64);
         let n =
             bounded.read_until(b'\n', &mut self.line).with_context(|| format!("can't read the trace {}", self.name))?;
         self.number += 1;
@@ -70,7 +74,7 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         if self.number == 1 {
             self.look_at_start()?;
         }
-        if n > LINE_BYTES_MAX {
+        if self.line.len() > LINE_BYTES_MAX {
             bail!("{}:{}: longer than {LINE_BYTES_MAX} bytes; is this a trace?", self.name, self.number);
         }
         Ok(n > 0)
@@ -91,10 +95,11 @@ impl<'a, R: BufRead> TraceText<'a, R> {
 /// A line as text.
 ///
 /// # Errors
-/// It isn't UTF-8, or has control characters: names go into tables and messages, and none of them shall steer a terminal.
+/// It isn't UTF-8, or has control characters: names go into tables and messages, and none of them shall steer a terminal. Ends of
+/// lines are allowed, which a record may have within.
 pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     let Ok(text) = std::str::from_utf8(line) else { bail!("not text in UTF-8") };
-    if text.contains(|c: char| c.is_control() && c != '\t') {
+    if text.contains(|c: char| c.is_control() && !matches!(c, '\t' | '\r' | '\n')) {
         bail!("not text: it contains control characters");
     }
     Ok(text)
@@ -119,7 +124,7 @@ mod tests {
     fn lines(text: &[u8]) -> Result<Vec<(String, u64)>, String> {
         let mut text = TraceText::new(text, "t");
         let mut lines = Vec::new();
-        while let Some((line, place)) = text.next().map_err(|error| format!("{error:#}"))? {
+        while let Some((line, place)) = text.next(|_| false).map_err(|error| format!("{error:#}"))? {
             lines.push((as_text(line).map_err(|error| format!("{place}: {error}"))?.to_owned(), place.number));
         }
         Ok(lines)
@@ -129,6 +134,20 @@ mod tests {
     fn comments_and_empty_lines_count_but_do_not_come() {
         let found = lines(b"\xef\xbb\xbf# head\n\n  a b \r\n\t# more\nlast").unwrap();
         assert_eq!(found, [("a b".to_owned(), 3), ("last".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn a_line_may_go_on_in_the_next_ones() {
+        let mut text = TraceText::new(&b"a(\n# b\n)\nc\nd(\n"[..], "t");
+        let mut next = || {
+            let goes_on = |line: &[u8]| line.contains(&b'(') && !line.contains(&b')');
+            text.next(goes_on).unwrap().map(|(line, place)| (line.to_owned(), place.number))
+        };
+        let expected = [(&b"a(\n# b\n)"[..], 1), (b"c", 4), (b"d(", 5)];
+        for (line, number) in expected {
+            assert_eq!(next(), Some((line.to_owned(), number)));
+        }
+        assert_eq!(next(), None);
     }
 
     #[test]
