@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
-use crate::choices::{BackendChoice, Groups, SwapChoice};
+use crate::choices::{BackendChoice, Groups, SwapChoices};
 use crate::generate::Pattern;
 use crate::trace_files::Mapped;
 use crate::trace_line::Format;
@@ -154,8 +154,9 @@ pub(crate) struct ReplayArgs {
     ///
     /// `compressed:SIZE` is filled before the others: up to SIZE of the budget, in which pages are kept compressed. What doesn't
     /// shrink to less than three quarters goes to the others, and so do those that were there longest when it is full. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
-    #[arg(long, value_name = "FILE:SIZE", value_delimiter = ',', requires = "anonymous", help_heading = "Memory")]
-    pub(crate) swap: Vec<SwapChoice>,
+    #[arg(long, value_name = "FILE:SIZE", requires = "anonymous", help_heading = "Memory")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(|text| SwapChoices::parse(&text)))]
+    pub(crate) swap: Vec<SwapChoices>,
 
     /// Encrypt what goes to --swap, with a key that is in memory alone
     ///

@@ -1,7 +1,9 @@
 //! Values of options that are more than a number: groups with their limits, backends.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use pagefold::io::ThreadPool;
@@ -122,45 +124,71 @@ impl fmt::Display for BackendChoice {
 /// A swap area: `FILE:SIZE`, or `memory` or `compressed` for `FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SwapChoice {
-    path: String,
+    path: PathBuf,
     bytes: u64,
 }
 
 impl SwapChoice {
     pub(crate) fn area(&self, encrypted: bool) -> pagefold::SwapArea {
-        let area = match self.path.as_str() {
-            "memory" => pagefold::SwapArea::memory(self.bytes),
-            "compressed" => pagefold::SwapArea::compressed(self.bytes),
-            path => pagefold::SwapArea::unlinked(path, self.bytes),
+        let area = match self.path.to_str() {
+            Some("memory") => pagefold::SwapArea::memory(self.bytes),
+            Some("compressed") => pagefold::SwapArea::compressed(self.bytes),
+            _ => pagefold::SwapArea::unlinked(&self.path, self.bytes),
         };
         if encrypted { area.encrypted() } else { area }
     }
 
     /// What the user should know of it: that its file system hasn't got room for it now. Files of the machine alone.
     pub(crate) fn lacks_room(&self) -> Option<String> {
-        if ["memory", "compressed"].contains(&self.path.as_str()) {
+        let path = &*self.path;
+        if ["memory", "compressed"].map(Path::new).contains(&path) {
             return None;
         }
-        let path = Path::new(&self.path);
         let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
         let system = rustix::fs::statvfs(if path.is_dir() { path } else { parent }).ok()?;
         let room = system.f_bavail.saturating_mul(system.f_frsize);
         (room < self.bytes).then(|| {
             let [wanted, room] = [self.bytes, room].map(bytes);
-            format!("the swap file in {} may become {wanted}, and there is room for {room}", self.path)
+            format!("the swap file in {} may become {wanted}, and there is room for {room}", path.display())
         })
     }
 }
 
-impl FromStr for SwapChoice {
-    type Err = String;
+/// The value of `--swap`: a list of areas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SwapChoices(pub(crate) Vec<SwapChoice>);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (path, size) = text
-            .rsplit_once(':')
-            .filter(|(path, _)| !path.is_empty())
-            .ok_or("it has to be FILE:SIZE or compressed:SIZE")?;
-        Ok(Self { path: path.to_owned(), bytes: parse_positive_size(size)? })
+impl SwapChoices {
+    /// `FILE:SIZE,…`. A comma that no size stands before belongs to a file's name, which may be any bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the list.
+    pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
+        let (mut areas, mut area) = (Vec::new(), Vec::new());
+        let mut wrong = "it has to be FILE:SIZE or compressed:SIZE".to_owned();
+        for part in text.as_bytes().split(|&byte| byte == b',') {
+            area.extend_from_slice(part);
+            match SwapChoice::parse(&area) {
+                Ok(choice) => {
+                    areas.push(choice);
+                    area.clear();
+                    continue;
+                }
+                Err(error) => wrong = error,
+            }
+            area.push(b',');
+        }
+        if area.is_empty() { Ok(Self(areas)) } else { Err(wrong) }
+    }
+}
+
+impl SwapChoice {
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let colon = text.iter().rposition(|&byte| byte == b':').filter(|&at| at > 0);
+        let (path, size) =
+            colon.map(|at| (&text[..at], &text[at + 1..])).ok_or("it has to be FILE:SIZE or compressed:SIZE")?;
+        let bytes = parse_positive_size(&String::from_utf8_lossy(size))?;
+        Ok(Self { path: OsStr::from_bytes(path).into(), bytes })
     }
 }
 
@@ -177,6 +205,17 @@ mod tests {
             ["", "0", "1025", "-1", "a", "a=", "=1MiB", "a=1MiB,", "a=1MiB,a=2MiB", "a=0", "a=1 parsec", "\u{1b}=1MiB"]
         {
             assert!(bad.parse::<Groups>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn swap_areas_are_listed_and_their_files_may_have_any_name() {
+        let parse = |text: &[u8]| SwapChoices::parse(OsStr::from_bytes(text)).map(|list| list.0);
+        let area = |path: &[u8], bytes| SwapChoice { path: OsStr::from_bytes(path).into(), bytes };
+        assert_eq!(parse(b"compressed:64MiB,/a:2GiB"), Ok(vec![area(b"compressed", 64 << 20), area(b"/a", 2 << 30)]));
+        assert_eq!(parse(b"/a, b:c/caf\xe9:4096"), Ok(vec![area(b"/a, b:c/caf\xe9", 4096)]));
+        for bad in [&b""[..], b"/a", b":1MiB", b"/a:", b"/a:0", b"/a:1MiB,", b"/a:1MiB,/b", b"/a:1 parsec"] {
+            assert!(parse(bad).is_err(), "{}", bad.escape_ascii());
         }
     }
 

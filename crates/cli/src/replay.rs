@@ -85,8 +85,9 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         skipped,
         trace_memory_bytes,
     };
+    let swap: Vec<SwapChoice> = args.swap.iter().flat_map(|list| list.0.iter().cloned()).collect();
     if !matches!(args.backend, BackendChoice::Simulated { .. }) {
-        args.swap.iter().filter_map(SwapChoice::lacks_room).for_each(|message| units::warn(&message));
+        swap.iter().filter_map(SwapChoice::lacks_room).for_each(|message| units::warn(&message));
     }
     let setup = Setup {
         plan: &plan,
@@ -98,7 +99,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         pretouch: args.pretouch,
         verify,
         quiet: args.quiet,
-        swap: &args.swap,
+        swap: &swap,
         swap_encrypted: args.swap_encrypted,
     };
     run_all(args, &setup, &mut target, workload)
