@@ -180,7 +180,7 @@ fn undescribed() {
     }
 }
 
-/// A child has none of the parent's pages, and says so; it can have a Pagefold of its own, and so can that one's child.
+/// A child has none of the parent's pages, and says so, and neither has that one's child.
 fn a_child_has_nothing(fold: &Pagefold) {
     let directory = directory();
     let path = directory.path().join("file");
@@ -193,14 +193,10 @@ fn a_child_has_nothing(fold: &Pagefold) {
         let read = file.read_at(&mut [0; 100], 0);
         assert!(matches!(read, Err(Error::Forked)), "{read:?}");
         assert!(pinned.iter().all(|&byte| byte == 0), "the child has the parent's page");
-        let own = small_fold();
-        let of_child = own.group("child").build().unwrap().open(&path).unwrap();
-        of_child.read_exact_at(&mut [0; 100], 0).unwrap();
         in_child(|| {
-            let read = of_child.read_at(&mut [0; 100], 0);
+            let read = file.read_at(&mut [0; 100], PAGE);
             assert!(matches!(read, Err(Error::Forked)), "{read:?}");
         });
-        of_child.read_exact_at(&mut [0; 100], PAGE).unwrap();
     });
     drop(pinned);
     file.read_exact_at(&mut bytes, PAGE).unwrap();
