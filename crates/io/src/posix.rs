@@ -37,7 +37,7 @@ use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
 use crate::posix_lock::FileLock;
 use crate::posix_open::{self, Kind, Opened};
-use crate::system_calls::{file_size_limit, preadv, pwritev};
+use crate::system_calls::{Limit, preadv, pwritev, soft_limit};
 use crate::{Access, Backend, BackingFile, Direction, Fingerprint, Identity, IoError};
 
 /// Direct I/O is used where this suits as offset, length and address: the smallest page size.
@@ -219,7 +219,7 @@ impl PosixFile {
     /// process that hasn't provided for it. So such a write never gets there. One that begins below the limit is
     /// answered short, without a signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
-        let is_beyond = self.kind == Kind::Regular && file_size_limit().is_some_and(|limit| offset >= limit);
+        let is_beyond = self.kind == Kind::Regular && soft_limit(Limit::FileSize).is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
     }
 

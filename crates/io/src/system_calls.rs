@@ -55,15 +55,29 @@ pub(crate) fn pwritev(fd: BorrowedFd<'_>, offset: u64, from: &[SharedBytes<'_>],
     usize::try_from(n).map_err(|_| last_error())
 }
 
-/// How long a file of this process may become (`RLIMIT_FSIZE`). None if there is no limit, or the system doesn't say.
+/// A limit of this process.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(any(pagefold_loom, pagefold_manycore), allow(dead_code))]
+pub(crate) enum Limit {
+    /// How long a file may become (`RLIMIT_FSIZE`).
+    FileSize,
+    /// How many descriptors there may be (`RLIMIT_NOFILE`).
+    Descriptors,
+}
+
+/// What the limit is. None if there is none, or the system doesn't say.
 ///
 /// rustix's `getrlimit` takes a refusal, as by a filter of system calls, for impossible.
 #[allow(unsafe_code)]
-pub(crate) fn file_size_limit() -> Option<u64> {
+pub(crate) fn soft_limit(of: Limit) -> Option<u64> {
+    let resource = match of {
+        Limit::FileSize => libc::RLIMIT_FSIZE,
+        Limit::Descriptors => libc::RLIMIT_NOFILE,
+    };
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the structure outlives the call.
-    let is_told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
-    Some(limit.rlim_cur).filter(|&bytes| is_told && bytes != libc::RLIM_INFINITY)
+    let is_told = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+    Some(limit.rlim_cur).filter(|&limit| is_told && limit != libc::RLIM_INFINITY)
 }
 
 /// The first `len` bytes of the slices, as the kernel wants to be told.

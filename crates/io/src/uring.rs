@@ -22,7 +22,6 @@ use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
 use sync::lock::OnceCell;
 use sync::thread::{self, JoinHandle};
 use sync::time::{Duration, Instant};
@@ -32,6 +31,7 @@ use crate::posix::{PosixFile, range_of};
 use crate::queued_file::{QueuedFile, Submission};
 use crate::reaper::Reaper;
 use crate::ring::{Others, Ring, Sizes, Submitted, error_of};
+use crate::system_calls::{Limit, soft_limit};
 use crate::thread_pool::Pool;
 use crate::{Access, Backend, BackingFile, DirectIo, Direction, Helping, IoError, Posix, Queue, Request, ThreadPool};
 
@@ -201,7 +201,7 @@ impl Shared {
 /// that many are in use. They are left to the program.
 fn is_among_the_last(descriptor: RawFd) -> bool {
     let number = u64::try_from(descriptor).unwrap_or(0);
-    getrlimit(Resource::Nofile).current.is_some_and(|max| number >= max - max / 4)
+    soft_limit(Limit::Descriptors).is_some_and(|max| number >= max - max / 4)
 }
 
 /// The place of what goes to threads alone.
