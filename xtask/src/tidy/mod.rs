@@ -123,6 +123,6 @@ fn collect(folder: &Path, extension: &OsStr, into: &mut Vec<PathBuf>) -> Result<
 }
 
 #[cfg(test)]
-pub(self) fn source(path: &str, text: &str) -> Source {
+fn source(path: &str, text: &str) -> Source {
     Source { path: path.into(), file: syn::parse_file(text).unwrap() }
 }
