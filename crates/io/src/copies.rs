@@ -51,7 +51,7 @@ impl Copies {
         self.bytes
     }
 
-    /// A buffer that nobody else uses, if there is one.
+    /// A buffer that isn't in use, if there is one.
     #[must_use]
     pub fn take(self: &Arc<Self>) -> Option<Copy> {
         self.idle.lock().pop().map(|words| Copy { words, len: 0, of: Arc::clone(self) })

@@ -3,7 +3,7 @@
 //! | error | means | the call is made again |
 //! |---|---|---|
 //! | `EINTR` | a signal came, or a server of files (FUSE, NFS) was interrupted; nothing is wrong | until it is over. A caller that may wait for a limited time only stops waiting all the same: the call is made in another thread then |
-//! | `EAGAIN`, to a read or write | the system has no room for the request just now, and tells nobody when it has | in pauses, [`AGAIN_MAX`] times, within about 20 ms |
+//! | `EAGAIN`, to a read or write | the system has no room for the request just now, and doesn't say when it has | in pauses, [`AGAIN_MAX`] times, within about 20 ms |
 //!
 //! A file system may answer so each time for ever, so a thread that tries again leaves its CPU to others now and then: it
 //! yields it, and more seldom it sleeps, because a yield alone keeps threads of a lower real-time priority out.

@@ -296,7 +296,7 @@ impl File {
     /// its pages leave memory.
     ///
     /// Dropping the last handle instead writes what is to be written as well, so that other processes see it, but doesn't sync: it may be
-    /// lost in a power cut. If writing fails nobody is told, and it is lost.
+    /// lost in a power cut. If writing fails, the error goes to the log alone, and the bytes are lost.
     ///
     /// A handle that is neither closed nor dropped when the process ends, as one in a `static`, is as good as dropped if the process
     /// ends by `exit` or a return from `main`: what is to be written is, within ten seconds.

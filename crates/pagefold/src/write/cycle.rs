@@ -263,7 +263,7 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Syncs the file, unless nobody wants that (B7), and settles what lies before the page `before`, or all.
+    /// Syncs the file, unless no handle wants that (B7), and settles what lies before the page `before`, or all.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();

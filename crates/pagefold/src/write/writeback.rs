@@ -10,7 +10,7 @@
 //! is the flusher's: it goes on for a moment, as long as there is need, and makes way for calls that want the turn. The next
 //! sweep goes on where the last one ended; together they make a *round* of the file. Full cycles begin there as well (`hand`),
 //! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side. A cycle for
-//! *farewell* goes through the whole file when nobody has a handle of it any more, and syncs nothing (B7).
+//! *farewell* goes through the whole file when it has no handle any more, and syncs nothing (B7).
 //!
 //! - B1. One cycle of a file at a time (`turn`), led by one thread, which alone holds pages. What it was answered it looks at
 //!   when it comes to it: a page stays held until then, which is in nobody's way.
@@ -30,7 +30,7 @@
 //!   kept from running beside a write.
 //!
 //! - B7. A file whose last handle was dropped is written, and not synced: the system has the bytes then, as after `write` and
-//!   `close`. They count as clean although no sync covers them, since nobody is left to whom one would be promised: what is written
+//!   `close`. They count as clean although no sync covers them, since no handle is left that one was promised to: what is written
 //!   while the file has no handle was written to memory before. If it has one again when a stage ends, the stage syncs. A handle that
 //!   is opened later, and syncs, covers those bytes as well; if that fails, it is told, and they are lost, as they would be if
 //!   the file had been opened anew.
@@ -135,7 +135,7 @@ impl FileState {
         self.cycle(Course::of(pages), Kind::Full).2
     }
 
-    /// Everything that differs from the file is written to it, for a file that nobody has a handle of any more, or whose process
+    /// Everything that differs from the file is written to it, for a file that has no handle any more, or whose process
     /// ends. Whether it lasts is the system's business.
     pub(crate) fn write_out(&self) -> Result<(), IoError> {
         let mut turn = self.writeback.pause();
@@ -151,7 +151,7 @@ impl FileState {
         result
     }
 
-    /// Whether somebody may want what is written to last: there is a handle, and the process doesn't end.
+    /// Whether what is written has to last: there is a handle, and the process doesn't end.
     pub(crate) fn is_wanted(&self) -> bool {
         // Acquire, as everywhere that looks whether there are handles.
         self.handles.load(Acquire) > 0 && !self.manager.flusher.is_leaving()

@@ -14,7 +14,7 @@ use crate::support::{bytes_on, manager, undisturbed, version};
 const YOUNG: Duration = Duration::from_secs(3);
 
 /// 300 small files were made, written and dropped, as an archive is unpacked. Each drop synced its file, which took 2 seconds instead
-/// of some milliseconds, and nobody had asked for it.
+/// of some milliseconds, and no caller had asked for it.
 #[test]
 fn a_dropped_file_is_written_and_not_synced() {
     let (disk, mm) = undisturbed(YOUNG, || {
@@ -76,7 +76,7 @@ fn bytes_after(scenario: &str) -> Vec<u8> {
     std::fs::read(directory.path().join("file")).unwrap()
 }
 
-/// In the process that ends: a file with changes that nobody closes.
+/// In the process that ends: a file with changes that isn't closed.
 fn leave_a_file_open() -> Option<&'static File> {
     let directory = std::env::var(DIRECTORY).ok()?;
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();

@@ -170,7 +170,7 @@ fn areas_come_and_go_beside_one_that_doesnt_answer() {
     assert!(stuck.wait().is_some());
 }
 
-/// A swap file on a file system that was full. The group was told that it had reached its limit, and nobody of the disk.
+/// A swap file on a file system that was full. The error said that the group had reached its limit, and not a word of the disk.
 #[test]
 fn a_limit_that_is_reached_as_swap_fails_says_why() {
     let disk = SimulatedDisk::default();

@@ -139,7 +139,7 @@ fn a_device_that_needs_stable_bytes_gets_them() {
     assert_eq!(forty_syncs(Watchful::new(true)), (0, 0));
 }
 
-/// The same of a device of which nobody knows. It refuses one write, which is made again from a copy.
+/// The same of a device that says nothing of it. It refuses one write, which is made again from a copy.
 #[test]
 fn a_device_that_refuses_a_page_that_was_changed_gets_copies_from_then_on() {
     assert_eq!(forty_syncs(Watchful::new(false)), (0, 1));

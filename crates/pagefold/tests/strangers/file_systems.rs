@@ -138,7 +138,7 @@ fn on_an_overlay() {
     });
 }
 
-/// The copy is made under a reader, who has opened the file of the lower layer: by this process, or by another one.
+/// The copy is made under a reader that has opened the file of the lower layer: by this process, or by another one.
 #[test]
 #[ignore = "for a process of its own"]
 fn on_an_overlay_that_copies_up_under_a_reader() {
