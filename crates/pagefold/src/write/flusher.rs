@@ -334,8 +334,9 @@ impl Manager {
                     Err(_) => self.flusher.line.lock().threads -= 1,
                 }
             }
+            let was_leaving = self.flusher.is_leaving();
             self.visit(&device);
-            self.flusher.visited(&device, false);
+            self.flusher.visited(&device, was_leaving);
         }
         self.flusher.line.lock().ended += 1;
         self.flusher.changed.notify_all();
@@ -406,7 +407,11 @@ impl FileState {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
+    use sync::exit::Leaving;
+
     use super::*;
+    use crate::Pagefold;
+    use crate::io::SimulatedDisk;
     use crate::patience::WATCHDOG;
 
     /// The flusher's thread looked whether it had been asked, then went to sleep; a thread that asked in between didn't wake it. It
@@ -440,6 +445,22 @@ mod tests {
             flusher.changed.notify_all();
             assert!(all_heard, "a ring was lost: in vain a thread was waited for that takes the device");
         });
+    }
+
+    /// A process that ended waited for ten seconds, although its files had been written at once: no visit counted as one of those
+    /// that it waited for.
+    #[test]
+    fn the_end_of_a_process_is_over_when_its_files_are_written() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![0; 4096]);
+        let mm = Pagefold::builder().memory("1MiB").backend(disk).build().unwrap();
+        let file = mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap();
+        file.write_at(&[1; 4096], 0).unwrap();
+        let manager = mm.manager();
+        manager.begin();
+        manager.wait(WATCHDOG);
+        assert!(manager.flusher.line.lock().awaited.is_empty());
+        assert_eq!(mm.stats().groups[0].unclean_bytes, 0);
     }
 
     /// While a thread is with a device, another one is given any other device, but not this one.
