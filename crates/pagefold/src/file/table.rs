@@ -84,7 +84,7 @@ impl Manager {
         let known = self.files.open.lock().get(&identity).and_then(Weak::upgrade);
         if let Some(file) = known {
             // Another process may have changed its length. One that can't be taken over now is by a later call.
-            let _ = file.try_refresh_len(u64::MAX);
+            let _ = file.try_refresh_len();
             return Ok(file);
         }
         let len = backing.len().map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
