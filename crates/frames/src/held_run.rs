@@ -94,10 +94,10 @@ impl HeldRun {
 
 impl PageMap {
     fn page_of_held(&self, held: &HeldPage<'_>) -> u64 {
-        let words = self.shared.first..self.shared.first + self.shared.pages;
-        let own = std::ptr::eq(&raw const **self.frames(), held.frames) && words.contains(&held.index);
-        assert!(own, "the page is another map's");
-        self.page_of(held.index)
+        let page = self.page_of(held.index);
+        let is_own = self.word(page).is_some_and(|(index, _)| index == held.index);
+        assert!(is_own && std::ptr::eq(&raw const **self.frames(), held.frames), "the page is another map's");
+        page
     }
 }
 

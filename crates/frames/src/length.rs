@@ -1,4 +1,5 @@
-//! How long an object is: never more than its page map has words for (L3 of `lookup`).
+//! How long an object is, and how much of it lies in near pages: never more than its page map has a run of words for (L3 of
+//! `lookup`).
 //!
 //! Lengths lie in one reserved array, as page words do, by the place of a map's first word: so what a lookup points to stays
 //! while the frames do, even if the map doesn't.
@@ -15,11 +16,14 @@ use crate::region::ZeroedAtomics;
 #[repr(align(128))]
 pub(crate) struct Length {
     bytes: AtomicU64,
-    /// Its whole pages: all that a hit looks at. The last page, if it isn't whole, is read in a slower way.
+    /// Its whole pages among the near ones: all that a hit looks at. The last page, if it isn't whole, and pages that aren't near
+    /// are read in a slower way.
     whole_pages: AtomicU64,
+    /// Pages whose words are the map's first run. It stays as long as the map.
+    near_pages: AtomicU64,
 }
 
-// SAFETY: both fields are atomics, and zeros a value of them.
+// SAFETY: all fields are atomics, and zeros a value of them.
 unsafe impl ZeroedAtomics for Length {}
 
 impl Length {
@@ -33,9 +37,20 @@ impl Length {
         self.whole_pages.load(Ordering::Acquire)
     }
 
+    /// Relaxed: whoever has the map, or a clone, was told of it after it was set.
+    #[inline]
+    pub(crate) fn near_pages(&self) -> u64 {
+        self.near_pages.load(Ordering::Relaxed)
+    }
+
+    /// For a map that is being made.
+    pub(crate) fn set_near_pages(&self, pages: u64) {
+        self.near_pages.store(pages, Ordering::Relaxed);
+    }
+
     /// For whoever alone changes it.
     pub(crate) fn set(&self, bytes: u64, page_size: usize) {
         self.bytes.store(bytes, Ordering::Release);
-        self.whole_pages.store(bytes / page_size as u64, Ordering::Release);
+        self.whole_pages.store((bytes / page_size as u64).min(self.near_pages()), Ordering::Release);
     }
 }

@@ -18,6 +18,7 @@ mod chunks;
 mod config;
 mod error;
 mod extents;
+mod far_words;
 mod frame_table;
 mod frames;
 mod free_frames;

@@ -82,7 +82,7 @@ impl LoadingRun {
     #[expect(clippy::should_implement_trait, reason = "what it lends borrows from the run")]
     pub fn next(&mut self) -> Option<(Loading<'_>, OwnedFrame<'_>)> {
         let page = *self.pages.get(self.ended)?;
-        let index = self.map.shared.first + (self.first as usize + self.ended);
+        let (index, _) = self.map.word(self.first + self.ended as u64).expect("a page in *loading* has a word");
         self.ended += 1;
         let loading = Loading { map: &self.map, index, before: page.before, ended: false };
         Some((loading, OwnedFrame::unused(&self.map.shared.frames, page.frame)))

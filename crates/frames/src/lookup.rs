@@ -6,7 +6,8 @@
 //! - L1. All that a lookup points to stays where it is while the frames live, which whoever has the lookup keeps alive. So a
 //!   lookup may outlive its map: what it finds then is another's, or nothing.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
-//! - L3. The object's length is at most what the map has words for, so one comparison checks both.
+//! - L3. `whole_pages` and `near_pages` are at most what the map's first run has words for. Pages that aren't near aren't found here
+//!   (`far_words`).
 //! - L4. Pages below `whole_pages` are the object's from their first byte to their last.
 
 use sync::SharedBytes;
@@ -207,22 +208,26 @@ mod real {
             unsafe { self.words.add(index).as_ref() }
         }
 
-        /// As [`locate_whole`](Self::locate_whole), in any page. Bytes that the object doesn't have aren't found.
+        /// As [`locate_whole`](Self::locate_whole), in any near page. Bytes that the object doesn't have aren't found.
         pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
-            let offset = start as usize & self.page_mask();
-            let in_object = start.checked_add(len as u64).is_some_and(|end| end <= self.length(frames).bytes());
-            if !in_object || offset + len > self.page_mask() + 1 {
+            let (offset, page) = (start as usize & self.page_mask(), start >> self.page_shift);
+            let length = self.length(frames);
+            let bytes = length.bytes();
+            let in_object = start < bytes && len as u64 <= bytes - start;
+            if !in_object || offset + len > self.page_mask() + 1 || page >= length.near_pages() {
                 return None;
             }
-            Some((self.word(frames, start >> self.page_shift)?, offset))
+            // SAFETY: near pages have words (L3), which live long enough (L1).
+            Some((unsafe { self.words.add(page as usize).as_ref() }, offset))
         }
 
-        /// The word of `page`, if the object has a byte in it.
+        /// The word of `page`, if it is near and the object has a byte in it.
         #[inline]
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
             let start = page.checked_mul(1 << self.page_shift);
-            let there = start.is_some_and(|start| start < self.length(frames).bytes());
-            // SAFETY: the object's bytes have words (L3), which live long enough (L1).
+            let length = self.length(frames);
+            let there = page < length.near_pages() && start.is_some_and(|start| start < length.bytes());
+            // SAFETY: near pages have words (L3), which live long enough (L1).
             there.then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
@@ -289,7 +294,8 @@ mod model {
             let in_object = start + len as u64 <= frames.words.lengths[self.number].bytes();
             let fits = in_object && offset + len <= self.page_size;
             let first = self.number << MAP_SHIFT;
-            fits.then(|| (&frames.words.words[first + start as usize / self.page_size], offset))
+            let is_near = start / (self.page_size as u64) < frames.words.lengths[self.number].near_pages();
+            (fits && is_near).then(|| (&frames.words.words[first + start as usize / self.page_size], offset))
         }
 
         pub(crate) fn locate_whole<'a>(

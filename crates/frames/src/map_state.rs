@@ -1,29 +1,62 @@
-//! What all clones of a page map share: its part of the page words, and the object's length.
+//! What all clones of a page map share: its parts of the page words, and the object's length.
+
+use std::ops::Range;
 
 use sync::Arc;
 
 use crate::error::ReserveError;
+use crate::far_words::{FarWords, NoWords};
 use crate::frames::Frames;
 use crate::length::Length;
 use crate::page_maps::MapNumber;
 use crate::page_words::MAP_SHIFT;
+
+/// No object has more bytes: files count theirs in an `off_t`.
+const BYTES_MAX: u64 = i64::MAX as u64;
 
 /// What all clones of a map share.
 #[derive(Debug)]
 pub(crate) struct MapState {
     pub(crate) frames: Arc<Frames>,
     pub(crate) first: usize,
-    reserved: usize,
-    pub(crate) pages: usize,
+    /// Pages that the run of words from `first` on is for.
+    pub(crate) near: usize,
+    /// Words in that run, in the words of the shortest map.
+    reserved: u32,
+    /// Pages that aren't near get words when they need them.
+    grows: bool,
+    far: FarWords,
 }
 
 impl MapState {
-    /// For `pages` pages, for up to `roomy` if there is plenty of words, and no bytes as yet.
-    pub(crate) fn new(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
-        let range = frames.words.allocate(pages, roomy)?;
+    /// For `pages` pages, and no bytes as yet.
+    pub(crate) fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
+        let range = frames.words.allocate(pages, pages)?;
         // The number of pages fits: `allocate` found that many words.
-        let pages = roomy.max(pages).min(range.len() as u64) as usize;
-        Ok(Self { first: range.start, reserved: range.len(), pages, frames })
+        Ok(Self::of_run(frames, range, pages as usize, false))
+    }
+
+    /// For as many pages as there may be. The near ones are `pages`, up to `roomy` if there is plenty of words; fewer if there aren't so
+    /// many words in a row.
+    pub(crate) fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
+        let mut wanted = pages;
+        loop {
+            match frames.words.allocate(wanted, roomy) {
+                Ok(range) => {
+                    let near = range.len();
+                    return Ok(Self::of_run(frames, range, near, true));
+                }
+                Err(refused) if wanted <= 1 => return Err(refused),
+                Err(_) => wanted /= 2,
+            }
+        }
+    }
+
+    fn of_run(frames: Arc<Frames>, range: Range<usize>, near: usize, grows: bool) -> Self {
+        let reserved = (range.len() >> MAP_SHIFT) as u32;
+        let state = Self { first: range.start, near, reserved, grows, far: FarWords::default(), frames };
+        state.length().set_near_pages(near as u64);
+        state
     }
 
     pub(crate) fn number(&self) -> MapNumber {
@@ -34,18 +67,67 @@ impl MapState {
         &self.frames.words.lengths[self.number().0]
     }
 
+    /// Pages that the object may have.
+    pub(crate) fn pages(&self) -> u64 {
+        if self.grows { BYTES_MAX / self.frames.page_size() as u64 + 1 } else { self.near as u64 }
+    }
+
     /// Bytes of memory that the length keeps.
     pub(crate) fn length_bytes(&self) -> u64 {
-        let lengths = (self.reserved >> MAP_SHIFT) * size_of::<Length>();
+        let lengths = self.reserved as usize * size_of::<Length>();
         lengths.min(crate::system_page_size()) as u64
     }
 
-    /// Sets the length in bytes, or as much of it as there are pages for, and says what it is now.
+    /// Sets the length in bytes, or as much of it as there may be pages for, and says what it is now.
     pub(crate) fn set_len(&self, len: u64) -> u64 {
         let page_size = self.frames.page_size();
-        let len = len.min((self.pages as u64).saturating_mul(page_size as u64));
+        let len = len.min(self.pages().saturating_mul(page_size as u64)).min(BYTES_MAX);
         self.length().set(len, page_size);
         len
+    }
+
+    /// The number of the word of a page that isn't near, if it has one.
+    #[cold]
+    pub(crate) fn far_word(&self, page: u64) -> Option<usize> {
+        let (part, within) = self.part_of(page).ok()?;
+        Some(self.word_in(self.far.find(self.frames.tables(), part)?, within))
+    }
+
+    /// The same, of a page that gets a word if it has none.
+    ///
+    /// # Errors
+    /// [`NoWords`].
+    #[cold]
+    pub(crate) fn make_far_word(&self, page: u64) -> Result<usize, NoWords> {
+        let (part, within) = self.part_of(page)?;
+        Ok(self.word_in(self.far.make(&self.frames, part)?, within))
+    }
+
+    /// The part that a page is in which isn't near, and its number there.
+    fn part_of(&self, page: u64) -> Result<(u64, usize), NoWords> {
+        let shift = self.frames.words.segment_shift();
+        let is_far = (self.near as u64..self.pages()).contains(&page); // FAR-3
+        if is_far { Ok((page >> shift, page as usize & ((1 << shift) - 1))) } else { Err(NoWords::NoPlace) }
+    }
+
+    fn word_in(&self, segment: usize, within: usize) -> usize {
+        (segment << self.frames.words.segment_shift()) + within
+    }
+
+    /// The numbers of the words of those pages of `pages` that aren't near, part by part. Parts that get their words meanwhile may be
+    /// missed.
+    pub(crate) fn far_words(&self, pages: Range<u64>) -> impl Iterator<Item = Range<usize>> + '_ {
+        let shift = self.frames.words.segment_shift();
+        let pages = pages.start.max(self.near as u64)..pages.end;
+        let mut from = pages.start >> shift;
+        std::iter::from_fn(move || {
+            let (part, segment) = self.far.next(self.frames.tables(), from)?;
+            let (first, after) = (part << shift, (part + 1) << shift);
+            let (start, end) = (pages.start.max(first), pages.end.min(after));
+            from = part + 1;
+            let word = |page: u64| self.word_in(segment, (page - first) as usize);
+            (start < end).then(|| word(start)..word(end))
+        })
     }
 }
 
@@ -55,6 +137,8 @@ impl Drop for MapState {
             return; // A child has none of the map, and perhaps a lock that nobody will ever release.
         }
         self.set_len(0);
-        self.frames.words.release(self.first..self.first + self.reserved, &self.frames.budget);
+        self.far.take_down(&self.frames);
+        let reserved = (self.reserved as usize) << MAP_SHIFT;
+        self.frames.words.release(self.first..self.first + reserved, &self.frames.budget);
     }
 }

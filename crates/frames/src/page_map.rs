@@ -54,21 +54,25 @@ impl PageMap {
     /// # Errors
     /// When the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
-        Self::with_room(frames, pages, pages)
+        Ok(Self::of(MapState::new(frames, pages)?))
     }
 
-    /// A map for at least `pages` pages, and for `roomy` as long as there are page words in plenty: see
-    /// [`pages`](Self::pages).
+    /// A map for as many pages as an object may ever have. The hits that take the least time are those of the first `pages`, or of
+    /// `roomy` as long as there are page words in plenty.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
-    pub fn with_room(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
-        let shared = Arc::new(MapState::new(frames, pages, roomy)?);
+    /// As [`new`](Self::new), if there is no address space for a small part of them.
+    pub fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
+        Ok(Self::of(MapState::growing(frames, pages, roomy)?))
+    }
+
+    fn of(state: MapState) -> Self {
+        let shared = Arc::new(state);
         // SAFETY: there is a length for each map (`PageWords::lengths`).
         let lookup = unsafe { Lookup::new(&shared.frames).of_map(shared.number().0) };
         let map = Self { lookup, shared };
         map.set_len(u64::MAX);
-        Ok(map)
+        map
     }
 
     /// The number of page 0's word among all page words.
@@ -83,10 +87,10 @@ impl PageMap {
         self.shared.number()
     }
 
-    /// Pages that the map was made for.
+    /// Pages that the object can have.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.shared.pages as u64
+        self.shared.pages()
     }
 
     /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their pages by
@@ -121,14 +125,37 @@ impl PageMap {
         &self.shared.frames
     }
 
-    /// The word of `page`, and its number. `None` past the end.
+    /// The word of `page`, and its number. `None` if it has none: then it is vacant.
     #[inline]
     pub(crate) fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
-        if page >= self.shared.pages as u64 {
-            return None;
-        }
-        let index = self.shared.first + page as usize;
+        let is_near = page < self.shared.near as u64;
+        let index = if is_near { self.shared.first + page as usize } else { self.shared.far_word(page)? };
         Some((index, &self.shared.frames.words.words[index]))
+    }
+
+    /// The word of `page`, if the object has a byte in it.
+    #[inline]
+    fn word_in_object(&self, page: u64) -> Option<&AtomicU64> {
+        self.lookup.word(self.frames(), page).or_else(|| self.far_word_in_object(page))
+    }
+
+    #[cold]
+    fn far_word_in_object(&self, page: u64) -> Option<&AtomicU64> {
+        let start = page.checked_mul(self.frames().page_size() as u64)?;
+        if start < self.len() { self.word(page).map(|(_, word)| word) } else { None }
+    }
+
+    /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page and in the object.
+    #[inline]
+    fn locate(&self, start: u64, len: usize) -> Option<(&AtomicU64, usize)> {
+        self.lookup.locate(self.frames(), start, len).or_else(|| self.locate_far(start, len))
+    }
+
+    #[cold]
+    fn locate_far(&self, start: u64, len: usize) -> Option<(&AtomicU64, usize)> {
+        let (page, offset) = (start >> self.lookup.page_shift(), self.lookup.offset_in_page(start, len)?);
+        let is_in_object = start.checked_add(len as u64).is_some_and(|end| end <= self.len());
+        if is_in_object { self.word(page).map(|(_, word)| (word, offset)) } else { None }
     }
 
     /// Where the page is now.
@@ -145,7 +172,7 @@ impl PageMap {
     #[must_use]
     pub fn is_used(&self, page: u64) -> Option<bool> {
         // Acquire only because looking up a frame asks for it.
-        let word = PageWord::from_bits(self.lookup.word(self.frames(), page)?.load(Ordering::Acquire));
+        let word = PageWord::from_bits(self.word_in_object(page)?.load(Ordering::Acquire));
         word.frame()?;
         Some(!self.lookup.frame(self.frames(), word).0.write_state.is_ahead())
     }
@@ -184,7 +211,7 @@ impl PageMap {
     }
 
     fn read_at(&self, start: u64, into: &mut [u8], ahead: &mut Ahead, still: impl Fn() -> bool) -> bool {
-        let Some((word, offset)) = self.lookup.locate(self.frames(), start, into.len()) else { return false };
+        let Some((word, offset)) = self.locate(start, into.len()) else { return false };
         self.read_word(word, offset, into, ahead, still)
     }
 
@@ -238,7 +265,7 @@ impl PageMap {
     /// Their frames' records are fetched into the CPU's cache ahead of them.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
-        words.in_use(self.words_of(range)).flat_map(move |chunk| {
+        self.words_of(range).flat_map(|part| words.in_use(part)).flat_map(move |chunk| {
             // Relaxed: whoever uses the page looks at its word again.
             let state = |index: usize| PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
             let last = chunk.end - 1;
@@ -248,19 +275,22 @@ impl PageMap {
                 }
                 !matches!(state(index), PageState::Vacant { .. })
             };
-            chunk.filter(occupied).map(|index| (index - self.shared.first) as u64)
+            chunk.filter(occupied).map(|index| self.page_of(index))
         })
     }
 
     /// The numbers of the words of a range of pages, as far as there are any.
-    pub(crate) fn words_of(&self, range: Range<u64>) -> Range<usize> {
-        let index = |page: u64| self.shared.first + page.min(self.shared.pages as u64) as usize;
-        index(range.start)..index(range.end.max(range.start))
+    pub(crate) fn words_of(&self, range: Range<u64>) -> impl Iterator<Item = Range<usize>> + '_ {
+        let index = |page: u64| self.shared.first + page.min(self.shared.near as u64) as usize;
+        let near = index(range.start)..index(range.end.max(range.start));
+        std::iter::once(near).chain(self.shared.far_words(range))
     }
 
-    /// The page whose word has this number.
+    /// The page whose word has this number: one of the map's.
+    #[inline]
     pub(crate) fn page_of(&self, word: usize) -> u64 {
-        (word - self.shared.first) as u64
+        let near = word.wrapping_sub(self.shared.first);
+        if near < self.shared.near { near as u64 } else { self.frames().words.page_of_part(word) }
     }
 }
 

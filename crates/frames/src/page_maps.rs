@@ -195,7 +195,7 @@ impl PageMaps {
     #[must_use]
     pub fn writer(&self, map: MapInWord, page: u64) -> Writer<'_> {
         let (word, index) = self.page_word(map, page);
-        Writer::of_word(&self.frames, Some((index, word)))
+        Writer::of_word(&self.frames, index, word)
     }
 
     #[inline(never)]

@@ -103,6 +103,10 @@ pub(crate) struct PageWords {
     strides: Region<AtomicU32>,
     /// Of the objects, by their maps' numbers.
     pub(crate) lengths: Region<Length>,
+    /// Which part of its map's object each segment is for that isn't of a map's first run (`far_words`).
+    parts: Region<AtomicU64>,
+    /// Held by the thread that gives a part of an object a segment (`far_words`).
+    pub(crate) growing: Mutex<()>,
     free: Mutex<Segments>,
     /// Where in a segment the next visit of its sparse chunks begins.
     sparse_hand: AtomicUsize,
@@ -138,6 +142,8 @@ impl PageWords {
             open_in: Region::reserve((segments >> geometry.group_shift()) << BLOCKS_SHIFT, open)?,
             strides,
             lengths: Region::reserve((1 << geometry.total_shift) >> MAP_SHIFT, open)?,
+            parts: Region::reserve(segments, open)?,
+            growing: Mutex::new(()),
             free: Mutex::new(Segments::new(segments)),
             sparse_hand: AtomicUsize::new(0),
             geometry,
@@ -159,6 +165,33 @@ impl PageWords {
         let roomy = segments(roomy).unwrap_or(wanted);
         let taken = self.free.lock().take(wanted, roomy);
         taken.map(|run| self.words_in(run)).ok_or(refused)
+    }
+
+    /// Words in a segment, as a power of two.
+    #[inline]
+    pub(crate) fn segment_shift(&self) -> u32 {
+        self.geometry.segment_shift
+    }
+
+    /// Gives a part of an object a segment, if there are some for parts. The caller has `growing`.
+    pub(crate) fn take_part(&self, part: u64) -> Option<usize> {
+        let segment = self.free.lock().take_part()?;
+        // Relaxed: the link to the segment is stored with Release (FAR-2 of `far_words`).
+        self.parts[segment].store(part, Ordering::Relaxed);
+        Some(segment)
+    }
+
+    /// Takes a part's segment back, as [`release`](Self::release) does.
+    pub(crate) fn give_part(&self, segment: usize, budget: &Budget) {
+        self.release(self.words_in(segment..segment + 1), budget);
+    }
+
+    /// The number in its object of a page that isn't near, by its word.
+    pub(crate) fn page_of_part(&self, word: usize) -> u64 {
+        let shift = self.geometry.segment_shift;
+        // Relaxed: the caller found the word through the link to its segment.
+        let part = self.parts[word >> shift].load(Ordering::Relaxed);
+        (part << shift) + (word & ((1 << shift) - 1)) as u64
     }
 
     /// Takes back what [`allocate`](Self::allocate) gave. If pages are still in use, by guards that were leaked, their

@@ -4,8 +4,8 @@
 //!
 //! Segments are address space, which is large but not without end, and a tenant may open sparse files of any length. So a run
 //! has to leave segments for others, the more the longer it is ([`leaves`]): the last quarter of all is for maps of one segment,
-//! the second last for maps of up to [`MEDIUM`] segments. Room that a map would only like to have, so that its file can grow,
-//! comes out of the first quarter.
+//! the second last for maps of up to [`MEDIUM`] segments, and for parts behind a map's first run (`far_words`), which take a
+//! segment each. Room that a map would only like to have, so that its file can grow, comes out of the first quarter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -54,6 +54,14 @@ impl Segments {
             return None;
         }
         self.take_run(len)
+    }
+
+    /// Takes a segment for a part of a map that has some already.
+    pub(crate) fn take_part(&mut self) -> Option<usize> {
+        if self.free <= self.all / 4 {
+            return None;
+        }
+        self.take_run(1).map(|run| run.start)
     }
 
     fn take_run(&mut self, wanted: usize) -> Option<Range<usize>> {
@@ -149,6 +157,13 @@ mod tests {
         };
         assert!((ALL / 2..ALL / 2 + 100).contains(&take_all(100)));
         assert!((ALL / 4..ALL / 4 + 2).contains(&take_all(2)));
+        assert_eq!(segments.take_part().is_some(), segments.free >= ALL / 4);
+        while segments.take_part().is_some() {}
+        assert_eq!(segments.free, ALL / 4);
+        let mut take_all = |len| {
+            while segments.take(len, len).is_some() {}
+            segments.free
+        };
         assert_eq!(take_all(1), 0);
     }
 

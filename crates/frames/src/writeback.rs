@@ -45,7 +45,7 @@ impl PageMap {
         let words = &self.shared.frames.words;
         // Relaxed: who has to see a write was told of it in some other way.
         let is_written = |index: &usize| PageWord::from_bits(words.words[*index].load(Ordering::Relaxed)).is_written();
-        let mut chunks = words.with_written(self.words_of(range));
+        let mut chunks = self.words_of(range).flat_map(|part| words.with_written(part));
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 

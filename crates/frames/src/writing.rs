@@ -67,31 +67,51 @@ pub enum BeginWrite<'a> {
 #[derive(Debug)]
 pub struct Writer<'a> {
     frames: &'a Frames,
-    /// The page's word and its number; none past the end.
-    word: Option<(usize, &'a AtomicU64)>,
+    place: Place<'a>,
     attempts: u32,
     /// The frame whose pinners are kept out.
     closed: Option<FrameId>,
 }
 
+/// Where a writer's page is.
+#[derive(Clone, Copy, Debug)]
+enum Place<'a> {
+    /// The page's word, and its number.
+    Word(usize, &'a AtomicU64),
+    /// A page that had no word when that was last looked for.
+    Page(&'a PageMap, u64),
+}
+
 impl<'a> Writer<'a> {
     #[inline]
-    pub(crate) fn of_word(frames: &'a Frames, word: Option<(usize, &'a AtomicU64)>) -> Self {
-        Self { frames, word, attempts: 0, closed: None }
+    pub(crate) fn of_word(frames: &'a Frames, index: usize, word: &'a AtomicU64) -> Self {
+        Self::new(frames, Place::Word(index, word))
+    }
+
+    #[inline]
+    fn new(frames: &'a Frames, place: Place<'a>) -> Self {
+        Self { frames, place, attempts: 0, closed: None }
     }
 
     /// Starts to write to the page, if it can be had now.
     #[inline]
     pub fn begin(&mut self) -> BeginWrite<'a> {
-        let begun = match self.word {
-            Some((index, word)) => self.frames.begin_write_word(index, word),
-            None => BeginWrite::Absent,
+        let begun = match self.place {
+            Place::Word(index, word) => self.frames.begin_write_word(index, word),
+            Place::Page(map, page) => self.begin_without_word(map, page),
         };
         // Most often at once.
         if self.closed.is_some() || matches!(begun, BeginWrite::Pinned | BeginWrite::Busy) {
             self.note(&begun);
         }
         begun
+    }
+
+    #[cold]
+    fn begin_without_word(&mut self, map: &'a PageMap, page: u64) -> BeginWrite<'a> {
+        let Some((index, word)) = map.word(page) else { return BeginWrite::Absent };
+        self.place = Place::Word(index, word);
+        self.frames.begin_write_word(index, word)
     }
 
     /// Keeps pinners out, or lets them in.
@@ -114,7 +134,7 @@ impl<'a> Writer<'a> {
     }
 
     fn resident_frame(&self) -> Option<FrameId> {
-        let (_, word) = self.word?;
+        let Place::Word(_, word) = self.place else { return None };
         PageWord::from_bits(word.load(Ordering::Acquire)).frame()
     }
 
@@ -159,7 +179,8 @@ impl PageMap {
     /// A thread that wants to write to a page, however long it may have to wait for that.
     #[must_use]
     pub fn writer(&self, page: u64) -> Writer<'_> {
-        Writer::of_word(&self.shared.frames, self.word(page))
+        let place = self.word(page).map_or(Place::Page(self, page), |(index, word)| Place::Word(index, word));
+        Writer::new(&self.shared.frames, place)
     }
 
     /// Starts to write to a page that is in memory; it may be past the object's length.

@@ -168,13 +168,13 @@ pub enum Error {
         /// How many bytes it wants.
         wanted: u64,
     },
-    /// The file has more pages than there are page words for; or it grew, while it was open, beyond what its page map
-    /// was made for: close it everywhere and open it again.
+    /// The file would have more bytes than can be counted, `i64::MAX`; or no address space is left for what has to be known of
+    /// one of its pages, because of `RLIMIT_AS`, or of many other files that are used over terabytes.
     #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.
         path: PathBuf,
-        /// Its length in pages.
+        /// How many pages it has, or would have, up to the one that there is no place for.
         pages: u64,
     },
     /// A page has more pins than can be counted.

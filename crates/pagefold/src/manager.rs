@@ -196,8 +196,21 @@ impl Manager {
         &'a self,
         group: &'a GroupState,
         wanted: usize,
-        mut give: impl FnMut(ChargedFrame<'a>),
+        give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
+        if self.frames_of_reserve(group, wanted, give)? {
+            self.keep_reserves(group);
+        }
+        Ok(())
+    }
+
+    /// The same by a caller who sees to the reserves. Says whether they may be short.
+    pub(crate) fn frames_of_reserve<'a>(
+        &'a self,
+        group: &'a GroupState,
+        wanted: usize,
+        mut give: impl FnMut(ChargedFrame<'a>),
+    ) -> Result<bool, Short> {
         if self.has_to_give_first(group) {
             return Err(Short::Share);
         }
@@ -207,13 +220,10 @@ impl Manager {
         if got < charged.pages {
             self.uncharge(group, charged.pages - got);
         }
-        if charged.by_counter && got > 0 {
-            self.keep_reserves(group);
-        }
         match (charged.pages, got) {
             (0, _) => Err(Short::Charge),
             (_, 0) => Err(Short::Frames),
-            _ => Ok(()),
+            _ => Ok(charged.by_counter),
         }
     }
 
@@ -319,7 +329,7 @@ pub(crate) enum Otherwise<'a> {
 
 /// Why there is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Short {
+pub(crate) enum Short {
     /// The group's limit is reached.
     Charge,
     /// All frames are in use.

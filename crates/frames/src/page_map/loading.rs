@@ -5,6 +5,7 @@ use sync::atomic::Ordering;
 
 use super::{PageMap, PinnedFrame};
 use crate::chunks::NoRoom;
+use crate::far_words::NoWords;
 use crate::frames::{IsolatedFrame, OwnedFrame};
 use crate::loading_run::KeptPin;
 use crate::page_word::{PageState, PageWord};
@@ -37,6 +38,8 @@ pub enum BeginLoad<'a> {
     Busy,
     /// The budget has no room for the part of the map that the page's word is in.
     NoRoom,
+    /// There is no place for the page's word: the map isn't for so many pages, or there is no address space for more words.
+    NoPlace,
 }
 
 /// A load that this thread has begun. Dropped unended, it fails with [`Loading::ABANDONED`], so that nobody waits for
@@ -194,7 +197,7 @@ impl PageMap {
     /// Starts to load a page that isn't in memory.
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
-        let Some((index, word)) = self.word(page) else { return BeginLoad::NoRoom };
+        let Some((index, word)) = self.word(page) else { return self.begin_first_load(page) };
         let mut entered = false;
         let found = loop {
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -226,6 +229,16 @@ impl PageMap {
             self.shared.frames.words.chunks.leave(index, false);
         }
         found
+    }
+
+    /// The same for a page without a word.
+    #[cold]
+    fn begin_first_load(&self, page: u64) -> BeginLoad<'_> {
+        match self.shared.make_far_word(page) {
+            Ok(_) => self.begin_load(page),
+            Err(NoWords::NoRoom) => BeginLoad::NoRoom,
+            Err(NoWords::NoPlace) => BeginLoad::NoPlace,
+        }
     }
 
     /// Waits while another thread loads the page. `Ok` says that the load is over, not that the page is still there.

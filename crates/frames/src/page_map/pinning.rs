@@ -132,7 +132,7 @@ impl PageMap {
     /// # Errors
     /// As [`pin`](Self::pin).
     pub fn pin_first(&self, page: u64, ahead: &mut Ahead) -> Result<Option<PinnedFrame<'_>>, PinError> {
-        let Some(word) = self.lookup.word(self.frames(), page) else { return Ok(None) };
+        let Some(word) = self.word_in_object(page) else { return Ok(None) };
         let mut backoff = Backoff::new();
         loop {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
@@ -181,7 +181,7 @@ impl<'a> Pinner<'a> {
     pub fn pin(&mut self, ahead: &mut Ahead) -> Result<Option<PinnedFrame<'a>>, PinError> {
         let map = self.map;
         if let Some(place) = self.place.take()
-            && let Some(word) = map.lookup.word(map.frames(), self.page)
+            && let Some(word) = map.word_in_object(self.page)
             // Relaxed: if the place is a pin, `of_stay` looks again.
             && place.stay.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed)))
         {
@@ -203,7 +203,7 @@ impl<'a> Pinner<'a> {
 
     fn take_place(&self) -> Option<Place<'a>> {
         let map = self.map;
-        let word = map.lookup.word(map.frames(), self.page)?;
+        let word = map.word_in_object(self.page)?;
         let stay = PageWord::from_bits(word.load(Ordering::Acquire));
         stay.frame()?;
         let (record, bytes) = map.lookup.frame(map.frames(), stay);

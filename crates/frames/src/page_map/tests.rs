@@ -95,7 +95,7 @@ fn past_the_end_there_is_nothing() {
         assert_eq!(map.state(page), PageState::Vacant { shadow: 0 });
         assert!(!map.read(page.saturating_mul(PAGE as u64), &mut [0; 8]) && map.pin(page).unwrap().is_none());
         assert!(
-            matches!(map.begin_load(page), BeginLoad::NoRoom) && matches!(map.detach(page, 0, false), Detach::Vacant)
+            matches!(map.begin_load(page), BeginLoad::NoPlace) && matches!(map.detach(page, 0, false), Detach::Vacant)
         );
         assert_eq!(map.wait(page), Ok(()));
     }
@@ -209,4 +209,116 @@ fn those_who_wait_are_told() {
             assert!(told == outcome || told == Ok(()), "{told:?}"); // Ok too if it came after the end.
         }
     }
+}
+
+/// Pages of the words that a map gets at a time.
+const PART: u64 = 1 << 18;
+
+#[test]
+fn pages_far_behind_the_first_run_are_as_any_other() {
+    let frames = frames(1 << 20);
+    let before = frames.budget().used();
+    let map = PageMap::growing(Arc::clone(&frames), 1, 1).unwrap();
+    let last = map.pages() - 1;
+    assert_eq!(last, i64::MAX as u64 / PAGE as u64);
+    let pages = [0, PART - 1, PART, 5 * PART + 7, 600 * PART, 600 * PART + 600, 1 << 40, last];
+    for page in pages.into_iter().rev() {
+        assert_eq!(map.state(page), PageState::Vacant { shadow: 0 });
+        frames.put_back(load(&map, page, page as u8)).unwrap();
+    }
+    assert_eq!(map.pages_in_memory(0..map.pages()).collect::<Vec<_>>(), pages);
+    assert_eq!(map.pages_in_memory(PART..600 * PART + 1).collect::<Vec<_>>(), pages[2..5]);
+    assert_eq!(map.pages_in_memory(600 * PART + 1..600 * PART + 600).next(), None);
+    assert_eq!(map.next_written(0..u64::MAX), None);
+    for page in pages {
+        let mut byte = [9];
+        assert!(map.read(page * PAGE as u64 + 5, &mut byte) && byte == [page as u8], "page {page}");
+        assert_eq!(map.pin(page).unwrap().expect("in memory").bytes()[7], page as u8);
+        assert_eq!((map.state(page + 1), map.is_used(page)), (map.state(page + 1), Some(true)));
+    }
+    // An object that becomes shorter: its pages aren't found any more, wherever their words are.
+    map.set_len(600 * PART * PAGE as u64);
+    assert!(!map.read(600 * PART * PAGE as u64, &mut [0]) && map.pin(600 * PART).unwrap().is_none());
+    assert!(map.read(600 * PART * PAGE as u64 - 5, &mut [0]) == map.pin(600 * PART - 1).unwrap().is_some());
+    for page in pages {
+        assert!(matches!(map.detach(page, 77, false), Detach::Listed { .. }), "page {page}");
+        assert_eq!(map.state(page), PageState::Vacant { shadow: 77 });
+    }
+    drop(map);
+    assert_eq!(frames.budget().used() - frames.stats().frames as u64 * (PAGE as u64 + 64), before);
+}
+
+#[test]
+fn runs_of_pages_cross_from_part_to_part() {
+    let map = PageMap::growing(frames(1 << 20), 1, 1).unwrap();
+    let frames = map.frames();
+    for first in [PART - 2, 7 * PART - 2] {
+        let mut run = crate::LoadingRun::new(&map);
+        for page in first..first + 4 {
+            run.push(begin(&map, page), frames.allocate().unwrap());
+        }
+        assert_eq!(run.pages(), first..first + 4);
+        let mut frames_of = Vec::new();
+        while let Some((loading, frame)) = run.next() {
+            frame.fill(|bytes| bytes.zero_from(0));
+            frames_of.push(loading.publish_dirty(frame, Labels::default()));
+        }
+        assert!(map.pages_in_memory(first..first + 4).eq(first..first + 4));
+        let mut written = first;
+        let mut held = None;
+        while let Some(page) = map.next_written(written..first + 9) {
+            let crate::Hold::Held(page_held) = map.hold(page, crate::Unclean::Dirty) else { panic!("it is dirty") };
+            match &mut held {
+                None => held = Some(crate::HeldRun::new(&map, page_held)),
+                Some(run) => run.push(page_held),
+            }
+            written = page + 1;
+        }
+        assert_eq!(held.unwrap().pages(), first..first + 4);
+        frames_of.into_iter().for_each(|frame| frames.put_back(frame).unwrap());
+    }
+}
+
+/// What growth takes is charged before it is there, and a load that finds no room for it is told so.
+#[test]
+fn tables_of_far_words_need_room() {
+    let frames = frames(1 << 20);
+    let map = PageMap::growing(Arc::clone(&frames), 1, 1).unwrap();
+    let before = frames.budget().used();
+    for room in 0..5 {
+        frames.set_budget(before + room * 4096);
+        assert!(matches!(map.begin_load(1 << 40), BeginLoad::NoRoom), "room for {room}");
+        assert_eq!(map.state(1 << 40), PageState::Vacant { shadow: 0 });
+    }
+    frames.set_budget(before + 5 * 4096);
+    assert!(matches!(map.begin_load(1 << 40), BeginLoad::Begun(_)), "three tables, a chunk and its states");
+}
+
+/// An object with more pages than there are words: the first ones have theirs in one run.
+#[test]
+fn a_map_makes_do_with_a_shorter_first_run() {
+    let frames = frames(1 << 20);
+    let map = PageMap::growing(Arc::clone(&frames), 1 << 51, 1 << 51).unwrap();
+    for page in [0, 31 * PART, 1 << 50] {
+        frames.put_back(load(&map, page, 3)).unwrap();
+        assert!(map.read(page * PAGE as u64, &mut [0; 8]));
+    }
+    // Parts leave the last quarter to maps that have nothing yet.
+    let parts = (100..).take_while(|part| matches!(map.begin_load(part * PART), BeginLoad::Begun(_))).count();
+    assert!((14..=16).contains(&parts), "{parts}");
+    assert!(matches!(map.begin_load(1000 * PART), BeginLoad::NoPlace));
+    for _ in 0..16 {
+        std::mem::forget(PageMap::growing(Arc::clone(&frames), 1, 1 << 20).unwrap());
+    }
+    assert!(PageMap::growing(Arc::clone(&frames), 1, 1).is_err(), "all are in use");
+}
+
+/// A writer that came before its page had a word found it absent for ever.
+#[test]
+fn a_writer_finds_a_page_that_got_its_word_meanwhile() {
+    let map = PageMap::growing(frames(1 << 20), 1, 1).unwrap();
+    let mut writer = map.writer(9 * PART);
+    assert!(matches!(writer.begin(), crate::BeginWrite::Absent));
+    map.frames().put_back(load(&map, 9 * PART, 1)).unwrap();
+    assert!(matches!(writer.begin(), crate::BeginWrite::Begun(_)));
 }

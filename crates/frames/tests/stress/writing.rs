@@ -153,7 +153,7 @@ impl Writing {
                 let _ = self.policy.maps[map].wait(page);
                 return;
             }
-            BeginLoad::NoRoom => {
+            BeginLoad::NoRoom | BeginLoad::NoPlace => {
                 self.policy.frames.sweep_maps(4);
                 return;
             }

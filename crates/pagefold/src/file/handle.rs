@@ -137,7 +137,7 @@ impl Handle {
         let writable = self.writable;
         let result = self.file.in_time(move |file| {
             if writable && file.is_cut_off() == Ok(true) {
-                let _ = file.refresh_len_here(u64::MAX);
+                let _ = file.refresh_len_here();
             }
             Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
         })?;

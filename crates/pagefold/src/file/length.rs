@@ -41,6 +41,9 @@ use crate::file::state::FileState;
 use crate::io::{IoError, read_full, uninterrupted};
 use crate::stats::Counters;
 
+/// Bytes that a file may have: as many as the system can count.
+pub(crate) const LEN_MAX: u64 = i64::MAX as u64;
+
 /// What came of an attempt to make the pages at the file's end fit a longer file.
 pub(crate) enum Attempt<T> {
     Done(T),
@@ -119,14 +122,14 @@ impl FileState {
     /// written past the end, and not written back yet, counts as well. Waits for the page with the old end if need be.
     ///
     /// # Errors
-    /// The system's; [`Error::PageBusy`]; [`Error::FileTooLarge`] if the file has a byte at `at`, but the page map no place for it.
-    pub(crate) fn refresh_len(&self, at: u64) -> Result<u64, Error> {
-        self.refresh_len_by(|| self.try_refresh_len(at))
+    /// The system's; [`Error::PageBusy`].
+    pub(crate) fn refresh_len(&self) -> Result<u64, Error> {
+        self.refresh_len_by(|| self.try_refresh_len())
     }
 
     /// [`refresh_len`](Self::refresh_len), in this thread however long the device takes.
-    pub(crate) fn refresh_len_here(&self, at: u64) -> Result<u64, Error> {
-        self.refresh_len_by(|| self.refresh_len_once(at))
+    pub(crate) fn refresh_len_here(&self) -> Result<u64, Error> {
+        self.refresh_len_by(|| self.refresh_len_once())
     }
 
     fn refresh_len_by(&self, attempt: impl Fn() -> Result<Attempt<u64>, Error>) -> Result<u64, Error> {
@@ -140,12 +143,12 @@ impl FileState {
     }
 
     /// [`refresh_len`](Self::refresh_len), without waiting for a page.
-    pub(crate) fn try_refresh_len(&self, at: u64) -> Result<Attempt<u64>, Error> {
+    pub(crate) fn try_refresh_len(&self) -> Result<Attempt<u64>, Error> {
         // Most often nothing has changed, and to know that takes no device.
         if self.watch().is_some() && self.is_len_sure()? {
             return Ok(Attempt::Done(self.len()));
         }
-        self.in_time(move |file| file.refresh_len_once(at))
+        self.in_time(|file| file.refresh_len_once())
     }
 
     /// Whether the system has another length than is known.
@@ -160,7 +163,7 @@ impl FileState {
         Ok(self.backing.tells_len_at_once() && !self.has_other_len()?)
     }
 
-    pub(crate) fn refresh_len_once(&self, at: u64) -> Result<Attempt<u64>, Error> {
+    pub(crate) fn refresh_len_once(&self) -> Result<Attempt<u64>, Error> {
         if !self.has_other_len()? {
             return Ok(Attempt::Done(self.len()));
         }
@@ -169,34 +172,25 @@ impl FileState {
             return Ok(Attempt::Done(self.len()));
         }
         let _turn = self.extension.lock();
-        self.take_over_for(at)
+        self.take_over_whole()
     }
 
     /// [`refresh_len`](Self::refresh_len), for the caller that holds `extension`.
-    pub(crate) fn refresh_len_in_turn(&self, at: u64) -> Result<u64, Error> {
+    pub(crate) fn refresh_len_in_turn(&self) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
-            match self.take_over_for(at)? {
+            match self.take_over_whole()? {
                 Attempt::Done(len) => return Ok(len),
                 Attempt::Busy(page) => end.wait(self, page)?,
             }
         }
     }
 
-    fn take_over_for(&self, at: u64) -> Result<Attempt<u64>, Error> {
-        if let Attempt::Busy(page) = self.take_over(None)? {
-            return Ok(Attempt::Busy(page));
-        }
-        let len = self.len();
-        if len == self.capacity() && (len..self.disk_len()).contains(&at) {
-            return Err(self.too_large(self.disk_len()));
-        }
-        Ok(Attempt::Done(len))
-    }
-
-    /// Bytes that the page map has places for.
-    pub(crate) fn capacity(&self) -> u64 {
-        self.map.pages() << self.page_shift()
+    fn take_over_whole(&self) -> Result<Attempt<u64>, Error> {
+        Ok(match self.take_over(None)? {
+            Attempt::Done(()) => Attempt::Done(self.len()),
+            Attempt::Busy(page) => Attempt::Busy(page),
+        })
     }
 
     /// Before a write of `piece`, which lies behind the end, for the caller that holds `extension`: takes over what another process
@@ -207,7 +201,7 @@ impl FileState {
     /// As [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
     pub(crate) fn close_gap(&self, piece: Range<u64>) -> Result<(), Error> {
         let Some(writer) = self.writer() else { return Ok(()) };
-        if piece.start <= self.refresh_len_in_turn(piece.start)? {
+        if piece.start <= self.refresh_len_in_turn()? {
             return Ok(());
         }
         let (mut end, mut backoff) = (EndWait::default(), Backoff::new());
@@ -236,7 +230,7 @@ impl FileState {
         }
         let before = self.len();
         let wanted = piece.filter(|piece| piece.end == actual).map_or(actual, |piece| piece.start);
-        let now = wanted.min(self.capacity()).max(before);
+        let now = wanted.min(LEN_MAX).max(before);
         if now > before {
             match self.hold_end(before..now)? {
                 Attempt::Done(mut end) => {

@@ -56,7 +56,7 @@ impl File {
     /// # Errors
     /// [`Error::ReadFailed`] if a page can't be loaded; earlier pages of `buf` hold their bytes then.
     /// [`Error::LimitReached`] if there is no memory to load it into. [`Error::PageBusy`] if a page was written to again and
-    /// again for seconds.
+    /// again for seconds. [`Error::FileTooLarge`] if the process has no address space left for what has to be known of a page.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         if self.map.read_hot(offset, buf) {
@@ -118,7 +118,7 @@ impl File {
         }
         let pages = self.handle.pages_of(offset, buf.len());
         if pages.end - pages.start > 1 {
-            self.handle.prefetch(pages);
+            self.handle.load_soon(pages);
         }
         let page_bytes = self.handle.file.page_bytes();
         let mut done = 0;
@@ -141,8 +141,8 @@ impl File {
     }
 
     /// Begins to load the pages that the byte range touches, and returns without waiting for them. Loads no more than fit
-    /// half of the group's limit, and fewer if memory for them can't be had at once; a page that can't be read isn't there
-    /// then, and whoever reads it gets the error.
+    /// half of the group's limit, and only as far as there is memory that isn't used, or whose pages aren't: pages in use stay. A page
+    /// that can't be read isn't there then, and whoever reads it gets the error.
     ///
     /// A backend without threads or a ring of its own reads before this returns.
     pub fn prefetch(&self, range: Range<u64>) {
@@ -182,7 +182,7 @@ impl File {
     /// its group has as many dirty pages as it may have, by half a second for each page.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past what the file can grow to while it is open; those of
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; those of
     /// [`read_at`](Self::read_at) for a page of which a part is overwritten; [`Error::PageBusy`] after seconds, if
     /// one is pinned or being changed, as by a guard of this thread's;
     /// [`Error::WriteFailed`] if memory is full of what can't be written to this file. Earlier pages of `buf` are written
@@ -209,7 +209,7 @@ impl File {
     /// Cuts the file off, or makes it longer with zeros, at once.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`]; [`Error::PageBusy`] if a page to be cut off, or cut in two, is pinned;
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a page to be cut off, or cut in two, is pinned;
     /// [`Error::WriteFailed`] with the backend's answer. Nothing is changed then.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
@@ -238,7 +238,7 @@ impl File {
     /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle as a whole.
     ///
     /// # Errors
-    /// Those of loading, for [`Advice::WillNeed`]; those of [`sync`](Self::sync), for [`Advice::PageOut`].
+    /// Those of loading, but not of memory, for [`Advice::WillNeed`]; those of [`sync`](Self::sync), for [`Advice::PageOut`].
     pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
         self.handle.advise(advice, range)
     }

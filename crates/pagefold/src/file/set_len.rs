@@ -14,7 +14,7 @@ use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
 
 use crate::error::Error;
-use crate::file::length::{Attempt, EndWait};
+use crate::file::length::{Attempt, EndWait, LEN_MAX};
 use crate::file::state::FileState;
 use crate::io::{BackingFile, uninterrupted};
 
@@ -30,12 +30,12 @@ impl FileState {
     pub(crate) fn set_len(&self, len: u64) -> Result<(), Error> {
         let read_only = || Error::ReadOnly { path: self.path.clone() };
         let writer = self.writer().ok_or_else(read_only)?;
-        if len > self.map.pages() << self.page_shift() {
+        if len > LEN_MAX {
             return Err(self.too_large(len));
         }
         let _turn = self.extension.lock();
         // What another process did to the length. If that can't be known, the file gets the length that is wanted all the same.
-        let _ = self.refresh_len_in_turn(u64::MAX);
+        let _ = self.refresh_len_in_turn();
         // So that nothing is on its way to the file that would make it longer again.
         let _no_write_back = self.writeback.pause();
         let before = self.len();
@@ -92,7 +92,7 @@ impl FileState {
             match self.map.begin_load(page) {
                 BeginLoad::Begun(loading) => return Ok(CutPage::Elsewhere(Some(loading))),
                 // Another thread may make room and load the page as it was (Z3).
-                BeginLoad::NoRoom => return Ok(CutPage::Elsewhere(None)),
+                BeginLoad::NoRoom | BeginLoad::NoPlace => return Ok(CutPage::Elsewhere(None)),
                 BeginLoad::Resident => {}
                 BeginLoad::Busy => {
                     let _ = self.map.wait(page);

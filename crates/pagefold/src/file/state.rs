@@ -23,11 +23,11 @@ use crate::write::writeback::Writeback;
 /// What an open file takes besides its page map, its path and its handles, rounded up: its state, its numbers, the backend's
 /// file, places in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// As long as page words are in plenty, a file may grow by this factor while it is open before it has to be opened again,
+/// As long as page words are in plenty, hits take the least time until a file has grown by this factor since it was opened,
 const GROWTH: u64 = 2;
-/// and every file to this many pages: those that it gets in any case.
+/// and in every file up to this many pages: those that it gets in any case.
 const PAGES_MIN: u64 = 1 << 18;
-/// to this many if it is opened for writing: 64 GiB of 4 KiB pages.
+/// Up to this many if it is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
 /// One file, by device and inode.
@@ -79,7 +79,7 @@ impl FileState {
         let counters = Arc::<Counters>::default();
         let least = if access.writes() { WRITER_PAGES_MIN } else { PAGES_MIN };
         let roomy = pages.saturating_mul(GROWTH).max(least);
-        let map = PageMap::with_room(Arc::clone(&manager.frames), pages, roomy).map_err(too_large)?;
+        let map = PageMap::growing(Arc::clone(&manager.frames), pages, roomy).map_err(too_large)?;
         let bytes = OPEN_FILE_BYTES + path.as_os_str().len() as u64 + map.length_bytes();
         manager.charge_metadata(bytes)?;
         map.set_len(len);
@@ -169,7 +169,7 @@ impl FileState {
                 backoff.wait_or(|| self.page_busy(page))?;
             }
         }
-        let _ = self.try_refresh_len(u64::MAX); // Another look follows where it matters.
+        let _ = self.try_refresh_len(); // Another look follows where it matters.
         Ok(())
     }
 

@@ -145,7 +145,7 @@ impl Manager {
             let namesakes = self.files.namesakes(backing.identity());
             if let Some(file) = namesakes.iter().find(|file| is_same(&*file.backing, &**backing)) {
                 // Another process may have changed its length. One that can't be taken over now is by a later call.
-                let _ = file.try_refresh_len(u64::MAX);
+                let _ = file.try_refresh_len();
                 return Ok(Arc::clone(file));
             }
             let file = match made.take() {

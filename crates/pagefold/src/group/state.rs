@@ -11,7 +11,7 @@ use sync::{CachePadded, ThreadCounter};
 use crate::group::charges::stocks_max;
 use crate::lru::GroupLists;
 use crate::lru::shadow::{Level, Shadow};
-use crate::reclaim::reserve::Shortage;
+use crate::reclaim::reserve::{Shortage, beside_reserve};
 use crate::reclaim::walk::Walk;
 use crate::stats::Counters;
 use crate::stats::census::HitsList;
@@ -200,6 +200,15 @@ impl GroupState {
         }
         let max = self.max();
         Shortage::of(max, max.saturating_sub(self.charged()))
+    }
+
+    /// Pages that may be charged without the reserve's becoming short; not less than that, if CPUs have charges in stock.
+    pub(crate) fn beside_reserve(&self) -> u64 {
+        if self.has_stocks() {
+            return u64::MAX;
+        }
+        let max = self.max();
+        beside_reserve(max, max.saturating_sub(self.charged()))
     }
 
     /// The level at which a page enters that left `shadow` behind, and whether that is a refault.

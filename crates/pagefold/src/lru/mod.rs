@@ -79,6 +79,11 @@ impl GroupLists {
         (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
     }
 
+    /// Pages that may be in nobody's use.
+    pub(crate) fn maybe_unwanted(&self) -> usize {
+        self.stripes().map(Stripe::maybe_unwanted).sum()
+    }
+
     fn stripes(&self) -> impl Iterator<Item = &Stripe> {
         std::iter::once(&self.first).chain(self.more.get().into_iter().flatten())
     }

@@ -229,6 +229,21 @@ impl Stripe {
         result
     }
 
+    /// Cuts off up to `wanted` pages that may be in nobody's use: of cold, and of main's lowest level, where pages are that weren't used
+    /// for long.
+    pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
+        let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
+        let wanted = wanted.min(BATCH_MAX);
+        self.list(Kind::Cold).cut(frames, wanted, &mut result.cold, leftovers);
+        self.main()[0].cut(frames, wanted - result.cold.len(), &mut result.surplus, leftovers);
+        result
+    }
+
+    /// Pages that [`cut_unwanted`](Self::cut_unwanted) would look at.
+    pub(crate) fn maybe_unwanted(&self) -> usize {
+        self.list(Kind::Cold).len() + self.main()[0].len()
+    }
+
     /// Cuts up to `wanted` pages off the cold end of main, the lowest level first.
     pub(crate) fn cut_main<const N: usize>(
         &self,

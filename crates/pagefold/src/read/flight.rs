@@ -17,12 +17,15 @@
 //! - F4. If a run of several pages can't be read, nobody is told: they are out of memory again, and whoever wants one of
 //!   them reads that alone. So one bad page fails none but itself.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, Labels, Loading, LoadingRun, PageState};
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex};
 
+use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::group::charges::ChargedPages;
@@ -32,6 +35,7 @@ use crate::lru::shadow::Level;
 use crate::manager::ChargedFrame;
 use crate::read::load::encode;
 use crate::read::mailbox::{LoadMailbox, Outcome, Reply};
+use crate::reclaim::unwanted::Looks;
 use crate::stats::Counters;
 
 /// Pages in one request, at most, and bytes.
@@ -60,6 +64,8 @@ pub(crate) struct Launched {
     pub(crate) pages: u64,
     /// Where to help with them.
     pub(crate) queue: Option<Queue>,
+    /// Pages that weren't in memory were left out, as there was no memory for them.
+    pub(crate) is_short: bool,
 }
 
 /// A file's loads in flight.
@@ -128,6 +134,15 @@ struct Landing {
     _flying: Flying,
 }
 
+/// Why a page map has no word for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoWord {
+    /// There is no room for that part of it now.
+    NoRoom,
+    /// There will be none.
+    NoPlace,
+}
+
 /// A run in the making.
 struct Run {
     pages: LoadingRun,
@@ -155,6 +170,21 @@ impl Handle {
     /// Begins to load those of `pages`, which ascend, that aren't in memory: as many as there are frames for, or can be
     /// reclaimed without waiting. The requests are of the batch.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
+        self.launch_by(pages, purpose, batch, None)
+    }
+
+    /// The same for pages that are advised to be wanted: at the cost of no page in use.
+    pub(crate) fn launch_advised(&self, pages: Range<u64>, batch: &Batch, looks: &mut Looks) -> Launched {
+        self.launch_by(pages, Purpose::Use, batch, Some(looks))
+    }
+
+    fn launch_by(
+        &self,
+        pages: impl IntoIterator<Item = u64>,
+        purpose: Purpose,
+        batch: &Batch,
+        looks: Option<&mut Looks>,
+    ) -> Launched {
         let (file, group) = (&*self.file, self.group.state());
         let is_vacant = |page: &u64| matches!(file.map.state(*page), PageState::Vacant { .. });
         let vacant: Vec<_> = pages.into_iter().filter(is_vacant).take(self.launch_max() as usize).collect();
@@ -162,8 +192,12 @@ impl Handle {
             return Launched::default();
         }
         let mut frames = Vec::with_capacity(vacant.len());
-        file.manager.spare_frames(group, vacant.len(), &mut frames); // F1
-        let runs = self.begin_runs(vacant, frames);
+        match looks {
+            None => file.manager.spare_frames(group, vacant.len(), &mut frames), // F1
+            Some(looks) => file.manager.frames_beside_use(group, vacant.len(), looks, &mut frames),
+        }
+        let is_short = frames.len() < vacant.len();
+        let (runs, refused) = self.begin_runs(vacant, frames);
         let mark = match purpose {
             Purpose::ReadAhead(first) => {
                 let begun = runs.iter().flat_map(|run| run.pages.pages());
@@ -175,18 +209,29 @@ impl Handle {
         let again = || mark.map_or(Purpose::Use, Purpose::ReadAhead);
         let mut requests = Vec::with_capacity(runs.len());
         requests.extend(runs.into_iter().filter_map(|run| Some(self.request(run, again())?.in_batch(batch))));
-        Launched { pages, queue: self.submit(&mut requests) }
+        Launched { pages, queue: self.submit(&mut requests), is_short: is_short || refused.is_some() }
     }
 
     /// Begins to load one page into `frame`, and has `load` told what came of it. False if it isn't
     /// for this thread to load; then the frame is free again.
-    pub(crate) fn launch_for(&self, page: u64, frame: ChargedFrame<'_>, load: &Arc<LoadMailbox>) -> bool {
-        let mut runs = self.begin_runs(vec![page], vec![frame]);
-        let Some(run) = runs.pop() else { return false };
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`].
+    pub(crate) fn launch_for(
+        &self,
+        page: u64,
+        frame: ChargedFrame<'_>,
+        load: &Arc<LoadMailbox>,
+    ) -> Result<bool, Error> {
+        let (mut runs, refused) = self.begin_runs(vec![page], vec![frame]);
+        if let Some(NoWord::NoPlace) = refused {
+            return Err(self.file.too_large(page << self.file.page_shift()));
+        }
+        let Some(run) = runs.pop() else { return Ok(false) };
         self.file.manager.mailboxes.add(load);
         let mut requests = Vec::from_iter(self.request(run, Purpose::Future(Reply::to(load))));
         self.submit(&mut requests);
-        true
+        Ok(true)
     }
 
     /// Begins to load a page that this thread has put in *loading*. Returns where to help.
@@ -200,18 +245,19 @@ impl Handle {
         let mut run = Run { pages: LoadingRun::new(&self.file.map), expected: self.expected(page) };
         run.pages.push(loading, frame.into_frame());
         let mut requests = Vec::from_iter(self.request(run, Purpose::Use).map(|request| request.in_batch(batch)));
-        Launched { pages: 1, queue: self.submit(&mut requests) }
+        Launched { pages: 1, queue: self.submit(&mut requests), is_short: false }
     }
 
     fn submit(&self, requests: &mut Vec<Request>) -> Option<Queue> {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing of is zeros at once.
-    fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> Vec<Run> {
+    /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing of is zeros at once. Stops at
+    /// a page that the page map has no word for, and returns why.
+    fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
-        let mut runs: Vec<Run> = Vec::new();
+        let (mut runs, mut refused): (Vec<Run>, _) = (Vec::new(), None);
         let mut frames = frames.into_iter();
         let mut next = frames.next();
         for page in pages {
@@ -243,8 +289,10 @@ impl Handle {
                 // The frame is for the next one.
                 BeginLoad::Resident | BeginLoad::Busy => next = Some(frame),
                 // Making room is for who has no word in *loading*.
-                BeginLoad::NoRoom => {
+                no_word @ (BeginLoad::NoRoom | BeginLoad::NoPlace) => {
                     next = Some(frame);
+                    let is_room = matches!(no_word, BeginLoad::NoRoom);
+                    refused = Some(if is_room { NoWord::NoRoom } else { NoWord::NoPlace });
                     break;
                 }
             }
@@ -252,7 +300,7 @@ impl Handle {
         // Many, where several readers load the same pages ahead.
         let unused = next.into_iter().chain(frames).map(ChargedFrame::into_frame);
         file.manager.release(self.group.state(), unused);
-        runs
+        (runs, refused)
     }
 
     fn request(&self, run: Run, purpose: Purpose) -> Option<Request> {

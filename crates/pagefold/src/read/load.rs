@@ -131,7 +131,7 @@ impl Handle {
                             Loaded::InMemory => {}
                             Loaded::FileIsShorter if shortened < SHORT_ATTEMPTS => {
                                 shortened += 1;
-                                self.take_over_shorter(call, page)?;
+                                self.take_over_shorter(call)?;
                             }
                             Loaded::FileIsShorter => {
                                 return Err(self.file.read_failed(page, IoError::NoProgress));
@@ -146,6 +146,7 @@ impl Handle {
                         waited = true;
                         self.wait(call, page)?;
                     }
+                    BeginLoad::NoPlace => return Err(self.file.too_large(page << self.file.page_shift())),
                     BeginLoad::NoRoom => {
                         drop(frame);
                         // Sometimes: a miss makes room for its part of a page map.
@@ -298,9 +299,8 @@ impl Handle {
         Ok(Loaded::Page(self.publish(loading, frame, got, matches!(want, Want::Pin))))
     }
 
-    fn take_over_shorter(&self, call: &Call, page: u64) -> Result<(), Error> {
-        let start = page << self.file.page_shift();
-        if call.turn { self.file.refresh_len_in_turn(start) } else { self.file.refresh_len(start) }.map(|_| ())
+    fn take_over_shorter(&self, call: &Call) -> Result<(), Error> {
+        if call.turn { self.file.refresh_len_in_turn() } else { self.file.refresh_len() }.map(|_| ())
     }
 
     /// Bytes of the page that the file has where it is kept. For the owner of the page's word in

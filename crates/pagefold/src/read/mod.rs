@@ -175,7 +175,7 @@ impl Handle {
         if at < file.len() {
             return Ok(Beyond::Grown);
         }
-        match file.try_refresh_len(at)? {
+        match file.try_refresh_len()? {
             Attempt::Done(len) if at < len => return Ok(Beyond::Grown),
             Attempt::Done(_) => return Ok(Beyond::Nothing),
             Attempt::Busy(_) => {}
@@ -191,11 +191,11 @@ impl Handle {
         Ok(if n == 0 { Beyond::Nothing } else { Beyond::Apart(n) })
     }
 
-    pub(crate) fn refreshed_len(&self, at: u64) -> Result<u64, Error> {
+    pub(crate) fn refreshed_len(&self) -> Result<u64, Error> {
         if self.file.manager.frames.forked() {
             return Err(Error::Forked);
         }
-        self.file.refresh_len(at)
+        self.file.refresh_len()
     }
 
     /// How many of `wanted` bytes at `at` lie in the same page and in the file.
@@ -243,7 +243,7 @@ impl Handle {
         let shift = self.file.page_shift();
         let past_end = || self.past_end(page.saturating_mul(1 << shift), 1);
         let start = page.checked_mul(1 << shift).ok_or_else(past_end)?;
-        if start >= self.file.len() && start >= self.refreshed_len(start)? {
+        if start >= self.file.len() && start >= self.refreshed_len()? {
             return Err(past_end());
         }
         let frame = match self.pin_in_memory(page)? {

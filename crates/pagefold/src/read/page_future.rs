@@ -235,7 +235,7 @@ impl<'a> PageFuture<'a> {
         manager.spare_frames(group, 1, &mut frames);
         let Some(frame) = frames.pop() else { return self.come_again_for_frame(waker) };
         let load = LoadMailbox::new(handle.file.owner, page, group.id, waker);
-        if handle.launch_for(page, frame, &load) {
+        if handle.launch_for(page, frame, &load)? {
             self.missed = true;
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
@@ -317,7 +317,7 @@ impl<'a> PageFuture<'a> {
             return if is_there() { Ok(true) } else { Err(self.handle.past_end(start, 1)) };
         }
         self.elsewhere(waker, move |file| {
-            Ok(match file.refresh_len_once(start)? {
+            Ok(match file.refresh_len_once()? {
                 Attempt::Done(_) => Done::Len,
                 Attempt::Busy(page) => Done::Busy(page),
             })

@@ -24,7 +24,8 @@ pub enum Advice {
     /// From the front to the back, and not again soon: pages loaded by this handle start without the credit that they
     /// may have from earlier stays. Holds for the whole handle.
     Sequential,
-    /// The range will be needed soon: it is loaded now, before the call returns.
+    /// The range will be needed soon: it is loaded now, before the call returns. From its front on, as far as there is memory that isn't
+    /// used, or whose pages aren't: no more than the group's limit can hold, and pages in use stay.
     WillNeed,
     /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they are pinned or their file
     /// doesn't have them yet.
@@ -47,10 +48,7 @@ impl Handle {
                 self.advice.store(advice as u8, Ordering::Relaxed);
             }
             Advice::WillNeed if range.start < end => {
-                let mut call = Call::told(pages.clone());
-                for page in pages {
-                    self.bring_in(&mut call, page)?;
-                }
+                self.will_need(pages)?;
             }
             Advice::DontNeed => {
                 let first = range.start.div_ceil(1 << shift);
@@ -65,6 +63,26 @@ impl Handle {
             Advice::WillNeed | Advice::PageOut => {}
         }
         Ok(())
+    }
+}
+
+impl Handle {
+    fn will_need(&self, pages: Range<u64>) -> Result<(), Error> {
+        let mut call = Call::told(pages.clone());
+        let batch = call.batch();
+        self.each_advised(pages, self.page_limit(), &batch, |part, launched| {
+            let is_short = launched.is_short;
+            call.begin(part.clone());
+            call.launched = part.end;
+            call.add(launched);
+            for page in part {
+                // Without memory for all, those that were left out stay out. Otherwise one that isn't there couldn't be read.
+                if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
+                    self.bring_in(&mut call, page)?;
+                }
+            }
+            Ok(())
+        })
     }
 }
 

@@ -7,10 +7,12 @@ use sync::CachePadded;
 use sync::atomic::Backoff;
 use sync::lock::{Mutex, MutexGuard, OnceBox};
 
+use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::io::{Batch, Queue};
-use crate::read::flight::Purpose;
+use crate::read::flight::{Launched, Purpose};
 use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
+use crate::reclaim::unwanted::Looks;
 
 /// Readers on so many CPUs share what is known of their streams, also where others have met: a miss may touch a line that few others do.
 const CPUS_SHARING: usize = 8;
@@ -165,8 +167,8 @@ impl Handle {
         })
     }
 
-    /// The whole of [`File::prefetch`](crate::File::prefetch), for pages of the file.
-    pub(crate) fn prefetch(&self, pages: Range<u64>) {
+    /// Begins to load pages that a call will come to, of the many that it wants.
+    pub(crate) fn load_soon(&self, pages: Range<u64>) {
         let most = self.launch_max();
         let end = pages.end.min(pages.start.saturating_add(most.saturating_mul(2)));
         let mut from = pages.start;
@@ -178,5 +180,49 @@ impl Handle {
             }
             from = to;
         }
+    }
+
+    /// The whole of [`File::prefetch`](crate::File::prefetch), for pages of the file.
+    pub(crate) fn prefetch(&self, pages: Range<u64>) {
+        let most = self.launch_max().saturating_mul(2);
+        let _ = self.each_advised(pages, most, &Batch::default(), |_, _| Ok(()));
+    }
+
+    /// Begins to load `pages`, which an advice says will be wanted, part by part, and has each part visited: as far as there is memory
+    /// beside pages in use, and up to `most` pages.
+    ///
+    /// # Errors
+    /// Those of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).
+    pub(crate) fn each_advised(
+        &self,
+        pages: Range<u64>,
+        most: u64,
+        batch: &Batch,
+        mut visit: impl FnMut(Range<u64>, Launched) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut from, mut left, mut looks) = (pages.start, most, Looks::new(self.group.state()));
+        while from < pages.end && left > 0 {
+            let part = from..pages.end.min(from + self.launch_max());
+            let mut vacant = part.clone().filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));
+            // Up to as many that aren't in memory as may come.
+            let end = vacant.nth(left as usize).unwrap_or(part.end);
+            let part = part.start..end;
+            let missing = part.clone().filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));
+            let launched = match missing.count() {
+                0 => Launched::default(),
+                count => {
+                    self.file.check_device()?;
+                    left -= left.min(count as u64);
+                    self.launch_advised(part.clone(), batch, &mut looks)
+                }
+            };
+            let is_short = launched.is_short;
+            from = part.end;
+            visit(part, launched)?;
+            if is_short {
+                break;
+            }
+        }
+        Ok(())
     }
 }

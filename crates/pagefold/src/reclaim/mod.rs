@@ -21,6 +21,7 @@ pub(crate) mod ranking;
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
 pub(crate) mod room;
+pub(crate) mod unwanted;
 pub(crate) mod walk;
 
 use arrayvec::ArrayVec;

@@ -38,9 +38,8 @@ const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 impl Shortage {
     /// Of a limit of `limit` pages, of which `room` are left. The half-full mark gives the cheap way time to act.
     pub(crate) fn of(limit: u64, room: u64) -> Self {
-        let for_cpus = (PAGES_PER_CPU * sync::cpu::count() as u64).min(limit >> CPUS_SHARE_SHIFT);
-        let reserve = (limit >> SHARE_SHIFT).max(PAGES_MIN).max(for_cpus);
-        if limit < LIMIT_MIN || room >= reserve {
+        let reserve = reserve_of(limit);
+        if room >= reserve {
             Self::None
         } else if room >= reserve / 2 {
             Self::Slight
@@ -48,6 +47,20 @@ impl Shortage {
             Self::Deep((2 * reserve - room) as usize)
         }
     }
+}
+
+/// Pages that may be taken out of the room that a limit has, without the reserve's becoming short.
+pub(crate) fn beside_reserve(limit: u64, room: u64) -> u64 {
+    room.saturating_sub(reserve_of(limit))
+}
+
+/// Pages that a limit of `limit` pages has in reserve.
+fn reserve_of(limit: u64) -> u64 {
+    if limit < LIMIT_MIN {
+        return 0;
+    }
+    let for_cpus = (PAGES_PER_CPU * sync::cpu::count() as u64).min(limit >> CPUS_SHARE_SHIFT);
+    (limit >> SHARE_SHIFT).max(PAGES_MIN).max(for_cpus)
 }
 
 /// What a thread frees for the reserve, in batches of charges, or in pages where there are no such batches: more than it takes until
@@ -92,8 +105,12 @@ impl Manager {
 
     /// How short the whole budget is of free frames.
     pub(crate) fn shortage(&self) -> Shortage {
-        let limit = self.frames.budget().max() >> self.frames.page_size().trailing_zeros();
-        Shortage::of(limit, self.frames.available() as u64)
+        Shortage::of(self.budget_pages(), self.frames.available() as u64)
+    }
+
+    /// Pages that a group may take without a reserve's becoming short: of its limit, and of the whole budget.
+    pub(crate) fn beside_reserves(&self, group: &GroupState) -> [u64; 2] {
+        [group.beside_reserve(), beside_reserve(self.budget_pages(), self.frames.available() as u64)]
     }
 }
 

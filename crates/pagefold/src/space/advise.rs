@@ -138,7 +138,7 @@ impl SpaceState {
                 let Some(mapped) = self.mapped(number) else { continue };
                 let (handle, page) = (mapped.opening(entry)?, mapped.page_of(page));
                 let start = page << self.page_shift;
-                if start >= handle.file.len() && start >= handle.refreshed_len(start)? {
+                if start >= handle.file.len() && start >= handle.refreshed_len()? {
                     return Err(handle.past_end(start, 1));
                 }
                 return handle.bring_in(&mut Call::told(page..page + 1), page);

@@ -240,10 +240,11 @@ impl SpaceState {
                 BeginLoad::Begun(loading) => return Ok(loading),
                 // Somebody who went by an entry of the past, and finds that out now.
                 BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
-                BeginLoad::NoRoom if rooms_made == ROOM_ATTEMPTS => {
+                BeginLoad::NoRoom | BeginLoad::NoPlace if rooms_made == ROOM_ATTEMPTS => {
                     return Err(self.at(page, self.manager().limit_reached(self.group.state())));
                 }
-                BeginLoad::NoRoom => {
+                // A region has a place for each of its pages.
+                BeginLoad::NoRoom | BeginLoad::NoPlace => {
                     rooms_made += 1;
                     self.manager().make_room(self.group.state())?;
                 }

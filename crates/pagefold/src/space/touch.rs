@@ -93,7 +93,8 @@ impl SpaceState {
                     self.give_up(memory, along);
                     return self.outcome(page, region.map.wait(local));
                 }
-                BeginLoad::NoRoom => {
+                // A region has a place for each of its pages.
+                BeginLoad::NoRoom | BeginLoad::NoPlace => {
                     self.give_up(memory, along);
                     rooms_made += 1;
                     if rooms_made > ROOM_ATTEMPTS {

@@ -38,6 +38,7 @@ use sync::lock::MutexGuard;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
+use crate::file::length::LEN_MAX;
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
 use crate::read::Call;
@@ -65,8 +66,7 @@ impl Handle {
         if buf.is_empty() {
             return Ok(());
         }
-        let capacity = self.file.map.pages() << self.file.page_shift();
-        let fits = offset.checked_add(buf.len() as u64).filter(|&end| end <= capacity);
+        let fits = offset.checked_add(buf.len() as u64).filter(|&end| end <= LEN_MAX);
         let end = fits.ok_or_else(|| self.file.too_large(offset))?;
         let mut at = offset;
         while at < end {
@@ -136,7 +136,7 @@ impl Handle {
     ) -> Result<Written, Error> {
         let end = at.saturating_add(len);
         // Another process may have made it longer.
-        if end > self.file.len() && end > self.refreshed_len(end - 1)? {
+        if end > self.file.len() && end > self.refreshed_len()? {
             return Err(self.past_end(at, len));
         }
         write()
@@ -249,6 +249,7 @@ impl Handle {
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,
             BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
+            BeginLoad::NoPlace => return Err(file.too_large(at)),
             BeginLoad::NoRoom => {
                 drop(frame);
                 *rooms_made += 1;

@@ -1,6 +1,7 @@
 //! Bugs that were found, each with its story, so that they stay away.
 #![cfg(not(pagefold_loom))]
 
+mod advised_pages;
 mod another_process;
 mod bad_sector;
 mod changing_limits;
@@ -13,6 +14,7 @@ mod futures;
 mod gated_disk;
 mod given_up;
 mod giving_back;
+mod growing_files;
 mod hooked;
 mod hostile_arguments;
 mod interrupted;

@@ -285,6 +285,7 @@ fn small_limits_are_errors_and_nothing_is_lost() {
         "a_descriptor_for_each_file",
         "descriptors_are_left",
         "little_address_space",
+        "growth_in_4_gib_of_address_space",
         "no_locked_memory",
         "short_files",
     ] {
@@ -402,6 +403,39 @@ fn little_address_space() {
         Ok(fold) => files_are_used(&fold),
         Err(error) => assert!(matches!(error, Error::System { .. }), "{error}"),
     }
+}
+
+/// Files grow in the address space that there is, which is reserved at the start. Where it ends, a file isn't found shorter than it is, and
+/// other files can be opened and read.
+#[test]
+#[ignore = "for a process of its own"]
+fn growth_in_4_gib_of_address_space() {
+    const GIB: u64 = 1 << 30;
+    limit(libc::RLIMIT_AS, 4 * GIB);
+    let fold = Pagefold::builder().memory("64MiB").memory_max("64MiB").build().unwrap();
+    let directory = directory();
+    let path = directory.path().join("file");
+    fs::write(&path, [1; PAGE as usize]).unwrap();
+    let file = open(&fold, "a", &path);
+    file.write_at(&[2; PAGE as usize], 100 * GIB).unwrap();
+    let mut bytes = [9; PAGE as usize];
+    file.read_exact_at(&mut bytes, 100 * GIB).unwrap();
+    assert!(bytes == [2; PAGE as usize]);
+    file.set_len(8 << 40).unwrap();
+    let refused = (0..8 << 10).find_map(|gib| file.read_exact_at(&mut bytes, gib * GIB + 5).err());
+    assert!(matches!(refused, Some(Error::FileTooLarge { .. })), "{refused:?}");
+    file.read_exact_at(&mut bytes, 100 * GIB).unwrap();
+    assert!(bytes == [2; PAGE as usize]);
+    // As large as it is now.
+    let other = directory.path().join("other");
+    fs::write(&other, [3; 10]).unwrap();
+    fs::OpenOptions::new().write(true).open(&other).unwrap().set_len(8 << 40).unwrap();
+    let other = open(&fold, "b", &other);
+    other.read_exact_at(&mut bytes[..10], 0).unwrap();
+    assert_eq!(bytes[..10], [3; 10]);
+    drop(file);
+    other.read_exact_at(&mut bytes, 5 << 40).unwrap();
+    files_are_used(&fold);
 }
 
 #[test]

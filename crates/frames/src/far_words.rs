@@ -1,0 +1,245 @@
+//! Words of pages that lie behind a map's first run of words: pages that the object got after its map was made, or of an object for
+//! which there is no run that is long enough.
+//!
+//! A map has a run of page words from the start, for its *near* pages: a hit finds their words by an addition. Behind them the
+//! object is divided into *parts*, of as many pages as a segment has words. A part gets a segment of its own when one of its
+//! pages is first loaded, and keeps it until the map goes. So an object can become as long as lengths can count, and takes
+//! address space, and memory, only where pages of it were used.
+//!
+//! The part's segment is found in a tree of tables (`tables`), without a lock. The tree is as high as the last part needs that has a segment:
+//! ```text
+//!   root: table, height 2 ─▶ [part / 512]: table ─▶ [part % 512]: segment + 1
+//! ```
+//! The tables are charged to the budget. A map without such parts has none, and takes no memory here.
+//!
+//! # Invariants
+//! - FAR-1. Links change under `PageWords::growing` alone: from 0, and never again while the map lives. But the root goes on to a
+//!   higher tree, which has the one before as its first part. So a reader that has any value of the root finds in it each part that had
+//!   a segment when that value was stored.
+//! - FAR-2. A segment is one part's of one map, from the store of its link to the map's end.
+//! - FAR-3. Parts of near pages have no segment here.
+//!
+//! A reader that finds no link takes the page for vacant. It may be wrong only about a page whose loading it wasn't told of. A loader then
+//! looks again under the lock:
+//! ```text
+//!   reader, or second loader               first loader
+//!   root: covers the part not yet
+//!                                          lock; table; root = higher tree (Release)
+//!                                          segment; leaf = it (Release); unlock
+//!   vacant ─▶ begin_load
+//!   lock: the leaf is there, the same segment
+//! ```
+//!
+//! # Memory ordering
+//! Loads of links are Acquire, and pair with the Release stores in `make`: the table that a link names is zeros or what was put
+//! there, and what part a segment is (`PageWords::parts`) is known.
+//!
+//! # Locking
+//! `growing` is held over the locks of free tables and free segments, which are leaves, and over no waiting: memory that isn't there is the caller's to make room for.
+
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::frames::Frames;
+use crate::tables::{NUMBER_SHIFT, TABLE_BYTES, TABLE_SHIFT, Table, Tables};
+
+/// In a link to a table, so that none is 0. The bits below [`NUMBER_SHIFT`] are free.
+const THERE: u64 = 1;
+/// Where the root has the height of the tree.
+const HEIGHT_SHIFT: u32 = 1;
+const LOW_BITS: u64 = (1 << NUMBER_SHIFT) - 1;
+
+/// Why a part gets no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoWords {
+    /// The budget has no room for a table.
+    NoRoom,
+    /// All segments that parts may have are in use, or all tables, or the system refuses to make a table writable.
+    NoPlace,
+}
+
+/// The segments of a map's parts.
+#[derive(Debug, Default)]
+pub(crate) struct FarWords {
+    /// 0, or a link to the highest table, with the height of the tree.
+    root: AtomicU64,
+}
+
+/// A table and how far it is above the segments: 1 if its words name them.
+#[derive(Clone, Copy)]
+struct Tree {
+    table: Table,
+    height: u32,
+}
+
+impl Tree {
+    fn of_root(root: u64) -> Option<Self> {
+        (root != 0).then(|| Self {
+            table: Table::from_bits(root & !LOW_BITS),
+            height: ((root & LOW_BITS) >> HEIGHT_SHIFT) as u32,
+        })
+    }
+
+    fn root(self) -> u64 {
+        self.table.bits() | u64::from(self.height) << HEIGHT_SHIFT | THERE
+    }
+
+    fn of_link(link: u64, height: u32) -> Self {
+        Self { table: Table::from_bits(link & !LOW_BITS), height }
+    }
+
+    fn link(self) -> u64 {
+        self.table.bits() | THERE
+    }
+
+    /// The height that a tree needs for a part.
+    fn height_for(part: u64) -> u32 {
+        (u64::BITS - part.leading_zeros()).div_ceil(TABLE_SHIFT).max(1)
+    }
+
+    /// Parts that each word of the table stands for, as a power of two.
+    fn shift(self) -> u32 {
+        (self.height - 1) * TABLE_SHIFT
+    }
+
+    /// The word for a part, which counts from the tree's first.
+    fn word(self, tables: &Tables, part: u64) -> &AtomicU64 {
+        tables.word(self.table, part >> self.shift())
+    }
+
+    /// The first part from `from` on that has a segment, and that.
+    fn next(self, tables: &Tables, from: u64) -> Option<(u64, usize)> {
+        let mut within = from & ((1 << self.shift()) - 1);
+        for at in from >> self.shift()..1 << TABLE_SHIFT {
+            let link = tables.word(self.table, at).load(Ordering::Acquire);
+            if link != 0 {
+                let found = match self.height {
+                    1 => Some((0, segment_of(link))),
+                    height => Self::of_link(link, height - 1).next(tables, within),
+                };
+                if let Some((part, segment)) = found {
+                    return Some((at << self.shift() | part, segment));
+                }
+            }
+            within = 0;
+        }
+        None
+    }
+
+    /// Gives all tables back.
+    fn take_down(self, frames: &Frames) {
+        let tables = frames.tables();
+        if self.height > 1 {
+            for at in 0..1 << TABLE_SHIFT {
+                // Relaxed, like the root: the map is nobody else's any more.
+                let link = tables.word(self.table, at).load(Ordering::Relaxed);
+                if link != 0 {
+                    Self::of_link(link, self.height - 1).take_down(frames);
+                }
+            }
+        }
+        tables.give_back(self.table);
+        frames.budget.uncharge(TABLE_BYTES);
+    }
+}
+
+fn segment_of(leaf: u64) -> usize {
+    leaf as usize - 1
+}
+
+impl FarWords {
+    /// The segment of a part, if it has one.
+    pub(crate) fn find(&self, tables: &Tables, part: u64) -> Option<usize> {
+        let mut tree = Tree::of_root(self.root.load(Ordering::Acquire))?;
+        if tree.height < Tree::height_for(part) {
+            return None;
+        }
+        loop {
+            let link = tree.word(tables, part).load(Ordering::Acquire);
+            if link == 0 {
+                return None;
+            }
+            if tree.height == 1 {
+                return Some(segment_of(link));
+            }
+            tree = Tree::of_link(link, tree.height - 1);
+        }
+    }
+
+    /// The first part from `from` on that has a segment, and that. Parts that get one meanwhile may be missed.
+    pub(crate) fn next(&self, tables: &Tables, from: u64) -> Option<(u64, usize)> {
+        let tree = Tree::of_root(self.root.load(Ordering::Acquire))?;
+        if tree.height < Tree::height_for(from) { None } else { tree.next(tables, from) }
+    }
+
+    /// The segment of a part, which gets one if it has none.
+    ///
+    /// # Errors
+    /// [`NoWords`]. Tables that were made on the way stay: the next attempt needs fewer.
+    pub(crate) fn make(&self, frames: &Frames, part: u64) -> Result<usize, NoWords> {
+        let tables = frames.tables();
+        let _growing = frames.words.growing.lock();
+        let mut tree = self.reach(frames, part)?;
+        while tree.height > 1 {
+            let (word, below) = (tree.word(tables, part), tree.height - 1);
+            // Relaxed, here and below: it changes under this lock alone (FAR-1).
+            let link = word.load(Ordering::Relaxed);
+            tree = if link == 0 {
+                let next = Tree { table: take_table(frames)?, height: below };
+                word.store(next.link(), Ordering::Release);
+                next
+            } else {
+                Tree::of_link(link, below)
+            };
+        }
+        let leaf = tree.word(tables, part);
+        let there = leaf.load(Ordering::Relaxed);
+        if there != 0 {
+            // Sometimes: two threads want the first words of a part at once.
+            return Ok(segment_of(there));
+        }
+        let segment = frames.words.take_part(part).ok_or(NoWords::NoPlace)?;
+        leaf.store(segment as u64 + 1, Ordering::Release);
+        Ok(segment)
+    }
+
+    /// The tree, high enough for a part. For the thread that has `growing`.
+    fn reach(&self, frames: &Frames, part: u64) -> Result<Tree, NoWords> {
+        let wanted = Tree::height_for(part);
+        let mut tree = Tree::of_root(self.root.load(Ordering::Relaxed));
+        loop {
+            let higher = match tree {
+                Some(tree) if tree.height >= wanted => return Ok(tree),
+                Some(tree) => Tree { table: take_table(frames)?, height: tree.height + 1 },
+                None => Tree { table: take_table(frames)?, height: wanted },
+            };
+            if let Some(lower) = tree {
+                higher.word(frames.tables(), 0).store(lower.link(), Ordering::Release);
+            }
+            self.root.store(higher.root(), Ordering::Release);
+            tree = Some(higher);
+        }
+    }
+
+    /// Gives all segments, and then all tables, back: for the map's end.
+    pub(crate) fn take_down(&self, frames: &Frames) {
+        let Some(tree) = Tree::of_root(self.root.load(Ordering::Relaxed)) else { return };
+        let mut from = 0;
+        while let Some((part, segment)) = self.next(frames.tables(), from) {
+            frames.words.give_part(segment, &frames.budget);
+            from = part + 1;
+        }
+        self.root.store(0, Ordering::Relaxed);
+        tree.take_down(frames);
+    }
+}
+
+/// A table of zeros, charged.
+fn take_table(frames: &Frames) -> Result<Table, NoWords> {
+    if !frames.budget.try_charge(TABLE_BYTES) {
+        return Err(NoWords::NoRoom);
+    }
+    frames.tables().take().map_err(|_| {
+        frames.budget.uncharge(TABLE_BYTES);
+        NoWords::NoPlace
+    })
+}

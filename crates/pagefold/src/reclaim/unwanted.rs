@@ -1,0 +1,101 @@
+//! Reclaim for pages that are only advised to be wanted: pages in use don't go for them.
+//!
+//! Ordinary reclaim may look at a page several times while it makes room for many, and takes a page that is in use as unused when
+//! it meets it again. Here each page is looked at once for all of an advice: pages of cold and of main's lowest level, as many as there were
+//! when the advice came to their group. One that was used since the last look, or has come back, goes up; the others are evicted. What the
+//! advice itself has loaded comes behind all these, so it isn't evicted for more of the same. The reserves stay as they are, too: threads
+//! that use pages would fill them up again in the ordinary way.
+
+use super::{Pass, Sorting, sort_cut};
+use crate::group::state::GroupState;
+use crate::lru::stripe::{Leftovers, Stripe};
+use crate::manager::{ChargedFrame, Manager, Short};
+
+/// How many pages of each group may still be looked at for an advice.
+#[derive(Debug)]
+pub(crate) struct Looks(Vec<(u32, usize)>);
+
+impl Looks {
+    /// For an advice that loads pages for this group: others are counted when they are asked first.
+    pub(crate) fn new(group: &GroupState) -> Self {
+        Self(vec![(group.id, group.lists.maybe_unwanted())])
+    }
+
+    fn left_in(&mut self, group: &GroupState) -> &mut usize {
+        let at = self.0.iter().position(|(id, _)| *id == group.id).unwrap_or_else(|| {
+            self.0.push((group.id, group.lists.maybe_unwanted()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
+impl Manager {
+    /// As [`spare_frames`](Self::spare_frames), for an advice.
+    pub(crate) fn frames_beside_use<'a>(
+        &'a self,
+        group: &'a GroupState,
+        wanted: usize,
+        looks: &mut Looks,
+        into: &mut Vec<ChargedFrame<'a>>,
+    ) {
+        let end = into.len() + wanted;
+        while into.len() < end {
+            let missing = end - into.len();
+            let short = match self.beside_reserves(group) {
+                [0, _] => Short::Charge,
+                [_, 0] => Short::Frames,
+                [of_limit, of_budget] => {
+                    let wanted = missing.min(of_limit.min(of_budget) as usize);
+                    match self.frames_of_reserve(group, wanted, |frame| into.push(frame)) {
+                        Ok(_) => continue,
+                        Err(short) => short,
+                    }
+                }
+            };
+            if self.reclaim_unwanted(group, short, missing, looks) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Frees up to `wanted` pages of what there is too little of. Returns how many.
+    fn reclaim_unwanted(&self, group: &GroupState, short: Short, wanted: usize, looks: &mut Looks) -> usize {
+        if short == Short::Charge {
+            return self.unwanted_of(group, wanted, looks);
+        }
+        let candidates = self.ranking.candidates(&self.groups, self.page_for(group), self.budget_pages());
+        let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
+        groups.find_map(|group| Some(self.unwanted_of(&group, wanted, looks)).filter(|&freed| freed > 0)).unwrap_or(0)
+    }
+
+    fn unwanted_of(&self, group: &GroupState, wanted: usize, looks: &mut Looks) -> usize {
+        let left = looks.left_in(group);
+        let (start, stripes) = (group.lists.to_reclaim(), group.lists.stripe_count());
+        let (mut freed, mut empty) = (0, 0);
+        while freed < wanted && *left > 0 && empty < stripes {
+            let stripe = group.lists.stripe((start + empty) % stripes);
+            let pass = self.unwanted_pass(group, stripe, (wanted - freed).min(*left));
+            *left -= pass.looked_at;
+            freed += pass.freed;
+            empty += usize::from(pass.looked_at == 0);
+        }
+        freed
+    }
+
+    /// Looks at up to `wanted` pages of a stripe.
+    fn unwanted_pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
+        let frames = &*self.frames;
+        let (mut leftovers, mut sorting) = (Leftovers::default(), Sorting::default());
+        let cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
+        let looked_at = cut.cold.len() + cut.surplus.len();
+        // There are no challengers: main has room for all that go up.
+        let challengers = sort_cut(frames, cut, false, &mut sorting);
+        debug_assert!(challengers.is_empty(), "main has room");
+        let (mut freed, _) = self.evict_victims(group, &mut sorting);
+        stripe.put_back(frames, sorting.stay, &mut leftovers);
+        freed += leftovers.orphans as usize;
+        self.settle(group, leftovers);
+        Pass { freed, looked_at, is_last_resort: false }
+    }
+}

@@ -1,0 +1,119 @@
+//! Pages that a user only says to be wanted soon. In a group of 16 MiB, [`Advice::WillNeed`] for a file of 512 MiB had all of it read,
+//! each part at the cost of the one before, and of the pages that the group used all the time.
+
+use pagefold::io::SimulatedDisk;
+use pagefold::{Advice, File, Group, Pagefold, Protection};
+
+use crate::support::disk;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 16 * MIB;
+const LARGE: u64 = 512 * MIB;
+
+struct World {
+    disk: SimulatedDisk,
+    /// Of 16 MiB in its files.
+    mm: Pagefold,
+    group: Group,
+    hot: File,
+    large: File,
+}
+
+/// A way to say that a range of a file will be needed.
+type Advise = fn(&World, u64);
+const WAYS: [(&str, Advise); 3] = [
+    ("advise", |world, len| world.large.advise(Advice::WillNeed, 0..len).unwrap()),
+    ("prefetch", |world, len| world.large.prefetch(0..len)),
+    ("a space's advise", |world, len| {
+        let space = world.group.space().unwrap();
+        let area = space.map_file(&world.large, 0, len, Protection::Read).unwrap();
+        space.advise(Advice::WillNeed, area).unwrap();
+    }),
+];
+
+impl World {
+    /// The limit is the group's, or the whole budget's.
+    fn new(is_group_limited: bool) -> Self {
+        let disk = disk(2, LARGE);
+        disk.answer_by_hand();
+        let memory = if is_group_limited { 4 * LIMIT } else { LIMIT + MIB };
+        let mm = Pagefold::builder().memory(memory).backend(disk.clone()).build().unwrap();
+        let builder = mm.group("ours");
+        let group = if is_group_limited { builder.max(LIMIT) } else { builder }.build().unwrap();
+        let (hot, large) = (group.open("f0").unwrap(), group.open("f1").unwrap());
+        hot.advise(Advice::Random, 0..0).unwrap();
+        Self { disk, mm, group, hot, large }
+    }
+
+    /// Uses the hot file's first `pages` pages. Returns how many of them had to be read.
+    fn use_hot(&self, pages: u64) -> u64 {
+        let before = self.disk.stats().requests;
+        (0..pages).for_each(|page| self.hot.read_exact_at(&mut [0; 100], page * PAGE).unwrap());
+        self.disk.stats().requests - before
+    }
+
+    /// Bytes that were read for an advice.
+    fn bytes_read(&self, advise: Advise, len: u64) -> u64 {
+        let before = self.disk.stats().bytes;
+        advise(self, len);
+        while self.disk.answer_next() {}
+        self.disk.stats().bytes - before
+    }
+}
+
+#[test]
+fn pages_in_use_stay_when_more_is_advised_than_fits() {
+    for (name, advise) in WAYS {
+        for is_group_limited in [true, false] {
+            // Half of the limit, and nearly all of it.
+            for pages in [LIMIT / PAGE / 2, LIMIT / PAGE * 15 / 16] {
+                let world = World::new(is_group_limited);
+                for _ in 0..4 {
+                    world.use_hot(pages);
+                }
+                assert_eq!(world.use_hot(pages), 0, "there is room for them");
+                let read = world.bytes_read(advise, LARGE);
+                assert!(read <= LIMIT, "{name}: {} MiB were read", read / MIB);
+                assert_eq!(world.use_hot(pages), 0, "{name}, {is_group_limited}, {pages} pages: pages in use went");
+                assert!(world.mm.stats().used_bytes <= world.mm.stats().budget_bytes);
+            }
+        }
+    }
+}
+
+/// Pages of another tenant, too.
+#[test]
+fn anothers_pages_in_use_stay() {
+    for (name, advise) in WAYS {
+        let world = World::new(false);
+        let other = world.mm.group("other").build().unwrap().open("f0").unwrap();
+        let pages = LIMIT / PAGE * 14 / 16;
+        let use_all = || {
+            let before = world.disk.stats().requests;
+            (0..pages).for_each(|page| other.read_exact_at(&mut [0; 100], page * PAGE).unwrap());
+            world.disk.stats().requests - before
+        };
+        other.advise(Advice::Random, 0..0).unwrap();
+        for _ in 0..4 {
+            use_all();
+        }
+        assert_eq!(use_all(), 0, "there is room for them");
+        world.bytes_read(advise, LARGE);
+        assert_eq!(use_all(), 0, "{name}: pages in use went");
+    }
+}
+
+/// What isn't in use gives way: an advice in a full group isn't in vain.
+#[test]
+fn pages_that_were_used_once_give_way() {
+    for (name, advise) in WAYS {
+        let world = World::new(true);
+        world.use_hot(2 * LIMIT / PAGE);
+        let read = world.bytes_read(advise, 4 * MIB);
+        assert!(read >= 4 * MIB, "{name}: {} KiB", read >> 10);
+        let before = world.disk.stats().requests;
+        world.large.read_exact_at(&mut vec![0; 4 * MIB as usize], 0).unwrap();
+        assert_eq!(world.disk.stats().requests, before, "{name}: it wasn't kept");
+    }
+}
