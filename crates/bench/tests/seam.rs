@@ -65,15 +65,6 @@ const _: () = {
     const fn _pointer(value: &sync::atomic::AtomicPtr<u8>) -> &core::sync::atomic::AtomicPtr<u8> {
         value
     }
-    const fn _mutex(value: &sync::lock::Mutex<u8>) -> &parking_lot::Mutex<u8> {
-        value
-    }
-    const fn _rwlock(value: &sync::lock::RwLock<u8>) -> &parking_lot::RwLock<u8> {
-        value
-    }
-    const fn _condition(value: &sync::lock::Condvar) -> &parking_lot::Condvar {
-        value
-    }
 };
 
 /// Tells where the loader has put the program.

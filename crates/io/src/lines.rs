@@ -82,8 +82,10 @@ struct State {
     turns: VecDeque<u64>,
     over: u64,
     helpers: u32,
-    /// Threads that sleep, and weren't woken.
+    /// Threads that sleep, and weren't called.
     idle: usize,
+    /// Calls that no thread has answered yet.
+    called: usize,
     threads: usize,
     closed: bool,
 }
@@ -207,6 +209,7 @@ impl Lines {
         let wanted = state.put(file, work, self.threads_max);
         let woken = state.idle.min(wanted);
         state.idle -= woken;
+        state.called += woken;
         // Enough for each device that has work to have its threads.
         let more = (self.threads_max * state.devices.len().max(1)).saturating_sub(state.threads);
         drop(state);
@@ -290,7 +293,10 @@ impl Lines {
                 return None;
             }
             state.idle += 1;
-            self.work.wait(&mut state);
+            while state.called == 0 && !state.closed {
+                self.work.wait(&mut state); // It may end without a call.
+            }
+            state.called = state.called.saturating_sub(1);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 /// Something that has other threads do what is left to do.
 pub trait Leaving: Send + Sync {

@@ -1,9 +1,13 @@
-//! Locks and once-cells, with parking_lot's interface: no poisoning, and clean under ThreadSanitizer.
+//! Locks and once-cells: no poisoning, and clean under ThreadSanitizer.
+//!
+//! A lock of the product is a futex: its waiting threads are known to the system alone, so locks that are made in a forked child work
+//! there. (A lock library with a table of waiting threads has one table for the process, and a child may inherit a part of it
+//! locked.) They are unfair: a thread that comes while another one is about to wake up may be first.
 
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+pub use futex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(pagefold_manycore)]
 pub use manycore::lock::{Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(not(pagefold_manycore))]
 pub use once_cell::sync::OnceCell;
@@ -14,7 +18,153 @@ pub use once_cell::race::OnceBox;
 #[cfg(pagefold_loom)]
 pub use model::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// loom's locks behind parking_lot's signatures.
+/// The product's locks.
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+mod futex {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    use lock_api::{RawMutex as _, RawMutexTimed};
+    use rustix_futex_sync::{RawCondvar, RawRwLock};
+
+    use crate::wait::Backoff;
+
+    /// A lock for one thread at a time.
+    pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+    /// Releases a [`Mutex`] when dropped.
+    pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
+    /// A lock for many readers or one writer.
+    pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
+    /// Releases a share of a [`RwLock`] when dropped.
+    pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
+    /// Releases a whole [`RwLock`] when dropped.
+    pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
+
+    /// What a [`Mutex`] is made of.
+    pub struct RawMutex(rustix_futex_sync::RawMutex);
+
+    // SAFETY: it is that lock.
+    unsafe impl lock_api::RawMutex for RawMutex {
+        type GuardMarker = lock_api::GuardNoSend;
+
+        #[expect(clippy::declare_interior_mutable_const, reason = "where each lock begins")]
+        const INIT: Self = Self(rustix_futex_sync::RawMutex::INIT);
+
+        #[inline]
+        fn lock(&self) {
+            self.0.lock();
+        }
+
+        #[inline]
+        fn try_lock(&self) -> bool {
+            self.0.try_lock()
+        }
+
+        #[inline]
+        unsafe fn unlock(&self) {
+            // SAFETY: the caller has the lock.
+            unsafe { self.0.unlock() }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl RawMutexTimed for RawMutex {
+        type Duration = Duration;
+        type Instant = Instant;
+
+        /// Looks for the lock again and again: a thread that waits in [`lock`](lock_api::RawMutex::lock) may be first.
+        fn try_lock_for(&self, time: Duration) -> bool {
+            // Without an end if it is further away than the clock goes.
+            let end = Instant::now().checked_add(time);
+            let mut backoff = Backoff::new();
+            while !self.try_lock() {
+                if end.is_some_and(|end| Instant::now() >= end) {
+                    return false;
+                }
+                backoff.wait();
+            }
+            true
+        }
+
+        fn try_lock_until(&self, end: Instant) -> bool {
+            self.try_lock_for(end.saturating_duration_since(Instant::now()))
+        }
+    }
+
+    /// Waiting for what other threads change under a [`Mutex`]. A wait may also end without a notification.
+    pub struct Condvar {
+        raw: RawCondvar,
+        /// Threads that wait, or are about to. It changes under their lock, so a thread that has had the lock since it
+        /// changed what they wait for finds all that have to be woken up. Without any there is no system call.
+        waiting: AtomicU32,
+    }
+
+    impl Default for Condvar {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
+
+    impl Condvar {
+        /// A condition that no thread waits for.
+        #[must_use]
+        pub const fn new() -> Self {
+            Self { raw: RawCondvar::new(), waiting: AtomicU32::new(0) }
+        }
+
+        /// Releases the lock, waits for a notification, and takes the lock again.
+        pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+            self.wait_while_counted(guard, |lock| {
+                // SAFETY: the guard is the caller's: this thread has the lock.
+                unsafe { self.raw.wait(lock) }
+                true
+            });
+        }
+
+        /// The same, for so long at most. Returns false if the time was over.
+        pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
+            self.wait_while_counted(guard, |lock| {
+                // SAFETY: the guard is the caller's: this thread has the lock.
+                unsafe { self.raw.wait_timeout(lock, time) }
+            })
+        }
+
+        fn wait_while_counted<T: ?Sized>(
+            &self,
+            guard: &mut MutexGuard<'_, T>,
+            wait: impl FnOnce(&rustix_futex_sync::RawMutex) -> bool,
+        ) -> bool {
+            // Relaxed: under the lock.
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: the lock is given back as it was.
+            let is_notified = wait(unsafe { &MutexGuard::mutex(guard).raw().0 });
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            is_notified
+        }
+
+        /// Wakes one waiting thread up.
+        pub fn notify_one(&self) {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                self.raw.notify_one();
+            }
+        }
+
+        /// Wakes all waiting threads up.
+        pub fn notify_all(&self) {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                self.raw.notify_all();
+            }
+        }
+    }
+
+    impl std::fmt::Debug for Condvar {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Condvar").field("waiting", &self.waiting).finish_non_exhaustive()
+        }
+    }
+}
+
+/// loom's locks behind the product's signatures.
 #[cfg(pagefold_loom)]
 mod model {
     use std::ops::{Deref, DerefMut};
@@ -22,11 +172,11 @@ mod model {
 
     pub use loom::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-    /// See `parking_lot::Mutex`.
+    /// See the product's `Mutex`.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// See `parking_lot::MutexGuard`. Empty only while a condition variable has the inner guard.
+    /// See the product's `MutexGuard`. Empty only while a condition variable has the inner guard.
     #[derive(Debug)]
     pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
@@ -70,7 +220,7 @@ mod model {
         }
     }
 
-    /// See `parking_lot::RwLock`.
+    /// See the product's `RwLock`.
     #[derive(Debug, Default)]
     pub struct RwLock<T>(loom::sync::RwLock<T>);
 
@@ -91,7 +241,7 @@ mod model {
         }
     }
 
-    /// See `parking_lot::Condvar`. A model has no time, so a timed wait ends only by a notification.
+    /// See the product's `Condvar`. A model has no time, so a timed wait ends only by a notification.
     #[derive(Debug)]
     pub struct Condvar(loom::sync::Condvar);
 

@@ -12,9 +12,11 @@ use super::{Source, Violation};
 const CRATES: [&str; 6] = ["pagefold", "frames", "swap", "io", "range-lock", "smp-list"];
 
 /// What a path mustn't begin with.
-const FORBIDDEN: [&str; 16] = [
+const FORBIDDEN: [&str; 18] = [
     "core::sync::atomic",
+    "lock_api",
     "parking_lot",
+    "rustix_futex_sync",
     "std::hint::spin_loop",
     "std::sync::atomic",
     "std::sync::mpsc",

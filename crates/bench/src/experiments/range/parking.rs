@@ -1,6 +1,9 @@
 //! parking_lot's lock for the whole file: unfair, as it comes, and with its fair unlock.
 
+#[cfg(not(pagefold_manycore))]
+use parking_lot::RwLock;
 use range_lock::LockRange;
+#[cfg(pagefold_manycore)]
 use sync::lock::RwLock;
 
 use super::{FileLock, Use, measure};
