@@ -280,3 +280,94 @@ mod model {
         }
     }
 }
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::{Condvar, Mutex, RwLock};
+
+    const THREADS: u32 = 4;
+    const ROUNDS: u32 = 5_000;
+
+    /// Each thread has the lock in turn, and no notification that one is owed gets lost.
+    #[test]
+    fn threads_take_turns() {
+        let (turn, changed) = (Mutex::new(0), Condvar::new());
+        std::thread::scope(|scope| {
+            for own in 0..THREADS {
+                let (turn, changed) = (&turn, &changed);
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let mut turn = turn.lock();
+                        while *turn % THREADS != own {
+                            changed.wait(&mut turn);
+                        }
+                        *turn += 1;
+                        drop(turn);
+                        changed.notify_all();
+                    }
+                });
+            }
+        });
+        assert_eq!(turn.into_inner(), THREADS * ROUNDS);
+    }
+
+    /// As many threads go on as there are notifications, if each takes what it was notified of.
+    #[test]
+    fn one_notification_is_enough_for_one_thread() {
+        let (free, given) = (Mutex::new(0), Condvar::new());
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let mut free = free.lock();
+                        while *free == 0 {
+                            given.wait(&mut free);
+                        }
+                        *free -= 1;
+                    }
+                });
+            }
+            for _ in 0..THREADS * ROUNDS {
+                *free.lock() += 1;
+                given.notify_one();
+            }
+        });
+        assert_eq!(free.into_inner(), 0);
+    }
+
+    #[test]
+    fn waits_for_a_time_end() {
+        let (lock, never) = (Mutex::new(()), Condvar::new());
+        let mut guard = lock.lock();
+        assert!(!never.wait_for(&mut guard, Duration::from_millis(5)));
+        assert!(!never.wait_for(&mut guard, Duration::ZERO));
+        assert!(std::thread::scope(|scope| {
+            scope.spawn(|| lock.try_lock_for(Duration::from_millis(5)).is_none()).join().unwrap()
+        }));
+        drop(guard);
+        assert!(lock.try_lock_for(Duration::ZERO).is_some() && lock.try_lock_for(Duration::MAX).is_some());
+    }
+
+    /// Readers share, and a writer is alone.
+    #[test]
+    fn a_writer_is_alone() {
+        let (lock, readers) = (RwLock::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        *lock.write() += 1;
+                        let _guard = lock.read();
+                        readers.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!((*lock.read(), readers.into_inner()), (THREADS * ROUNDS, THREADS * ROUNDS));
+        let _reader = lock.read();
+        assert!(lock.try_write().is_none() && lock.try_read().is_some());
+    }
+}

@@ -207,10 +207,9 @@ fn a_child_can_exit() {
     exit_beside_statistics(200, || std::thread::spawn(|| ()).join().is_ok());
 }
 
-/// And so did a child that made a Pagefold of its own.
+/// And so did a child that made a Pagefold of its own. With a lock library that keeps one table of waiting threads for the process,
+/// one in seven runs hung: the child inherited a part of that table with a thread in it, or locked.
 #[test]
-#[ignore = "quarantine: a child hung for good, in one of twelve runs of all regressions on a busy machine. Suspected: \
-            parking_lot's table of waiting threads, of which a part is locked in a child if a thread is there at the fork"]
 fn a_child_can_have_a_pagefold_of_its_own() {
     exit_beside_statistics(20, || {
         drop(manager(64, disk(1, 1 << 20)));
