@@ -94,6 +94,36 @@ pub fn map_room() -> u64 {
     WordGeometry::of(rustix::param::page_size(), None).room_for_one()
 }
 
+/// A budget that may grow takes no more than so much of the address space that there is: its tables take twice as much as it does,
+/// page words a quarter of all, and the process has uses of its own.
+#[cfg(not(pagefold_loom))]
+const ADDRESS_SHARE: u64 = 8;
+
+/// How far a budget of `memory` bytes may grow: to `wanted`, or a half or a quarter of it and so on, as the process has address space
+/// for.
+#[cfg(not(pagefold_loom))]
+#[must_use]
+pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
+    use crate::region::{Protection, Region};
+    let is_there = |bytes: u64| {
+        let words = bytes.saturating_mul(ADDRESS_SHARE) / size_of::<u64>() as u64;
+        let closed = Protection { closed: true, ..Protection::default() };
+        usize::try_from(words).is_ok_and(|words| Region::<sync::atomic::AtomicU64>::reserve(words, closed).is_ok())
+    };
+    let mut most = wanted;
+    while most > memory && !is_there(most) {
+        most /= 2;
+    }
+    most.max(memory)
+}
+
+/// A model has no address space.
+#[cfg(pagefold_loom)]
+#[must_use]
+pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
+    wanted.max(memory)
+}
+
 /// The system's huge page: 2 MiB.
 const HUGE_SHIFT: u32 = 21;
 /// A budget is made of at least so many extents, unless a page is larger than that.

@@ -44,7 +44,7 @@ mod writeback;
 mod writing;
 
 pub use budget::Budget;
-pub use config::{Config, FRAMES_MAX, map_room};
+pub use config::{Config, FRAMES_MAX, map_room, room_to_grow};
 pub use error::ReserveError;
 pub use frame_table::FrameId;
 pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, NotMoved, OwnedFrame, Refused};

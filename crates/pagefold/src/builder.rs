@@ -63,8 +63,9 @@ impl Builder {
         self
     }
 
-    /// How far [`Pagefold::resize`] may raise the budget. Address space is reserved for it, no memory. Default: what
-    /// the machine has, or the budget if that is more.
+    /// How far [`Pagefold::resize`] may raise the budget. Address space is reserved for it, no memory. Default: what the machine has,
+    /// or the budget if that is more; under `RLIMIT_AS` less. How much that is, is in the error of a `resize` beyond it
+    /// ([`Error::BudgetTooLarge`]).
     #[must_use]
     pub fn memory_max(mut self, size: impl IntoSize) -> Self {
         self.memory_max = size.into_size().map(Some);
@@ -177,9 +178,12 @@ impl Builder {
         let refused = |error: IoError| Error::System { what: "start threads", error: error.to_string() };
         let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed().bytes / 4));
         check_budget(memory, page_size)?;
-        let memory_max = self.memory_max?.unwrap_or_else(|| Size(machine::memory_allowed().bytes));
+        let memory_max = match self.memory_max? {
+            Some(size) => size.0,
+            None => frames::room_to_grow(memory.0, machine::memory_allowed().bytes),
+        };
         let config = Config {
-            memory_max: memory_max.0,
+            memory_max,
             huge_pages: self.huge_pages,
             pretouch: self.pretouch,
             nodes: self.nodes,

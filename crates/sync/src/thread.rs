@@ -1,9 +1,14 @@
 //! Threads.
 
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+mod posix;
+
 #[cfg(pagefold_manycore)]
 pub use manycore::thread::{JoinHandle, sleep, yield_now};
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-pub use std::thread::{JoinHandle, sleep, yield_now};
+pub use posix::JoinHandle;
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+pub use std::thread::{sleep, yield_now};
 
 #[cfg(pagefold_loom)]
 pub use loom::thread::{JoinHandle, yield_now};
@@ -25,7 +30,7 @@ pub fn spawn<T: Send + 'static>(
     #[cfg(pagefold_manycore)]
     return manycore::thread::Builder::new().name(name).spawn(body);
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-    return std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    return posix::spawn(name, body);
     #[cfg(pagefold_loom)]
     return {
         let _ = name;
@@ -66,7 +71,7 @@ pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
     #[cfg(pagefold_manycore)]
     return handle.thread() == manycore::thread::current();
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-    return handle.thread().id() == std::thread::current().id();
+    return handle.is_current();
     #[cfg(pagefold_loom)]
     return handle.thread().id() == loom::thread::current().id();
 }

@@ -204,11 +204,12 @@ fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
 /// `exit` waited for that lock for ever as its main thread's counters were given back.
 #[test]
 fn a_child_can_exit() {
-    exit_beside_statistics(200, || std::thread::spawn(|| ()).join().is_ok());
+    exit_beside_statistics(200, || sync::thread::spawn("child's", || ()).unwrap().join().is_ok());
 }
 
-/// And so did a child that made a Pagefold of its own. With a lock library that keeps one table of waiting threads for the process,
-/// one in seven runs hung: the child inherited a part of that table with a thread in it, or locked.
+/// And so did a child that made a Pagefold of its own: one in seven runs hung. The lock library kept a table of waiting threads for the
+/// process, which the child inherited with threads in it, or locked in part; and the standard library has a lock that each thread takes
+/// as it starts.
 #[test]
 fn a_child_can_have_a_pagefold_of_its_own() {
     exit_beside_statistics(20, || {

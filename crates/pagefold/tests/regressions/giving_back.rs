@@ -72,7 +72,7 @@ fn room_for_page_maps_costs_no_pages_in_vain() {
         spread(group, |number| space.write_at(&bytes(number), area.start + number * PAGE).unwrap());
         Box::new(space)
     });
-    let most = without * 3 / 2;
+    let most = 2 * without;
     assert!(
         dirty <= most && anonymous <= most && swap_full <= most,
         "{without} evictions; {dirty} beside dirty, {anonymous} beside anonymous pages, {swap_full} with swap full"

@@ -412,7 +412,10 @@ fn little_address_space() {
 fn growth_in_4_gib_of_address_space() {
     const GIB: u64 = 1 << 30;
     limit(libc::RLIMIT_AS, 4 * GIB);
-    let fold = Pagefold::builder().memory("64MiB").memory_max("64MiB").build().unwrap();
+    let fold = Pagefold::builder().memory("64MiB").build().unwrap();
+    fold.resize("128MiB").unwrap();
+    let beyond = fold.resize("4GiB").unwrap_err();
+    assert!(matches!(beyond, Error::BudgetTooLarge { max, .. } if max.0 >= 128 << 20 && max.0 < GIB), "{beyond}");
     let directory = directory();
     let path = directory.path().join("file");
     fs::write(&path, [1; PAGE as usize]).unwrap();

@@ -1,0 +1,172 @@
+//! Threads of the C library.
+//!
+//! std's would do, but for forked children: a thread that std starts takes a lock of std's, one for the whole process, and lets go of it
+//! a moment later. A child that was forked in that moment has it locked for good, and each thread that std starts there hangs. The
+//! C library is careful of its own locks at a fork.
+
+use std::any::Any;
+use std::ffi::{CString, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::lock::Mutex;
+
+/// Bytes of a thread's stack, as std's threads have them.
+const STACK: usize = 2 << 20;
+
+/// A thread that was started. Dropped without being joined, it goes on by itself.
+pub struct JoinHandle<T> {
+    /// `None` once it was joined.
+    id: Option<Id>,
+    end: Arc<End<T>>,
+}
+
+/// What a thread leaves.
+struct End<T> {
+    result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
+    is_there: AtomicBool,
+}
+
+/// The C library's number of a thread, a pointer in some.
+#[derive(Clone, Copy)]
+struct Id(libc::pthread_t);
+
+// SAFETY: a number, or a pointer that only functions of the C library follow, which any thread may call with it.
+unsafe impl Send for Id {}
+// SAFETY: as above.
+unsafe impl Sync for Id {}
+
+/// What the new thread is given.
+struct Start {
+    name: CString,
+    body: Box<dyn FnOnce() + Send>,
+}
+
+extern "C" fn start(given: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` has leaked this box for this thread.
+    let Start { name, body } = *unsafe { Box::from_raw(given.cast::<Start>()) };
+    // SAFETY: the name ends with a zero. The kernel takes 15 bytes of it.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    body(); // Doesn't unwind.
+    std::ptr::null_mut()
+}
+
+/// Starts a thread.
+pub(super) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let end = Arc::new(End { result: Mutex::new(None), is_there: AtomicBool::new(false) });
+    let its = Arc::clone(&end);
+    let body = move || {
+        *its.result.lock() = Some(catch_unwind(AssertUnwindSafe(body)));
+        its.is_there.store(true, Ordering::Release);
+    };
+    let given = Box::into_raw(Box::new(Start { name: CString::new(name)?, body: Box::new(body) }));
+    create(given)
+        .map(|id| JoinHandle { id: Some(id), end })
+        // SAFETY: no thread was started that has it.
+        .inspect_err(|_| drop(unsafe { Box::from_raw(given) }))
+}
+
+/// Starts a thread with what was leaked for it.
+fn create(given: *mut Start) -> io::Result<Id> {
+    let done = |code| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
+    let (mut attributes, mut id) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the attributes are made before they are used, and given back; `start` takes what it is given. The number is there
+    // if the thread is.
+    unsafe {
+        done(libc::pthread_attr_init(attributes.as_mut_ptr()))?;
+        // A system that wants more has its default.
+        let _ = libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
+        let created = libc::pthread_create(id.as_mut_ptr(), attributes.as_ptr(), start, given.cast());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        done(created)?;
+        Ok(Id(id.assume_init()))
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until the thread has ended. Returns what its body returned.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    ///
+    /// # Panics
+    /// By the thread itself: it would wait for ever.
+    pub fn join(mut self) -> Result<T, Box<dyn Any + Send>> {
+        if let Some(Id(id)) = self.id.take() {
+            // SAFETY: the thread was neither joined nor detached.
+            let code = unsafe { libc::pthread_join(id, std::ptr::null_mut()) };
+            assert_eq!(code, 0, "a thread that can't be joined: {}", io::Error::from_raw_os_error(code));
+        }
+        let result = self.end.result.lock().take();
+        result.unwrap_or_else(|| Err(Box::new("the thread is a forked child's parent's")))
+    }
+
+    /// Whether its body is over.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.end.is_there.load(Ordering::Acquire)
+    }
+
+    /// Whether it is the thread that asks.
+    pub(super) fn is_current(&self) -> bool {
+        // SAFETY: numbers are compared.
+        self.id.is_some_and(|Id(id)| unsafe { libc::pthread_equal(id, libc::pthread_self()) } != 0)
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(Id(id)) = self.id.take() {
+            // SAFETY: the thread was neither joined nor detached.
+            unsafe { libc::pthread_detach(id) };
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spawn;
+
+    #[test]
+    fn a_thread_leaves_its_result_or_its_panic() {
+        assert_eq!(spawn("adds", || 1 + 1).unwrap().join().unwrap(), 2);
+        let panic = spawn("panics", || panic!("on purpose")).unwrap().join().unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+        assert!(spawn("with a \0 in its name", || ()).is_err());
+    }
+
+    #[test]
+    fn a_thread_has_a_name_and_goes_on_without_its_handle() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        drop(spawn("a name of more than 15 bytes", move || {
+            let name = std::fs::read_to_string("/proc/thread-self/comm");
+            sender.send(name.unwrap_or_default()).unwrap();
+        }));
+        assert_eq!(receiver.recv().unwrap(), "a name of more \n");
+    }
+
+    #[test]
+    fn a_thread_knows_itself() {
+        let (sender, receiver) = std::sync::mpsc::channel::<super::JoinHandle<bool>>();
+        let thread = spawn("itself", move || receiver.recv().unwrap().is_current()).unwrap();
+        assert!(!thread.is_current() && !thread.is_finished());
+        let end = std::sync::Arc::clone(&thread.end);
+        sender.send(thread).unwrap();
+        while !end.is_there.load(std::sync::atomic::Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        assert!(end.result.lock().take().unwrap().unwrap());
+    }
+}
