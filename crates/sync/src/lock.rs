@@ -47,7 +47,6 @@ mod futex {
     unsafe impl lock_api::RawMutex for RawMutex {
         type GuardMarker = lock_api::GuardNoSend;
 
-        #[expect(clippy::declare_interior_mutable_const, reason = "where each lock begins")]
         const INIT: Self = Self(rustix_futex_sync::RawMutex::INIT);
 
         #[inline]
