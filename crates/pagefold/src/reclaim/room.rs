@@ -365,8 +365,11 @@ impl Manager {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use crate::Pagefold;
+    use super::*;
     use crate::io::SimulatedDisk;
+    use crate::{Advice, Builder, Group, Pagefold, Protection, SwapArea};
+
+    const PAGE: u64 = 4096;
 
     /// What was beyond the new budget was given back by another thread between two looks at it. Then no extent was wanted, and a search
     /// for twice as many as none went on for ever.
@@ -378,5 +381,59 @@ mod tests {
         let file = mm.group("tenant").build().unwrap().open("file").unwrap();
         file.read_at(&mut [0; 8], 0).unwrap();
         assert_eq!(mm.manager().drain_for_good(0), 1);
+    }
+
+    /// Memory that is mostly full of pages of a file, with one that `keep` makes among every fifty. Whether an extent could be drained
+    /// without harm to pages that are used, and how many pages were evicted for that.
+    fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
+        let file = group.open("file").unwrap();
+        file.advise(Advice::Random, 0..1).unwrap();
+        for number in 0..60 {
+            (0..50).for_each(|page| file.read_at(&mut [0; 8], (50 * number + page) * PAGE).map(drop).unwrap());
+            keep(number);
+        }
+        let evictions = || group.stats().evictions;
+        let before = evictions();
+        let is_drained = group.pagefold().manager().drain_extent(Cost::Unused);
+        (is_drained, evictions() - before)
+    }
+
+    fn group(builder: Builder) -> Group {
+        builder.build().unwrap().group("tenant").build().unwrap()
+    }
+
+    fn builder() -> Builder {
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 64 << 20);
+        // What wasn't there before can't be written, so it stays dirty.
+        disk.set_capacity(0);
+        Pagefold::builder().memory("16MiB").backend(disk)
+    }
+
+    /// To make room for a part of a page map, an extent's clean pages were evicted, also where another page in it couldn't leave
+    /// memory: dirty, or without a place in swap. Nothing was gained by that, and the next extents were tried in the same way.
+    #[test]
+    fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
+        let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());
+        assert!(is_drained && evicted > 0, "{evicted} evictions where all pages can leave");
+
+        let tenant = group(builder());
+        let file = tenant.open_options().write(true).create(true).open("written").unwrap();
+        let dirty = drain_beside(&tenant, |number| file.write_at(&[1], number * PAGE).map(drop).unwrap());
+        assert_eq!(dirty, (false, 0), "dirty pages");
+
+        let beside_anonymous = |tenant: &Group| {
+            let space = tenant.space().unwrap();
+            let area = space.map(1 << 20, Protection::ReadWrite).unwrap();
+            drain_beside(tenant, |number| space.write_at(&[1], area.start + number * PAGE).unwrap())
+        };
+        assert_eq!(beside_anonymous(&group(builder())), (false, 0), "no swap");
+
+        let mm = builder().swap_area(SwapArea::memory("128KiB")).build().unwrap();
+        let filler = mm.group("filler").max("64KiB").build().unwrap().space().unwrap();
+        let area = filler.map(1 << 20, Protection::ReadWrite).unwrap();
+        let is_refused = (0..256).any(|page| filler.write_at(&[1], area.start + page * PAGE).is_err());
+        assert!(is_refused && !mm.manager().swap.may_have_free_slots());
+        assert_eq!(beside_anonymous(&mm.group("tenant").build().unwrap()), (false, 0), "swap is full");
     }
 }
