@@ -444,8 +444,8 @@ fn duel(
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::Pagefold;
     use crate::io::SimulatedDisk;
+    use crate::{Advice, Group, Pagefold};
 
     /// The story: each batch of frames for anybody began with a walk over all pages of the fullest group, twice, also where
     /// the last thousand such walks had freed nothing, because its pages were pinned or dirty.
@@ -467,5 +467,53 @@ mod tests {
             assert!(pass.freed > 0 && pass.looked_at < 800, "batch {batch}: {pass:?}");
             assert!(pass.freed == 1 || !pass.is_last_resort, "batch {batch}: {pass:?}");
         }
+    }
+
+    /// There were thousands of groups: some with all of their pages pinned, most with one page, and a few with many that could go. A
+    /// tenant with little was refused: of all groups it had asked those with pins again and again, and else the few that came next.
+    #[test]
+    fn what_a_few_of_many_groups_can_give_is_found() {
+        const GROUPS: u64 = 1_000;
+        const RICH: u64 = 8;
+        const RICH_PAGES: u64 = 100;
+        const PINS: u64 = 140;
+        const OURS: u64 = 40;
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 256 << 20);
+        let mm = Pagefold::builder().memory("32MiB").backend(disk).build().unwrap();
+        let group = |name: String| mm.group(&name).build().unwrap();
+        let open = |group: &Group| {
+            let file = group.open("file").unwrap();
+            file.advise(Advice::Random, 0..1).unwrap();
+            file
+        };
+        // Each has pages of the file to itself.
+        let mut pages = 0..;
+        let mut next = || pages.next().unwrap();
+        let hogs: Vec<_> = (0..20).map(|number| open(&group(format!("hog{number}")))).collect();
+        let pinned: Vec<_> = (0..PINS).flat_map(|_| &hogs).map(|hog| hog.page(next()).unwrap()).collect();
+        let is_rich = |number: u64| number / RICH == GROUPS / 2 / RICH;
+        let mut others = Vec::new();
+        for number in 0..GROUPS {
+            let group = group(format!("g{number}"));
+            let file = open(&group);
+            let count = if is_rich(number) { RICH_PAGES } else { 1 };
+            (0..count).for_each(|_| file.read_at(&mut [0; 8], next() * 4096).map(drop).unwrap());
+            others.push(group);
+        }
+        let tenant = group("tenant".to_owned());
+        let ours = open(&tenant);
+        let _ours: Vec<_> = (0..OURS).map(|_| ours.page(next()).unwrap()).collect();
+        mm.manager().drain_entries();
+
+        let mut freed = 0;
+        while let more @ 1.. = mm.manager().reclaim_in_earnest(tenant.state(), false, 8) {
+            freed += more;
+        }
+        assert!(
+            freed as u64 >= RICH * (RICH_PAGES - OURS),
+            "{freed} pages: all that the few have beyond the tenant's share"
+        );
+        drop(pinned);
     }
 }
