@@ -45,11 +45,20 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message) => f.write_str(message),
-            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Failed(error) => f.write_str(&chain(error)),
             Self::Interrupted(_) => f.write_str("interrupted"),
             Self::OutputClosed => f.write_str("nobody reads the output"),
         }
     }
+}
+
+/// An error and its causes. A cause that the text before ends with isn't repeated: Pagefold's errors have theirs in the text.
+fn chain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text {
+        text if text.is_empty() => cause,
+        text if text.ends_with(&cause) => text,
+        text => format!("{text}: {cause}"),
+    })
 }
 
 impl From<anyhow::Error> for Failure {

@@ -1,6 +1,7 @@
 //! The seam between Pagefold and whatever holds the bytes.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use sync::time::Duration;
@@ -311,6 +312,17 @@ impl IoError {
         self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())
     }
 
+    /// The kind of error that the standard library has for this.
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::Os(errno) => std::io::Error::from_raw_os_error(errno).kind(),
+            Self::NoProgress => ErrorKind::WriteZero,
+            Self::CutOff => ErrorKind::UnexpectedEof,
+            Self::NoLength => ErrorKind::Unsupported,
+        }
+    }
+
     /// The system's error number, if it has one.
     #[must_use]
     pub fn errno(self) -> Option<i32> {
@@ -318,6 +330,12 @@ impl IoError {
             Self::Os(errno) => Some(errno),
             Self::NoProgress | Self::CutOff | Self::NoLength => None,
         }
+    }
+}
+
+impl From<IoError> for std::io::Error {
+    fn from(error: IoError) -> Self {
+        error.errno().map_or_else(|| Self::new(error.kind(), error), Self::from_raw_os_error)
     }
 }
 

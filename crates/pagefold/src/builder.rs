@@ -11,7 +11,7 @@ use sync::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::group::charges::ChargeStocks;
-use crate::io::{self, Backend, IoError, ThreadPool};
+use crate::io::{self, Backend, ThreadPool};
 use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
 use crate::manager::Manager;
@@ -175,7 +175,6 @@ impl Builder {
     /// refusal of address space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
-        let refused = |error: IoError| Error::System { what: "start threads", error: error.to_string() };
         let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed().bytes / 4));
         check_budget(memory, page_size)?;
         let memory_max = match self.memory_max? {
@@ -189,12 +188,11 @@ impl Builder {
             nodes: self.nodes,
             ..Config::new(memory.0, page_size)
         };
-        let frames =
-            Frames::new(&config).map_err(|error| Error::System { what: "reserve memory", error: error.to_string() })?;
+        let frames = Frames::new(&config).map_err(Error::no_memory)?;
         tell_of_precautions();
         let mut backend = self.backend.unwrap_or_else(io::automatic);
         if self.io_timeout.is_some() && backend.waits_in_submit() {
-            backend = Box::new(ThreadPool::new(backend, ThreadPool::THREADS_DEFAULT).map_err(refused)?);
+            backend = Box::new(ThreadPool::new(backend, ThreadPool::THREADS_DEFAULT).map_err(Error::no_threads)?);
         }
         let pagefold = Pagefold::start(Manager {
             frames: Arc::new(frames),

@@ -1,5 +1,6 @@
 //! What can go wrong, in terms that a caller can act on.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -8,6 +9,9 @@ use crate::size::{Size, SizeError};
 use crate::space::Protection;
 
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
+///
+/// The text says all of it, the device's or the system's answer included. That answer is also the
+/// [`source`](std::error::Error::source), so a program that prints the whole chain of sources prints it twice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -58,9 +62,10 @@ pub enum Error {
     #[error("can't {what}: {error}")]
     System {
         /// What was tried.
-        what: &'static str,
+        what: String,
         /// The system's answer.
-        error: String,
+        #[source]
+        error: IoError,
     },
     /// A group of that name exists.
     #[error("there is a group `{group}` already")]
@@ -97,6 +102,7 @@ pub enum Error {
         /// The path given.
         path: PathBuf,
         /// The backend's answer.
+        #[source]
         error: IoError,
     },
     /// The file is to be made or cut off, but not to be opened for writing.
@@ -122,6 +128,7 @@ pub enum Error {
         /// The page's number.
         page: u64,
         /// The backend's answer.
+        #[source]
         error: IoError,
     },
     /// The file was opened for reading alone.
@@ -137,6 +144,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The backend's answer.
+        #[source]
         error: IoError,
     },
     /// The file's device hasn't answered for as long as
@@ -213,8 +221,7 @@ pub enum Error {
         /// What went wrong.
         error: Box<Error>,
         /// That error's [`source`](std::error::Error::source), which is also this one's.
-        #[source]
-        swap: Option<SwapFailure>,
+        source: Option<DeviceFailure>,
     },
     /// Somebody has had the page pinned, or has been changing it, for seconds.
     #[error("the page at {address:#x} is in use: pinned, or being changed")]
@@ -256,6 +263,7 @@ pub enum Error {
         /// Where the page begins.
         address: u64,
         /// The device's answer.
+        #[source]
         error: IoError,
     },
     /// What came back from swap isn't what was written there. Nothing of it is given to anybody. The page fails until all of it
@@ -284,11 +292,79 @@ pub struct SwapFailure {
     pub error: IoError,
 }
 
+/// A device's answer that a call failed for.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(transparent)]
+#[non_exhaustive]
+pub enum DeviceFailure {
+    /// A file's.
+    File(IoError),
+    /// A swap area's.
+    Swap(SwapFailure),
+}
+
 impl Error {
-    /// The device's failure because of which pages have no place in swap.
-    pub(crate) fn swap_failure(&self) -> Option<&SwapFailure> {
+    /// The system refused address space or memory.
+    pub(crate) fn no_memory(error: frames::ReserveError) -> Self {
+        let what = format!("reserve {} bytes of address space", error.bytes);
+        Self::System { what, error: IoError::Os(error.errno) }
+    }
+
+    /// The backend couldn't start threads.
+    pub(crate) fn no_threads(error: IoError) -> Self {
+        Self::System { what: "start threads".to_owned(), error }
+    }
+
+    /// The system refused a thread. Without a number it is what systems say then.
+    pub(crate) fn no_thread(error: std::io::Error) -> Self {
+        Self::no_threads(error.raw_os_error().map_or(IoError::AGAIN, IoError::Os))
+    }
+
+    /// The kind of error that the standard library has for this, as `std::fs` would return it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::LimitReached { swap, .. } | Self::AtAddress { swap, .. } => swap.as_ref(),
+            Self::System { error, .. }
+            | Self::OpenFailed { error, .. }
+            | Self::ReadFailed { error, .. }
+            | Self::WriteFailed { error, .. }
+            | Self::SwapReadFailed { error, .. } => error.kind(),
+            Self::AtAddress { error, .. } => error.kind(),
+            Self::LimitReached { swap: Some(failure), .. } => failure.error.kind(),
+            Self::LimitReached { swap: None, .. } | Self::NoAddresses { .. } => ErrorKind::OutOfMemory,
+            Self::BadSize(_)
+            | Self::BadPageSize { .. }
+            | Self::TooSmall { .. }
+            | Self::BudgetTooLarge { .. }
+            | Self::OtherPagefold { .. }
+            | Self::NotForWriting { .. }
+            | Self::BadAddress { .. }
+            | Self::NotMapped { .. }
+            | Self::SwapRefused(_) => ErrorKind::InvalidInput,
+            Self::GroupExists { .. } | Self::Mapped { .. } => ErrorKind::AlreadyExists,
+            Self::BudgetBusy { .. }
+            | Self::FileInUse { .. }
+            | Self::PageBusy { .. }
+            | Self::AddressBusy { .. }
+            | Self::SwapInUse(_) => ErrorKind::ResourceBusy,
+            Self::ReadOnly { .. } | Self::NotPermitted { .. } => ErrorKind::PermissionDenied,
+            Self::DeviceTimeout { .. } => ErrorKind::TimedOut,
+            Self::PastEnd { .. } => ErrorKind::UnexpectedEof,
+            Self::FileTooLarge { .. } => ErrorKind::FileTooLarge,
+            Self::SwapCorrupt { .. } => ErrorKind::InvalidData,
+            Self::Forked => ErrorKind::Unsupported,
+            Self::TooManyPins { .. } | Self::TooManyCounters => ErrorKind::Other,
+        }
+    }
+
+    /// The device's answer that the call failed for.
+    pub(crate) fn device_failure(&self) -> Option<DeviceFailure> {
+        match self {
+            Self::LimitReached { swap, .. } => swap.clone().map(DeviceFailure::Swap),
+            Self::AtAddress { source, .. } => source.clone(),
+            Self::OpenFailed { error, .. } | Self::ReadFailed { error, .. } | Self::WriteFailed { error, .. } => {
+                Some(DeviceFailure::File(*error))
+            }
             _ => None,
         }
     }
@@ -300,5 +376,51 @@ impl Error {
             Self::AtAddress { error, .. } => error,
             error => error,
         }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    /// Of the same [`kind`](Error::kind), with the error in it.
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    fn chain(error: &dyn std::error::Error) -> Vec<String> {
+        std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+    }
+
+    /// The device's answer was in the text alone, so a program couldn't tell a full disk from a broken one.
+    #[test]
+    fn what_a_device_answers_is_the_source() {
+        let failed = Error::ReadFailed { path: "data".into(), page: 5, error: IoError::IO };
+        let there = |error: &Error| {
+            let source = error.device_failure();
+            Error::AtAddress { address: 4096, area: 0..8192, error: Box::new(error.clone()), source }
+        };
+        for error in [&failed, &there(&failed)] {
+            let answer = IoError::IO.to_string();
+            assert_eq!(chain(error), [error.to_string(), answer.clone()]);
+            assert!(error.to_string().ends_with(&answer), "{error}");
+            assert_eq!(std::io::Error::from(error.clone()).kind(), std::io::Error::from(IoError::IO).kind());
+        }
+        let full = SwapFailure { area: "/swap".to_owned(), error: IoError::NO_SPACE };
+        let (group, max) = ("g1".to_owned(), Size(1 << 20));
+        let limit = Error::LimitReached { group, max, charged: max, swap: Some(full.clone()) };
+        for error in [&limit, &there(&limit)] {
+            assert_eq!(chain(error), [error.to_string(), full.to_string()]);
+            assert_eq!(error.kind(), ErrorKind::StorageFull);
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_system_keeps_its_number() {
+        let error = std::io::Error::from(IoError::NO_SPACE);
+        assert_eq!(error.raw_os_error(), IoError::NO_SPACE.errno());
+        assert_eq!(std::io::Error::from(IoError::CutOff).kind(), ErrorKind::UnexpectedEof);
     }
 }

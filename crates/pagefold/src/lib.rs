@@ -68,7 +68,7 @@ mod watchdog;
 mod write;
 
 pub use builder::Builder;
-pub use error::{Error, SwapFailure};
+pub use error::{DeviceFailure, Error, SwapFailure};
 pub use file::open_options::OpenOptions;
 pub use file::{File, PinnedPage};
 pub use group::{Group, GroupBuilder};

@@ -50,7 +50,7 @@ use frames::{LoadFailure, Waiting};
 
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::io::{IoError, Workers};
+use crate::io::Workers;
 use crate::manager::Manager;
 use crate::write::device::Device;
 
@@ -109,8 +109,7 @@ impl Manager {
     /// # Errors
     /// The system's, if they can't be made.
     pub(crate) fn workers(&self) -> Result<&Workers, Error> {
-        let refused = |error: IoError| Error::System { what: "start threads", error: error.to_string() };
-        self.workers.get_or_try_init(|| Workers::new(WORKERS_MAX)).map_err(refused)
+        self.workers.get_or_try_init(|| Workers::new(WORKERS_MAX)).map_err(Error::no_threads)
     }
 }
 

@@ -23,6 +23,7 @@ pub enum AddError {
         /// The area's name.
         area: String,
         /// The system's answer.
+        #[source]
         error: IoError,
     },
     /// Its beginning couldn't be read or written.
@@ -31,6 +32,7 @@ pub enum AddError {
         /// The area's name.
         area: String,
         /// The system's answer.
+        #[source]
         error: IoError,
     },
     /// What is there isn't a swap area, so it isn't touched.
@@ -41,6 +43,7 @@ pub enum AddError {
         /// The area's name.
         area: String,
         /// What is wrong with it.
+        #[source]
         error: HeaderError,
     },
     /// The area was made for pages of another size.
@@ -143,6 +146,7 @@ pub enum SwapOutError {
         /// The area that was tried last, by its number,
         area: u32,
         /// and what its device answered.
+        #[source]
         error: IoError,
     },
 }
@@ -156,6 +160,7 @@ pub enum SwapInError {
         /// The page.
         page: Owner,
         /// The system's answer.
+        #[source]
         error: IoError,
     },
     /// What came isn't what was written: it has rotted, or was torn, or is another page's or an older one; or the slot

@@ -78,7 +78,7 @@ impl Scene {
     pub(super) fn run(self) -> Result<Seen, pagefold::Error> {
         let devices = Devices::default();
         let pool = ThreadPool::new(devices.clone(), THREADS)
-            .map_err(|error| pagefold::Error::System { what: "start threads", error: error.to_string() })?;
+            .map_err(|error| pagefold::Error::System { what: "start threads".to_owned(), error })?;
         let budget = self.pages * PAGE;
         let builder = Pagefold::builder().memory(budget).memory_max(budget).backend(pool);
         let builder = match self.hog {

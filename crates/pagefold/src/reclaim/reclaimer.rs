@@ -71,8 +71,7 @@ impl Reclaimer {
                 its.restore_reserves();
             }
         });
-        let thread = thread.map_err(|error| Error::System { what: "start a thread", error: error.to_string() })?;
-        Ok(Self { manager, thread: Some(thread) })
+        Ok(Self { manager, thread: Some(thread.map_err(Error::no_thread)?) })
     }
 }
 

@@ -279,7 +279,7 @@ impl Index {
     fn link_table(&self, payer: Payer<'_>, word: &AtomicU64, entry: u64) -> Result<bool, Error> {
         tree::link_table(self.tables(), word, entry).map_err(|error| {
             self.account.uncharge(payer, TABLE_BYTES);
-            Error::System { what: "take a table", error: error.to_string() }
+            Error::no_memory(error)
         })
     }
 

@@ -36,8 +36,8 @@ impl SpaceState {
             Error::PageBusy { .. } => self.busy(page),
             error => {
                 let (address, area) = (page << self.page_shift, self.area_of(page));
-                let swap = error.swap_failure().cloned();
-                Error::AtAddress { address, area, error: Box::new(error), swap }
+                let source = error.device_failure();
+                Error::AtAddress { address, area, error: Box::new(error), source }
             }
         }
     }

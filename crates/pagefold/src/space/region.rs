@@ -59,10 +59,8 @@ pub(super) struct Region {
 impl Region {
     /// No region's as yet.
     pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
-        let refused =
-            |error: frames::ReserveError| Error::System { what: "reserve page words", error: error.to_string() };
-        let map = PageMap::new(Arc::clone(&manager.frames), REGION_PAGES).map_err(refused)?;
-        manager.frames.tables().open_of_map(map.number()).map_err(refused)?;
+        let map = PageMap::new(Arc::clone(&manager.frames), REGION_PAGES).map_err(Error::no_memory)?;
+        manager.frames.tables().open_of_map(map.number()).map_err(Error::no_memory)?;
         let maps = PageMaps::new(Arc::clone(&manager.frames));
         Ok(Self { stay: AtomicU64::new(0), in_word: MapInWord(map.number().bits() << NUMBER_SHIFT), map, maps })
     }

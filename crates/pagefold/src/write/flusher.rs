@@ -319,9 +319,8 @@ impl Manager {
     }
 
     fn flusher_thread(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
-        let failed = |error: std::io::Error| Error::System { what: "start a thread", error: error.to_string() };
         let its = Arc::clone(self);
-        spawn("pagefold-flush", move || its.run_flusher()).map_err(failed)
+        spawn("pagefold-flush", move || its.run_flusher()).map_err(Error::no_thread)
     }
 
     fn run_flusher(self: &Arc<Self>) {
