@@ -1,7 +1,9 @@
-//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second one at once. While the
-//! command waits for input, the first one ends it at once, too: there is no work yet, and the input may never come.
+//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second one at once. If the first takes
+//! longer than a second, the command says what it waits for. While it waits for input, the first one ends it at once, too: there is
+//! no work yet, and the input may never come.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -11,6 +13,9 @@ use sync::lock::Mutex;
 
 use crate::failure::{EXIT_SIGNAL, Failure};
 use crate::units;
+
+/// How long the command may take to end before it says why.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 /// The first signal that asked us to end; 0 while none has.
 static RECEIVED: AtomicU32 = AtomicU32::new(0);
@@ -46,6 +51,8 @@ pub(crate) fn listen() -> Result<(), Failure> {
             if is_second || WAITS_FOR_INPUT.load(Ordering::SeqCst) {
                 end_now(signal);
             }
+            // Without a thread for it, it goes without saying.
+            let _ = sync::thread::spawn("signals-notice", tell_what_is_awaited);
         }
     };
     sync::thread::spawn("signals", body).context("can't start the thread that listens for Ctrl-C")?;
@@ -58,6 +65,20 @@ fn ignored(signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask >> (signal - 1) & 1 == 1
+}
+
+/// The first signal, if the command takes long to end after it: a device may never answer.
+fn tell_what_is_awaited() {
+    sync::thread::sleep(NOTICE_AFTER);
+    units::warn(&awaited(UNWRITTEN.load(Ordering::Relaxed)));
+}
+
+fn awaited(unwritten: u64) -> String {
+    let what = match unwritten {
+        0 => "waits for the device to answer".to_owned(),
+        bytes => format!("writes {} to the file, which would be lost", units::bytes(bytes)),
+    };
+    format!("not ended yet: the command {what}; another Ctrl-C ends it at once")
 }
 
 /// The second signal: the user won't wait for threads that are stuck in I/O.
@@ -113,4 +134,15 @@ pub(crate) fn check() -> Result<(), Failure> {
 /// Deletes `path` if the process ends at once; `None` when the file is gone.
 pub(crate) fn set_temporary(path: Option<&Path>) {
     *TEMPORARY.lock() = path.map(Path::to_path_buf);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_awaited_after_a_signal_is_said() {
+        assert!(awaited(0).contains("waits for the device"), "{}", awaited(0));
+        assert!(awaited(1 << 20).contains("writes 1 MiB"), "{}", awaited(1 << 20));
+    }
 }
