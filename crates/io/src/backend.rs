@@ -103,7 +103,7 @@ pub trait BackingFile: Send + Sync {
     fn identity(&self) -> Identity;
 
     /// What tells this file from others that have its identity: asked, of both, when one of them is open already. Of one file it
-    /// may differ while the file is changed, so it is asked [a few times](crate::FINGERPRINTS_MAX).
+    /// may differ while the file is changed, so it is asked [a few times](crate::is_same_file).
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::default()
     }

@@ -83,7 +83,7 @@ pub use automatic::automatic;
 pub use backend::{Access, Backend, BackingFile, Helping, Identity, IoError};
 pub use copies::{Copies, Copy};
 pub use faulty::{Call, FaultyBackend};
-pub use fingerprint::{FINGERPRINTS_MAX, Fingerprint};
+pub use fingerprint::{Fingerprint, is_same_file};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;

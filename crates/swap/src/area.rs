@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use arrayvec::ArrayVec;
 use io::{
-    Access, Backend, BackingFile, Copies, Identity, IoError, UnderWay, read_full, read_full_vectored, uninterrupted,
-    write_full,
+    Access, Backend, BackingFile, Copies, IoError, UnderWay, read_full, read_full_vectored, uninterrupted, write_full,
 };
 use sync::atomic::{AtomicBool, AtomicU64};
 use sync::lock::OnceCell;
@@ -92,7 +91,6 @@ pub(crate) struct Area {
     pub(crate) name: String,
     pub(crate) priority: i32,
     pub(crate) slots: Slots,
-    pub(crate) identity: Identity,
     /// A thread removes it. Changed under the lock of changes to the list.
     pub(crate) leaving: AtomicBool,
     page_size: usize,
@@ -172,8 +170,7 @@ impl Area {
         }
         let is_theirs = matches!(source, Source::Path(_)) && !options.overwrite;
         let slots = if is_theirs { promised(&*file, &name, bytes, page_size)? } else { slots };
-        let identity = file.identity();
-        let placement = options.placement.unwrap_or_else(|| match is_rotating(identity) {
+        let placement = options.placement.unwrap_or_else(|| match is_rotating(file.identity()) {
             true => Placement::Sequential,
             false => Placement::PerCpu,
         });
@@ -188,7 +185,7 @@ impl Area {
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         let copies =
             if file.needs_stable_bytes() { Some(Copies::for_pages(page_size).ok_or_else(no_memory)?) } else { None };
-        let area = Self::of(number, name, options.priority, page_size, table, identity, Store::File(file));
+        let area = Self::of(number, name, options.priority, page_size, table, Store::File(file));
         copies.into_iter().for_each(|copies| area.needs(copies));
         Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
@@ -225,23 +222,22 @@ impl Area {
         let (Some(table), Some(store)) = (table, store) else {
             return Err(AddError::NoMemory { area: name, bytes });
         };
-        let identity = Identity { device: store.address(), inode: 0 };
         let (table, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
-        Ok(Self::of(number, name, options.priority, page_size, table, identity, store))
+        Ok(Self::of(number, name, options.priority, page_size, table, store))
     }
 
-    fn of(
-        number: u32,
-        name: String,
-        priority: i32,
-        page_size: usize,
-        slots: Slots,
-        identity: Identity,
-        store: Store,
-    ) -> Self {
+    fn of(number: u32, name: String, priority: i32, page_size: usize, slots: Slots, store: Store) -> Self {
         let (leaving, under_way) = (AtomicBool::new(false), CachePadded::new(UnderWay::default()));
         let (encryption, copies) = (None, OnceCell::new());
-        Self { number, name, priority, slots, identity, leaving, page_size, store, encryption, copies, under_way }
+        Self { number, name, priority, slots, leaving, page_size, store, encryption, copies, under_way }
+    }
+
+    /// Whether both have their pages in one file.
+    pub(crate) fn is_where(&self, other: &Self) -> bool {
+        match (&self.store, &other.store) {
+            (Store::File(one), Store::File(other)) => io::is_same_file(&**one, &**other),
+            _ => false,
+        }
     }
 
     fn needs(&self, copies: Arc<Copies>) {

@@ -5,7 +5,6 @@
 
 use std::ops::Deref;
 
-use io::Identity;
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,10 +59,6 @@ impl AreaList {
     /// The area of a slot that a page may keep once it is back.
     pub(crate) fn that_may_keep(&self, slot: SlotId) -> Option<&Arc<Handle>> {
         self.get(slot.area()).filter(|area| self.is_filled(area) && area.may_keep(slot))
-    }
-
-    pub(crate) fn has(&self, identity: Identity) -> bool {
-        self.all().any(|area| area.identity == identity)
     }
 
     pub(crate) fn add(&mut self, area: &Arc<Area>) {

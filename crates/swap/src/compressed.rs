@@ -155,11 +155,6 @@ impl Compressed {
         Self::bytes(self.limit, self.page_size)
     }
 
-    /// What tells it from others.
-    pub(crate) fn address(&self) -> u64 {
-        self.places.as_ptr().addr() as u64
-    }
-
     /// Keeps a page for a slot that is the caller's, and has none. False if it is refused.
     pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>, need: Need) -> bool {
         let refused = self.refused.here();

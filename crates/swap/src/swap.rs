@@ -153,7 +153,7 @@ impl Swap {
     fn list(&self, area: Area) -> Result<(), AddError> {
         let area = Arc::new(area);
         let _turn = self.changing.lock();
-        if self.here().has(area.identity) {
+        if self.here().all().any(|other| other.is_where(&area)) {
             return Err(AddError::InUse { area: area.name.clone() });
         }
         tracing::info!(area = area.name, slots = area.slots.slots(), placement = ?area.slots.placement(), "swap area added");

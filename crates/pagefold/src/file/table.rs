@@ -14,7 +14,7 @@ use sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::io::{Access, BackingFile, FINGERPRINTS_MAX, Identity, uninterrupted};
+use crate::io::{Access, BackingFile, Identity, is_same_file, uninterrupted};
 use crate::manager::Manager;
 use crate::slab::Slab;
 use crate::stats::Counters;
@@ -52,12 +52,6 @@ impl Namesakes {
         }
         false
     }
-}
-
-/// Whether both are the same file. For files of one identity.
-fn is_same(one: &dyn BackingFile, other: &dyn BackingFile) -> bool {
-    let is_same = || one.fingerprint().is_of_the_same_file_as(&other.fingerprint());
-    (0..FINGERPRINTS_MAX).any(|_| is_same())
 }
 
 impl Default for FileTable {
@@ -143,7 +137,7 @@ impl Manager {
         let mut made: Option<Arc<FileState>> = None;
         loop {
             let namesakes = self.files.namesakes(backing.identity());
-            if let Some(file) = namesakes.iter().find(|file| is_same(&*file.backing, &**backing)) {
+            if let Some(file) = namesakes.iter().find(|file| is_same_file(&*file.backing, &**backing)) {
                 // Another process may have changed its length. One that can't be taken over now is by a later call.
                 let _ = file.try_refresh_len();
                 return Ok(Arc::clone(file));

@@ -200,3 +200,17 @@ fn a_limit_that_is_reached_as_swap_fails_says_why() {
     disk.set_capacity(1 << 30);
     fill(0..256).unwrap();
 }
+
+/// On a file system that gives two files the same numbers, as unions do, the second swap file was taken for the first one.
+#[test]
+fn two_swap_files_that_are_numbered_alike_are_two() {
+    let disk = SimulatedDisk::default();
+    disk.number_alike();
+    disk.add_bytes("/a", vec![0; 1 << 20]);
+    disk.add_bytes("/b", vec![0; 1 << 20]);
+    let area = |path: &str| SwapArea::path(path).overwrite(true);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk).swap_area(area("/a")).build().unwrap();
+    mm.add_swap(area("/b")).unwrap();
+    let refused = mm.add_swap(area("/a")).unwrap_err();
+    assert!(matches!(refused, Error::SwapRefused(AddError::InUse { .. })), "{refused}");
+}
