@@ -106,7 +106,12 @@ fn long_checks() -> Vec<Check> {
         tidy(),
         lints(),
         // In the build that most lanes need as well. What passing tests print says what they did without.
-        cargo("tests", "test --release --workspace --no-fail-fast -- --show-output"),
+        cargo(
+            "tests",
+            // Programs whose speed no test depends on, and which take a minute to optimise.
+            "test --release --workspace --no-fail-fast --config profile.release.package.bench.opt-level=0 \
+             --config profile.release.package.xtask.opt-level=0 -- --show-output",
+        ),
         cargo("tests: without optional features", "test --release -p pagefold --test swap not_encrypted"),
         documentation(),
     ];

@@ -232,24 +232,31 @@ fn the_directory_of_a_file_is_the_one_that_has_it() {
 /// The lock is that of one opening, whatever the way of reading and writing.
 #[test]
 fn a_file_is_locked_by_one_opening() {
-    for dir in places() {
-        for direct in ROUTES {
-            let path = dir.path().join("file");
-            let (one, other) = (open(&path, direct, Access::Create), open(&path, direct, Access::Write));
-            assert_eq!((one.lock(), one.lock(), other.lock()), (Ok(()), Ok(()), Err(IoError::BUSY)));
-            assert_eq!(Posix::new(direct).open_file(&path, Access::Alone).err(), Some(IoError::BUSY));
-            other.unlock();
-            assert_eq!(other.lock(), Err(IoError::BUSY), "it isn't the other one's to release");
-            one.unlock();
-            let alone = open(&path, direct, Access::Alone);
-            assert_eq!(other.lock(), Err(IoError::BUSY));
-            // As a forked child's copy of the descriptor does, this one keeps the file open.
-            let copy = alone.fd.try_clone().unwrap();
-            drop(alone);
-            assert_eq!(other.lock(), Ok(()));
-            drop(copy);
+    // Each refusal comes after a wait, so all are waited for at the same time.
+    let is_locked_by_one = |path: &Path, direct: DirectIo| {
+        let (one, other) = (open(path, direct, Access::Create), open(path, direct, Access::Write));
+        assert_eq!((one.lock(), one.lock(), other.lock()), (Ok(()), Ok(()), Err(IoError::BUSY)));
+        assert_eq!(Posix::new(direct).open_file(path, Access::Alone).err(), Some(IoError::BUSY));
+        other.unlock();
+        assert_eq!(other.lock(), Err(IoError::BUSY), "it isn't the other one's to release");
+        one.unlock();
+        let alone = open(path, direct, Access::Alone);
+        assert_eq!(other.lock(), Err(IoError::BUSY));
+        // As a forked child's copy of the descriptor does, this one keeps the file open.
+        let copy = alone.fd.try_clone().unwrap();
+        drop(alone);
+        assert_eq!(other.lock(), Ok(()));
+        drop(copy);
+    };
+    let places = places();
+    std::thread::scope(|scope| {
+        for (number, direct) in ROUTES.into_iter().enumerate() {
+            for dir in &places {
+                let path = dir.path().join(format!("file{number}"));
+                scope.spawn(move || is_locked_by_one(&path, direct));
+            }
         }
-    }
+    });
 }
 
 /// The part page at a file's end needs a buffered write, for which a direct file had a second descriptor.

@@ -267,14 +267,14 @@ fn any_call_of_a_reader_may_fail_in_any_way() {
 
 #[test]
 fn also_where_threads_do_it() {
-    sweep(|schedule| scenario(ThreadPool::new(disk(2, FILE_LEN), 3).unwrap(), schedule));
+    sweep_some(|schedule| scenario(ThreadPool::new(disk(2, FILE_LEN), 3).unwrap(), schedule));
 }
 
 /// Of requests that io_uring did, the answers are changed.
 #[test]
 fn also_where_io_uring_does_it() {
     let files = RealFiles::new(2, FILE_LEN);
-    sweep(|schedule| scenario(files.clone(), schedule));
+    sweep_some(|schedule| scenario(files.clone(), schedule));
 }
 
 #[test]
@@ -284,29 +284,42 @@ fn any_call_of_a_writer_may_fail_in_any_way() {
 
 #[test]
 fn any_call_of_a_writer_may_fail_where_io_uring_does_it() {
-    sweep(|schedule| writing_scenario(RealFiles::new(0, 0), schedule));
+    sweep_some(|schedule| writing_scenario(RealFiles::new(0, 0), schedule));
 }
 
 /// Threads that sweep side by side: a run waits more than it works.
 const SWEEPERS: usize = 4;
 
+/// The first four are of different kinds.
+const FAULTS: [Fault; 11] = [
+    Fault::Errno(5),
+    Fault::Interrupted,
+    Fault::Short(100),
+    Fault::ShortThenErrno(512, 5),
+    Fault::Again,
+    Fault::Short(0),
+    Fault::Short(4095),
+    Fault::Errno(28),
+    Fault::Errno(12),
+    Fault::Errno(24),
+    Fault::Errno(1),
+];
+
+/// On the simulated disk, with every fault.
 fn sweep(scenario: impl Fn(Schedule) -> u64 + Sync) {
+    sweep_with(&FAULTS, scenario);
+}
+
+/// On other ways to the same code, with one fault of each kind; with all, where `PAGEFOLD_ALL_FAULTS` is set.
+fn sweep_some(scenario: impl Fn(Schedule) -> u64 + Sync) {
+    let all = std::env::var_os("PAGEFOLD_ALL_FAULTS").is_some();
+    sweep_with(if all { &FAULTS } else { &FAULTS[..4] }, scenario);
+}
+
+fn sweep_with(faults: &[Fault], scenario: impl Fn(Schedule) -> u64 + Sync) {
     let clean = scenario(Schedule::Never);
-    let faults = [
-        Fault::Errno(5),
-        Fault::Errno(28),
-        Fault::Errno(12),
-        Fault::Errno(24),
-        Fault::Errno(1),
-        Fault::Interrupted,
-        Fault::Again,
-        Fault::Short(0),
-        Fault::Short(100),
-        Fault::Short(4095),
-        Fault::ShortThenErrno(512, 5),
-    ];
     let schedules = [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting];
-    let kinds: Vec<_> = faults.into_iter().flat_map(|fault| schedules.map(|schedule| (schedule, fault))).collect();
+    let kinds: Vec<_> = faults.iter().flat_map(|&fault| schedules.map(|schedule| (schedule, fault))).collect();
     let runs_of = |&(schedule, fault): &(fn(u64, Fault) -> Schedule, Fault)| {
         let mut call = 1;
         while scenario(schedule(call, fault)) >= call {

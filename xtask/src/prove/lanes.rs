@@ -101,7 +101,8 @@ const FAULTS: Lane = Lane {
     by_hand: || {
         vec![
             cargo("faults: calls for memory", "test --release --workspace --test memory_faults"),
-            cargo("faults: calls to backends", "test --release --workspace --test fault_sweep -- --nocapture"),
+            cargo("faults: calls to backends", "test --release --workspace --test fault_sweep -- --nocapture")
+                .env("PAGEFOLD_ALL_FAULTS", "1"),
             cargo("faults: calls of swap", "test --release --workspace --test swap faults"),
         ]
     },

@@ -56,14 +56,14 @@ impl UncleanCount {
 /// The part of a limit that is left for clean pages, and how many those are at least, where that is less than a quarter.
 const CLEAN_SHARE: u64 = 8;
 const CLEAN_MIN: u64 = 64;
-/// The share of a limit's dirty pages from which on the flusher writes,
-const WRITTEN_FROM: f64 = 1.0 / 3.0;
-/// and the one from which on writers are slowed down.
+/// The flusher writes when this part of a limit's dirty pages is there,
+const WRITTEN_FROM: u64 = 3;
+/// and from this share on writers are slowed down.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
-/// The same for a group's part of the budget, as multiples of what is left: the flusher writes, when a third of all that
+/// The same for a group's part of the budget: the flusher writes from this part of what is left on, when a third of all that
 /// may be dirty is,
-const PARTS_WRITTEN: f64 = 1.0 / 8.0;
-/// writers are slowed down,
+const PARTS_WRITTEN: u64 = 8;
+/// writers are slowed down, from a multiple on,
 const PARTS_SLOWED: f64 = 3.0;
 /// and stopped.
 const PARTS_MAX: f64 = 15.0;
@@ -105,10 +105,12 @@ impl Rate {
 /// How near a group comes to the marks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pressure {
-    /// Dirty pages as a share of what its limit allows.
-    own: f64,
-    /// Dirty pages as a multiple of what is left of the budget.
-    parts: f64,
+    /// Its dirty pages,
+    dirty: u64,
+    /// what its limit allows,
+    own_max: u64,
+    /// and what is left of the budget.
+    left: u64,
 }
 
 impl Pressure {
@@ -116,13 +118,33 @@ impl Pressure {
     fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
         let all_max = dirty_max(capacity);
         let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
-        Self { own: dirty as f64 / dirty_max(max.min(capacity)) as f64, parts: dirty as f64 / left as f64 }
+        Self { dirty, own_max: dirty_max(max.min(capacity)), left }
+    }
+
+    /// Whether the limit is far enough off that the flusher needn't write.
+    fn is_low_of_its_own(self) -> bool {
+        self.dirty.saturating_mul(WRITTEN_FROM) < self.own_max
+    }
+
+    /// The same of the group's part of the budget.
+    fn is_low_of_all(self) -> bool {
+        self.dirty.saturating_mul(PARTS_WRITTEN) < self.left
+    }
+
+    /// Dirty pages as a share of what the limit allows.
+    fn own(self) -> f64 {
+        self.dirty as f64 / self.own_max as f64
+    }
+
+    /// Dirty pages as a multiple of what is left of the budget.
+    fn parts(self) -> f64 {
+        self.dirty as f64 / self.left as f64
     }
 
     /// How far the writers of the group are slowed down: not at 0 and below, stopped at 1.
     fn slowed(self) -> f64 {
-        let own = (self.own - SLOWED_FROM) / (1.0 - SLOWED_FROM);
-        own.max((self.parts - PARTS_SLOWED) / (PARTS_MAX - PARTS_SLOWED))
+        let own = (self.own() - SLOWED_FROM) / (1.0 - SLOWED_FROM);
+        own.max((self.parts() - PARTS_SLOWED) / (PARTS_MAX - PARTS_SLOWED))
     }
 }
 
@@ -130,6 +152,13 @@ impl Manager {
     /// The pressure on a group if `dirty` of its pages are.
     fn pressure(&self, group: &GroupState, dirty: u64) -> Pressure {
         Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
+    }
+
+    /// Whether a group has so few dirty pages that a write has neither to [wait](Self::wait_for_clean) nor to be
+    /// [slowed down](Self::pace), and the flusher nothing to do.
+    pub(crate) fn has_few_dirty(&self, group: &GroupState) -> bool {
+        let pressure = self.pressure(group, group.unclean.get());
+        pressure.is_low_of_its_own() && pressure.is_low_of_all()
     }
 
     /// Before a page is made dirty: waits while the writer's group has too many dirty pages. Those
@@ -162,11 +191,11 @@ impl Manager {
     /// After a page was made dirty: slows the writer down if it has to be.
     pub(crate) fn pace(&self, handle: &Handle) {
         let group = handle.group.state();
-        let pressure = self.pressure(group, group.unclean.get());
         // The cheap half of `wants_writing`: the flusher looks again.
-        if pressure.own < WRITTEN_FROM && pressure.parts < PARTS_WRITTEN {
+        if self.has_few_dirty(group) {
             return;
         }
+        let pressure = self.pressure(group, group.unclean.get());
         let Some(device) = handle.file.device() else { return };
         if self.wants_writing(group).is_some() {
             self.flusher.ring(device);
@@ -191,9 +220,9 @@ impl Manager {
         let live = group.unclean.get().saturating_sub(group.dirt.stuck());
         let pressure = self.pressure(group, live);
         let many_in_all =
-            || self.unclean.get() as f64 >= WRITTEN_FROM * dirty_max(self.frames.capacity() as u64) as f64;
-        let wants = pressure.own >= WRITTEN_FROM || pressure.parts >= PARTS_WRITTEN && many_in_all();
-        wants.then(|| pressure.own.max(pressure.parts / PARTS_MAX))
+            || self.unclean.get().saturating_mul(WRITTEN_FROM) >= dirty_max(self.frames.capacity() as u64);
+        let wants = !pressure.is_low_of_its_own() || !pressure.is_low_of_all() && many_in_all();
+        wants.then(|| pressure.own().max(pressure.parts() / PARTS_MAX))
     }
 
     /// Asks for dirty pages to be written because memory is needed: those of `group`, or of any. Returns whether there are

@@ -81,14 +81,20 @@ impl Handle {
     /// Writes bytes within one page.
     fn write_piece(&self, piece: &[u8], at: u64) -> Result<(), Error> {
         let manager = &*self.file.manager;
-        manager.wait_for_clean(self)?;
+        // Most often there is nothing to wait for: one look before the write does for after it, too.
+        let few_are_dirty = manager.has_few_dirty(self.group.state());
+        if !few_are_dirty {
+            manager.wait_for_clean(self)?;
+        }
         let end = at + piece.len() as u64;
         if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
             let _turn = self.turn_without_gap(at..end)?;
             self.file.forget_beyond_end(at..end)?;
             self.write_page(piece, at, None, &|| true)?;
         }
-        manager.pace(self);
+        if !few_are_dirty {
+            manager.pace(self);
+        }
         Ok(())
     }
 
@@ -171,14 +177,27 @@ impl Handle {
         within: Option<u64>,
         permitted: Permitted<'_>,
     ) -> Result<Written, Error> {
+        // Most often the page is there, and this thread's at once.
+        if let BeginWrite::Begun(writing) = self.file.map.begin_write(at >> self.file.page_shift())
+            && !self.is_foreign(&writing)
+        {
+            return Ok(self.overwrite_page(writing, piece, at, within, permitted, true));
+        }
+        self.write_page_patiently(piece, at, within, permitted)
+    }
+
+    /// As [`write_page`](Self::write_page), for a page that is in use, isn't in memory, or is charged to another group.
+    fn write_page_patiently(
+        &self,
+        piece: &[u8],
+        at: u64,
+        within: Option<u64>,
+        permitted: Permitted<'_>,
+    ) -> Result<Written, Error> {
         let file = &*self.file;
         let page = at >> file.page_shift();
-        let start = page << file.page_shift();
-        let past_end = || within.is_some_and(|end| end > file.len());
-        let refused = || match past_end() {
-            true => Some(Written::PastEnd), // L2
-            false => (!permitted()).then_some(Written::Refused),
-        };
+        let past_end = || self.ends_before(within);
+        let refused = || self.refused(within, permitted);
         let (mut writer, mut backoff) = (file.map.writer(page), Backoff::new());
         let (mut rooms_made, mut is_counted) = (0, false);
         loop {
@@ -187,19 +206,8 @@ impl Handle {
                     drop(writing);
                     self.adopt(page, &mut backoff)?;
                 }
-                BeginWrite::Begun(mut writing) => {
-                    if let Some(refused) = refused() {
-                        return Ok(refused);
-                    }
-                    let grow = || {
-                        if within.is_none() {
-                            file.grow_to(at + piece.len() as u64); // L1
-                        }
-                    };
-                    self.count(writing.write_and((at - start) as usize, piece, grow), &writing);
-                    drop(writing);
-                    self.hits.counter.add(u64::from(!is_counted));
-                    return Ok(Written::Done);
+                BeginWrite::Begun(writing) => {
+                    return Ok(self.overwrite_page(writing, piece, at, within, permitted, !is_counted));
                 }
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| file.page_busy(page))?,
@@ -217,6 +225,44 @@ impl Handle {
                 }
             }
         }
+    }
+
+    /// Writes bytes to a page in memory, unless they are refused.
+    #[inline]
+    fn overwrite_page(
+        &self,
+        mut writing: Writing<'_>,
+        piece: &[u8],
+        at: u64,
+        within: Option<u64>,
+        permitted: Permitted<'_>,
+        is_hit: bool,
+    ) -> Written {
+        if let Some(refused) = self.refused(within, permitted) {
+            return refused;
+        }
+        let grow = || {
+            if within.is_none() {
+                self.file.grow_to(at + piece.len() as u64); // L1
+            }
+        };
+        let offset = at & (self.file.page_bytes() - 1);
+        self.count(writing.write_and(offset as usize, piece, grow), &writing);
+        drop(writing);
+        self.hits.counter.add(u64::from(is_hit));
+        Written::Done
+    }
+
+    fn refused(&self, within: Option<u64>, permitted: Permitted<'_>) -> Option<Written> {
+        match self.ends_before(within) {
+            true => Some(Written::PastEnd), // L2
+            false => (!permitted()).then_some(Written::Refused),
+        }
+    }
+
+    /// Whether the file doesn't reach to `within`.
+    fn ends_before(&self, within: Option<u64>) -> bool {
+        within.is_some_and(|end| end > self.file.len())
     }
 
     /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to `to` within it, which are
