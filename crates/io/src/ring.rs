@@ -82,7 +82,7 @@ impl Default for Sizes {
     }
 }
 
-/// Answers taken at once: few, so that who has more to submit can do so while the device works on the rest.
+/// Answers taken at once: few, so that a thread with more to submit can do so while the device works on the rest.
 const ANSWERS_MAX: usize = 16;
 /// Entries pushed before the kernel is told.
 const PUSHED_MAX: usize = 16;

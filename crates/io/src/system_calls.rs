@@ -4,7 +4,7 @@
 //! reference to memory that optimistic readers are loading from is undefined behaviour, whatever is done with it; for
 //! writes it takes `&[u8]`, of which others may not change a byte. libc's `pread` takes a pointer, but ThreadSanitizer
 //! intercepts it and would call the kernel's write a plain one, racing with those loads; `pwritev`'s reads would race
-//! with stores. `libc::syscall` takes a pointer, and nobody looks inside.
+//! with stores. `libc::syscall` takes a pointer, and ThreadSanitizer doesn't look at what it points to.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
