@@ -24,6 +24,7 @@
 //! evicted, and their chunk is given back. The reader's compare-and-swap then fails, but makes the system put a page of
 //! zeros there again. That page is uncharged until the chunk is used again or its map is dropped. The reader looks at
 //! the word immediately before, so the window is a few instructions wide.
+//!
 //! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present; locking for giving
 //! back is `Acquire` and pairs with the `Release` of `leave`, so that the last eviction's shadow is discarded too,
 //! rather than written into a chunk that is gone.

@@ -1,7 +1,7 @@
 //! The lock's protocol, in every order that matters. In a model granules are of four units, and each table has few nodes.
 //!
-//! A waiter that nobody wakes is a deadlock, which the model reports; two that shouldn't be inside together are found by
-//! the cells.
+//! A waiter that is never woken is a deadlock, which the model reports. Two threads that shouldn't be inside together
+//! are found by the cells.
 #![cfg(pagefold_loom)]
 
 use loom::cell::UnsafeCell;

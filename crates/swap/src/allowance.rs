@@ -32,7 +32,7 @@ pub(crate) struct Allowance {
     reserve: u64,
     /// Bytes that are charged.
     held: AtomicU64,
-    /// Chunks of these that nobody has.
+    /// Chunks in stock: charged, and not in use.
     stock: AtomicU64,
     /// How many of those are kept.
     kept: u64,

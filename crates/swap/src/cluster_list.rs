@@ -12,7 +12,7 @@ use sync::zeroed::zeroed;
 #[derive(Debug)]
 pub(crate) struct ClusterList {
     words: Box<[AtomicU64]>,
-    /// Clusters in it, so that nobody searches an empty one. As exact as the bits, a moment later.
+    /// Clusters in it, so that an empty list isn't searched. As exact as the bits, a moment later.
     len: AtomicU32,
 }
 
@@ -24,7 +24,8 @@ impl ClusterList {
 
     /// Adds a cluster that isn't in it, whose lock the caller has.
     pub(crate) fn add(&self, cluster: usize) {
-        // Counted first, so that the number is never below zero. Relaxed: who must not miss it has read `changes` (F2).
+        // Counted first, so that the number is never below zero. Relaxed: a search that must not miss the cluster has
+        // read `changes` (F2).
         self.len.fetch_add(1, Ordering::Relaxed);
         self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
     }

@@ -67,7 +67,7 @@ impl Codec {
         decompress_into(packed, page).is_ok_and(|len| len == page.len())
     }
 
-    /// This CPU's, or another one if somebody has that just now.
+    /// This CPU's, or another one if that is locked just now.
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
         let free = self.scratch.from(sync::cpu::current()).find_map(Mutex::try_lock);
         free.unwrap_or_else(|| self.scratch.here().lock())

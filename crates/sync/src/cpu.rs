@@ -119,7 +119,7 @@ mod real {
 
     #[inline]
     pub(super) fn current() -> usize {
-        // Relaxed: the value is a constant of the process, and whoever finds it unknown looks it up.
+        // Relaxed: the value is a constant of the process, and a thread that finds it unknown looks it up.
         let offset = RSEQ.load(Ordering::Relaxed);
         if offset > ABSENT {
             let cpu = rseq_cpu(offset);

@@ -43,13 +43,13 @@ impl ForkMark {
         // SAFETY: no pointer is involved.
         let len = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, which nobody else knows.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let page = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let page = NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED);
         let page = page.ok_or_else(std::io::Error::last_os_error)?;
         // SAFETY: the whole mapping made above, which `drop` unmaps.
         let wiped = unsafe { Wiped::new(page, len) };
-        // SAFETY: mapped, writable, and nobody else's yet.
+        // SAFETY: mapped, writable, and not shared with another thread yet.
         unsafe { page.as_ptr().write(1) };
         Ok(Self { page, len, wiped })
     }

@@ -23,7 +23,7 @@ unsafe impl StableBytes for Box<[AtomicU64]> {
     }
 }
 
-// SAFETY: the words are on the heap, where they stay until the last owner is gone; as atomics they are nobody's alone.
+// SAFETY: the words are on the heap, where they stay until the last owner is gone; as atomics they may be shared.
 unsafe impl StableBytes for Arc<[AtomicU64]> {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         f(SharedBytes::new(self));

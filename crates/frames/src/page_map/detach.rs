@@ -13,8 +13,8 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is about to evict the page or to write it back, and needs a few more instructions; or a thread is
-    /// writing to the page, which may take longer.
+    /// Another thread is about to evict the page, which takes a few instructions; or holds the page for write-back, or
+    /// writes to it, which may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
