@@ -1,6 +1,6 @@
 //! The frame table: one record, one cache line, for each page frame.
 //!
-//! A record tells who may do what with its frame through two words of its own.
+//! Two words of a record tell which threads may do what with its frame.
 //!
 //! **`count`** tells which threads may use the bytes:
 //!
@@ -168,7 +168,7 @@ unsafe impl ZeroedAtomics for FrameRecord {}
 pub(crate) enum PinRefused {
     /// The frame has an owner just now, or a writer waits to become that.
     Closed,
-    /// It has more pins than anybody can need.
+    /// It has more pins than any use can need.
     Saturated,
 }
 

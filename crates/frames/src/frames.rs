@@ -199,7 +199,7 @@ impl Frames {
     fn populate(&self) -> Option<(usize, Batch)> {
         let rest = self.layout.map_reserve;
         if self.budget.room() < self.layout.extent_cost(false) {
-            return None; // Most often: without asking for anybody's turn.
+            return None; // Most often: without waiting for the lock of the extents.
         }
         let charge = |first_time| self.budget.try_charge_leaving(self.layout.extent_cost(first_time), rest);
         let node = self.free.node_here();

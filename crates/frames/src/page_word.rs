@@ -13,7 +13,7 @@
 //! bit in the frame's record (`writing`). Readers of files leave the short way for that. Once its file has all of it,
 //! the page goes back to being as it was, with the next generation.
 //!
-//! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
+//! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
 //! ```text
 //!            begin_load                 publish
 //!   vacant ─────────────▶ loading ─────────────────▶ resident

@@ -6,8 +6,8 @@
 //!
 //! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. The end of a load
 //!   whose word has `WAITED` takes that lock as well, so it can't come between the waiter's two steps.
-//! - W2. Word and waiters are settled in one turn of the lock, so a load's outcome goes to those who waited for that
-//!   very load, and never to the waiters of the one before or after.
+//! - W2. The end of a load changes the word and tells the waiters under one hold of the lock. So a load's outcome goes
+//!   to the waiters of that very load, and never to those of the one before or after.
 //! - W3. Wakers are cloned, called and dropped without the lock: each of these may do anything, end a task that waits here too.
 
 use std::task::{Poll, Waker};

@@ -39,7 +39,7 @@ const SPARED: u32 = 1 << 6;
 /// It was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
 
-/// Whether a page was read before anybody wanted it. Kept in its frame's record from the load until its first use, which
+/// Whether a page was read ahead of its first use. Kept in its frame's record from the load until that first use, which
 /// always goes the slower way, because the page isn't referenced yet: so the hit path knows nothing of this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
@@ -208,7 +208,7 @@ impl WriteState {
     // ---- reading ahead. Relaxed as well: a reader that looks at the frame's next page by mistake only takes that
     // page's mark.
 
-    /// Whether the page was read before anybody wanted it.
+    /// Whether the page was read ahead of its first use.
     pub(crate) fn ahead(&self) -> Ahead {
         Ahead::of(self.0.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Writing to a page in memory, beside readers who take no lock.
+//! Writing to a page in memory, beside readers that take no lock.
 //!
 //! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets in (I1, I2 of
 //! `frame_table`). Only readers that leave no trace may be copying meanwhile; they find out by themselves:
@@ -28,6 +28,7 @@
 //!   At that moment the page is in its frame, and its bytes are those that were copied, because the word and the
 //!   version are the same before and after. If the reader asked after the second look, the answer could be about
 //!   something later:
+//!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
 //!     copies x

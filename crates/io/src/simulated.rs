@@ -97,7 +97,7 @@ impl SimulatedDisk {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Makes a file with these bytes. A file that had the name lives on for those who have it open.
+    /// Makes a file with these bytes. A file that had the name lives on where it is open.
     pub fn add_bytes(&self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         let len = bytes.len() as u64;

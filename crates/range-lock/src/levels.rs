@@ -243,7 +243,7 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. Who spreads the lock now is seen by all whom it leads to the tables.
+        // L4. If the lock is spread only now, the claims that this leads to the tables see this one in the root.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;

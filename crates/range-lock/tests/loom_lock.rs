@@ -193,7 +193,7 @@ fn the_lock_spreads_under_a_claim_of_the_full_range() {
     });
 }
 
-/// A claim meanwhile; one that is overtaken twice by those who make the lock compact, and let it spread, takes four
+/// A claim meanwhile. One that is overtaken twice by threads that make the lock compact, and let it spread, takes four
 /// preemptions.
 fn compacted(claim: LockRange, compacts: fn(&World)) {
     sync::model_deeper(5, move || {

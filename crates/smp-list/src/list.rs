@@ -15,7 +15,7 @@
 //! | splice at the head | head→first |
 //! | splice at the tail | last→head |
 //!
-//! | `next` of a node | meaning | who changes it |
+//! | `next` of a node | meaning | changed by |
 //! |---|---|---|
 //! | 0 | on no list, or last of a local list | the node's owner |
 //! | a link, `OPEN` | the edge is there, and not held | the thread that swaps the bit off, and then holds the edge |
@@ -62,7 +62,7 @@ use sync::atomic::Backoff;
 use crate::link::{Link, Links, Nodes};
 use crate::local_list::LocalList;
 
-/// A list of nodes. See the [crate's](crate) page for who may call what.
+/// A list of nodes. See the [crate's](crate) page for which thread may call what.
 #[derive(Debug)]
 pub struct SmpList {
     head: Links,

@@ -52,7 +52,7 @@ use sync::atomic::{AtomicU32, Backoff, Ordering};
 const EXCLUSIVE: u32 = 1;
 const PHASE: u32 = 2;
 const PHASE_BITS: u32 = EXCLUSIVE | PHASE;
-/// One who entered.
+/// One thread that entered.
 const ONE: u32 = 4;
 
 /// What a CPU's threads write to when they enter and leave shared mode.
@@ -64,7 +64,7 @@ struct Slot {
     awaited: AtomicU32,
 }
 
-/// A value under a lock with two modes: `&T` for everybody at once, or `&mut T` for one.
+/// A value under a lock with two modes: `&T` for many threads at once, or `&mut T` for one.
 pub struct TwoModeLock<T> {
     slots: PerCpu<Slot>,
     next_ticket: AtomicU32,
@@ -104,7 +104,7 @@ impl<T> TwoModeLock<T> {
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         wait_until(|| self.serving.load(Ordering::Acquire) == ticket);
-        // All slots first, so that those who are in leave while others are told.
+        // All slots first, so that threads that are in leave while others are told.
         let bits = EXCLUSIVE | if ticket & 1 == 0 { 0 } else { PHASE };
         for slot in self.slots.iter() {
             let entered = slot.entered.fetch_add(bits, Ordering::Acquire) & !PHASE_BITS;

@@ -7,7 +7,7 @@ use std::fmt;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Who says how much memory compressed pages may take.
+/// Decides how much memory compressed pages may take.
 pub trait Memory: fmt::Debug + Send + Sync {
     /// Charges so many bytes, if there is room for them now.
     fn try_charge(&self, bytes: u64) -> bool;

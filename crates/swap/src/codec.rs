@@ -1,7 +1,7 @@
 //! Compression of pages: LZ4, in the safe Rust of `lz4_flex`.
 //!
-//! Each CPU has a scratch place for it, which it needs anyway: the bytes of a page in memory are shared, so they are copied
-//! before anybody looks at them twice.
+//! Each CPU has a scratch place for it. That is needed anyway: the bytes of a page in memory are shared, so they are
+//! copied before they are looked at twice.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use sync::lock::{Mutex, MutexGuard};

@@ -45,7 +45,7 @@ impl Reserve {
 
     /// Adds a freed slot, if one is missing.
     pub(crate) fn fill(&self, number: u32) -> bool {
-        // Relaxed, as below: who took a slot sees its own store, and others may be late.
+        // Relaxed, as below: a thread that took a slot sees its own store, and others may be late.
         if self.missing.load(Ordering::Relaxed) == 0 {
             return false;
         }

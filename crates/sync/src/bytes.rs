@@ -27,7 +27,7 @@ use crate::prefetch::prefetch_to_write;
 /// Bytes in a word.
 const WORD: usize = 8;
 
-/// The word itself: on a virtual machine, access to it is charged by who copies.
+/// The word itself: on a virtual machine, the code that copies charges for the access.
 #[inline]
 fn plain(word: &AtomicU64) -> &PlainWord {
     #[cfg(not(pagefold_manycore))]

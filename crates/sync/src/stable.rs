@@ -1,4 +1,4 @@
-//! Who owns bytes that a device may still be moving.
+//! Owners of bytes that a device may still be moving.
 
 use crate::atomic::AtomicU64;
 use crate::{Arc, SharedBytes};
