@@ -67,8 +67,8 @@ impl Budget {
             used.checked_add(bytes).filter(|&after| after <= max)
         });
         let Ok(before) = charged else { return false };
-        // Pairs with the fence in `set_max`: either the limit that was lowered meanwhile is seen here, or whoever
-        // lowered it sees this charge and gives back what is too much.
+        // Pairs with the fence in `set_max`: either this thread sees the limit that was lowered meanwhile, or the
+        // thread that lowered it sees this charge and gives back the excess.
         fence_after_update();
         if before + bytes > self.max() {
             self.uncharge(bytes);

@@ -10,20 +10,20 @@
 //!
 //! | state | meaning | next |
 //! |---|---|---|
-//! | 0 | absent: not charged, words are zero | → `LOCKED` by whoever needs it |
+//! | 0 | absent: not charged, words are zero | → `LOCKED` by `enter` |
 //! | `PRESENT` + n (+ w · `WRITTEN`) | n words are loading, resident or swapped, w of them written | `enter` +1, `leave` −1 |
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
-//! | `LOCKED` | somebody is charging it or giving it back | that one: → `PRESENT` + 1, or 0 |
+//! | `LOCKED` | a thread is charging it or giving it back | → `PRESENT` + 1, `PRESENT` (not taken back) or 0 |
 //!
 //! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk is locked or absent.
 //! - C2. Giving a chunk back needs a count of 0: no resident or swapped page's word is ever lost.
-//! - C3. A word becomes written after the chunk's w went up, and w goes down after it isn't any more: whoever looks for
-//!   written pages looks at chunks with w > 0 alone.
+//! - C3. w goes up before a word becomes written, and down after the word no longer is. So a search for written pages
+//!   only has to look at chunks with w > 0.
 //!
-//! One race is let be: a reader about to set the referenced bit of a page that has just been evicted, together with
-//! all its neighbours, and whose chunk has just been given back, makes the system put a page of zeros there again
-//! with its compare-and-swap that fails. That page is uncharged until the chunk is used or its map dropped. The
-//! reader looks at the word immediately before, so the window is a few instructions wide.
+//! One race is accepted. A reader is about to set the referenced bit of a page; the page and all its neighbours are
+//! evicted, and their chunk is given back. The reader's compare-and-swap then fails, but makes the system put a page of
+//! zeros there again. That page is uncharged until the chunk is used again or its map is dropped. The reader looks at
+//! the word immediately before, so the window is a few instructions wide.
 //!
 //! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present; locking for giving
 //! back is `Acquire` and pairs with the `Release` of `leave`, so that the last eviction's shadow is discarded too,
@@ -190,7 +190,8 @@ impl Chunks {
 
     /// Before a word in use becomes written.
     pub(crate) fn add_written(&self, word: usize) {
-        // Relaxed: whoever has to see the write that follows was told of it in some other way, which orders this too.
+        // Relaxed: a thread that has to see the write that follows learns of it in some other way, which orders this
+        // too.
         self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
@@ -311,11 +312,11 @@ impl Chunks {
         chunks.all(|chunk| self.state(chunk).load(Ordering::Relaxed) == 0)
     }
 
-    /// Gives back the chunks of a page map that nobody enters any more. Says in how many of them a page is still in
-    /// memory: those must stay where they are.
+    /// Gives back the chunks of a page map whose words no loader enters any more. Returns the number of chunks in which
+    /// a page is still in memory: those must stay where they are.
     ///
-    /// Two parties may still be at work here, and both are waited for, so that the next map finds neither shadows nor
-    /// charges of this one: a sweep, and an evictor between its word's becoming *vacant* and its `leave`.
+    /// Two other threads may still be at work on these chunks: a sweep, and an evictor between making its word *vacant*
+    /// and its `leave`. This waits for both, so that the next map finds neither shadows nor charges of this one.
     pub(crate) fn clear(&self, words_used: Range<usize>, words: &Region<AtomicU64>, budget: &Budget) -> usize {
         let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
         chunks.filter(|&chunk| !self.clear_chunk(chunk, words, budget)).count()

@@ -130,7 +130,7 @@ impl Tree {
         let tables = frames.tables();
         if self.height > 1 {
             for at in 0..1 << TABLE_SHIFT {
-                // Relaxed, like the root: the map is nobody else's any more.
+                // Relaxed, like the root: this thread is the last user of the map.
                 let link = tables.word(self.table, at).load(Ordering::Relaxed);
                 if link != 0 {
                     Self::of_link(link, self.height - 1).take_down(frames);

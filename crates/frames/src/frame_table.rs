@@ -1,8 +1,8 @@
 //! The frame table: one record, one cache line, for each page frame.
 //!
-//! A record tells who may do what with its frame through two words of its own.
+//! Two words of a record tell which threads may do what with its frame.
 //!
-//! **`count`**, who uses the bytes:
+//! **`count`** tells which threads may use the bytes:
 //!
 //! | value | meaning | who may change it |
 //! |---|---|---|
@@ -30,29 +30,30 @@
 //!   A: count FROZEN + 1 → 1                       that was its pin from then on
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
-//! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the place finds that its word has
-//! changed, and gives the place back. Until then it counts as a pin of whatever page comes next, which nothing follows from but a
-//! delay. No place is taken while `WRITER_WAITS` is set: the writer's turn comes first. Nor is one where another pinner has one: its pin lets
-//! all others in, and the writer would have to wait for each of them, asleep as they may be.
+//! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the place finds that its
+//! word has changed, and gives the place back. Until then the place counts as a pin of the frame's next page, which
+//! only delays others. No place is taken while `WRITER_WAITS` is set: the writer's turn comes first. Nor is one taken
+//! beside another: the first one's pin lets all other pinners in, and the writer would have to wait for the holder of
+//! each place, which may be asleep.
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread from anything for good, and nothing but a delay follows if it is missing or left over.
 //! So two writers may set and clear it for one another. It ends with the next freeze, by any thread, and a writer that gives up
 //! clears it (`writing`).
 //!
-//! **`place`**, who may touch the list links:
+//! **`place`** tells which thread may touch the list links:
 //!
 //! | value | meaning | next |
 //! |---|---|---|
 //! | `ISOLATED` | one holder has the frame off the lists (a free frame counts as that) | holder: → `LISTED`; remover: → `ORPHANED` |
-//! | `LISTED` | on a list of its group | whoever wins the swap to `ISOLATED` may take it off; nobody else may |
+//! | `LISTED` | on a list of its group | only the thread that wins the swap to `ISOLATED` may take it off |
 //! | `ORPHANED` | its page was removed while a holder had it | the holder frees it |
 //!
 //! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the frame's bytes.
 //! - I2. Bytes of a frame that has a pin don't change: a writer freezes the frame, too.
-//! - I3. While a frame is `ISOLATED` its group is its holder's to change, once it has the frame frozen as well, and nobody
-//!   else's; nor does its page change, except that a remover may take the page away and leave the frame `ORPHANED`.
-//! - I4. A generation is used for one stay: it goes up when the frame is freed, before anybody else can get the frame.
-//!   (A page that is settled begins another stay in its frame.)
+//! - I3. While a frame is `ISOLATED`, only its holder may change its group, and only with the frame frozen as well. Its
+//!   page doesn't change either, except that a remover may take the page away and leave the frame `ORPHANED`.
+//! - I4. A generation is used for one residency (a *stay*): it goes up when the frame is freed, before another thread
+//!   can get the frame. (A page that is settled begins another stay in its frame.)
 //!
 //! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes come after the last
 //! pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the `Release` of unfreezing: a pinner that
@@ -146,12 +147,13 @@ pub(crate) struct FrameRecord {
     word: AtomicU64,
     /// Whose page it is, in the policy's numbering.
     owner: AtomicU32,
-    /// The policy's, changed only by whoever has the frame isolated. While the frame is the first of a free batch in a
-    /// depot: how many are in it.
+    /// The policy's rank, changed only by the holder of an isolated frame. While the frame is the first of a free batch
+    /// in a depot: the number of frames in that batch.
     rank: AtomicU32,
-    /// While the frame is free: the next one of its batch, in the lower half; and while it is the first of a batch in a depot,
-    /// in the upper half, the first of the batch below. While a page is in it: the place elsewhere that the page keeps, and has
-    /// the same bytes for as long as nobody writes to the page; 0 if it has none. Changed while the frame is frozen.
+    /// While the frame is free: the next one of its batch, in the lower half. While it is the first of a batch in a
+    /// depot: also the first frame of the batch below, in the upper half. While a page is in it: the place elsewhere
+    /// that the page keeps, or 0; that place has the page's bytes until a writer changes the page. Changed while the
+    /// frame is frozen.
     slot: AtomicU64,
 }
 
@@ -166,15 +168,16 @@ unsafe impl ZeroedAtomics for FrameRecord {}
 pub(crate) enum PinRefused {
     /// The frame has an owner just now, or a writer waits to become that.
     Closed,
-    /// It has more pins than anybody can need.
+    /// It has more pins than any use can need.
     Saturated,
 }
 
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // In two steps: what an addition is asked for keeps the CPU from going on to the frame's bytes meanwhile. Nobody freezes
-        // the frame between the two, and if an owner leaves it, the addition counts as a pin from then on.
+        // In two steps: an addition whose result is needed keeps the CPU from going on to the frame's bytes meanwhile.
+        // No thread can freeze the frame between the two, and if an owner leaves it, the addition counts as a pin from
+        // then on.
         // Relaxed, as the look is the Acquire of the module head: it sees this addition, or one after it, and so all before it.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
@@ -264,7 +267,7 @@ impl FrameTable {
 
     /// Makes a frame that the system just put memory behind an owned one.
     pub(crate) fn first_owner(&self, frame: FrameId) {
-        // Relaxed: nobody else knows the frame yet.
+        // Relaxed: no other thread knows the frame yet.
         self.record(frame).count.fetch_or(FROZEN, Ordering::Relaxed);
     }
 
@@ -305,7 +308,7 @@ impl FrameTable {
         debug_assert!(before & FROZEN != 0 || before == 0, "not an owner");
     }
 
-    /// Whether somebody owns the frame. Acquire pairs with the Release of `unfreeze`.
+    /// Whether the frame has an owner. Acquire pairs with the Release of `unfreeze`.
     pub(crate) fn is_frozen(&self, frame: FrameId) -> bool {
         self.record(frame).count.load(Ordering::Acquire) & FROZEN != 0
     }
@@ -332,7 +335,7 @@ impl FrameTable {
     /// Makes a frozen frame a listed one, of which only its owner knows yet: once its labels are there.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
-        // Release pairs with `isolate`, by who looks at frames in the order of their numbers.
+        // Release pairs with `isolate`, by a thread that visits frames in the order of their numbers.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
 
@@ -396,7 +399,7 @@ impl FrameTable {
         self.record(frame).group.load(Ordering::Relaxed)
     }
 
-    /// For whoever has the frame isolated and frozen (I3).
+    /// The caller must have the frame isolated and frozen (I3).
     pub(crate) fn set_group(&self, frame: FrameId, group: u32) {
         // Relaxed: the Release of `put_back` and `unfreeze`.
         self.record(frame).group.store(group, Ordering::Relaxed);

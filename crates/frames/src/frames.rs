@@ -32,13 +32,13 @@ const SEGMENTS_LOOKED_AT: usize = 256;
 
 /// All frames of one budget.
 ///
-/// A frame is with exactly one of these at a time:
+/// A frame is in exactly one of these states at a time:
 ///
-/// | | who |
+/// | state | where the frame is |
 /// |---|---|
-/// | free | the lists of free frames, with memory; the extents, without |
-/// | owned | an [`OwnedFrame`]: being loaded, or just evicted |
-/// | resident | its page's word, which leads readers to it; its group's list, or whoever has it as an [`IsolatedFrame`] |
+/// | free | on the lists of free frames, with memory; in the extents, without |
+/// | owned | with an [`OwnedFrame`]: being loaded, or just evicted |
+/// | resident | its page's word leads readers to it; it is on its group's list, or with an [`IsolatedFrame`] |
 #[derive(Debug)]
 pub struct Frames {
     pub(crate) table: FrameTable,
@@ -199,7 +199,7 @@ impl Frames {
     fn populate(&self) -> Option<(usize, Batch)> {
         let rest = self.layout.map_reserve;
         if self.budget.room() < self.layout.extent_cost(false) {
-            return None; // Most often: without asking for anybody's turn.
+            return None; // Most often: without waiting for the lock of the extents.
         }
         let charge = |first_time| self.budget.try_charge_leaving(self.layout.extent_cost(first_time), rest);
         let node = self.free.node_here();

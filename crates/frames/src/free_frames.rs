@@ -223,8 +223,8 @@ impl FreeFrames {
             stock.others = stock.others.wrapping_add(LOOKED_AT);
             stock.others
         };
-        // A stock that somebody has locked is in use, perhaps by who waits for a depot: waiting for that as well would make a queue
-        // of all CPUs that are short.
+        // Skip a locked stock: its user may itself be waiting for a depot, and waiting for that as well would make a
+        // queue of all CPUs that are short of frames.
         let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
         let frame = batch.pop(table);
         self.put_each(table, batch);
@@ -266,8 +266,9 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // Of much there is enough for all who wait a moment, and new memory would cost more. Of little, what is in there is for
-        // whoever has it: if all CPUs that are short waited, most would find it empty.
+        // With plenty in the depots there is enough for every CPU that waits a moment, and new memory would cost more.
+        // With little, only the lock's holder takes from the depot: if all CPUs that are short waited, most would find
+        // it empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
         drop(depot);

@@ -1,12 +1,13 @@
-//! Pages on their way to their file whose write nobody waits for.
+//! Pages that are being written to their file while the thread that began the write goes on.
 //!
-//! A [`HeldPage`] borrows from its map. Where a device is given pages while the thread that holds them goes on, a run owns
-//! them, and the map behind them: neighbouring pages, for one request.
+//! A [`HeldPage`] borrows from its map. A run owns its pages, and the map behind them, so that the thread that held
+//! them can go on while a device reads them. They are neighbouring pages, for one request.
 //!
-//! - H1. A page is the run's from [`new`](HeldRun::new) or [`push`](HeldRun::push) to [`end`](HeldRun::end), held all the time (S2 of `write_state`):
-//!   it stays in its frame. One that the run is dropped with is dirty.
-//! - H2. The device has read all the bytes that it wants before a page is ended: whoever has the run as [`StableBytes`]
-//!   keeps it until the device is done.
+//! - H1. A page is the run's from [`new`](HeldRun::new) or [`push`](HeldRun::push) to [`end`](HeldRun::end). It is held
+//!   all the time (S2 of `write_state`), so it stays in its frame. Pages that are still in a run when it is dropped
+//!   become dirty.
+//! - H2. All device reads finish before a page is ended, because the request that owns the run (as [`StableBytes`])
+//!   keeps it until then.
 
 use std::fmt;
 use std::ops::Range;

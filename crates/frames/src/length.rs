@@ -10,8 +10,8 @@ use crate::region::ZeroedAtomics;
 
 /// The length of one object. On lines of its own: hits read it.
 ///
-/// Release and Acquire, for both numbers: who sees an object that has grown also sees that the page at its old end was
-/// taken out of memory.
+/// Release and Acquire, for both numbers: a reader that sees that an object has grown also sees that the page at its
+/// old end was taken out of memory.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Length {
@@ -37,7 +37,7 @@ impl Length {
         self.whole_pages.load(Ordering::Acquire)
     }
 
-    /// Relaxed: whoever has the map, or a clone, was told of it after it was set.
+    /// Relaxed: it is set while the map is being made, so every owner of the map or of a clone sees it.
     #[inline]
     pub(crate) fn near_pages(&self) -> u64 {
         self.near_pages.load(Ordering::Relaxed)
@@ -48,7 +48,7 @@ impl Length {
         self.near_pages.store(pages, Ordering::Relaxed);
     }
 
-    /// For whoever alone changes it.
+    /// The caller must be the only thread that changes it.
     pub(crate) fn set(&self, bytes: u64, page_size: usize) {
         self.bytes.store(bytes, Ordering::Release);
         self.whole_pages.store((bytes / page_size as u64).min(self.near_pages()), Ordering::Release);

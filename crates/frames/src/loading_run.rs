@@ -1,14 +1,14 @@
 //! Loads that leave the thread that began them.
 //!
-//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which costs a miss nothing. But where a device is at work
-//! while its caller goes on, or is dropped, somebody has to own the page words in *loading*, the frames, and the map
-//! behind both: a run does, for neighbouring pages. Whoever ends it, on whatever thread, gets the pages back one by one
-//! in the form in which they were given, and there is one way to publish a page.
+//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which costs a miss nothing. But a device may be at work
+//! while its caller goes on, or is dropped. Then a run owns the page words in *loading*, the frames, and the map behind
+//! both, for neighbouring pages. The thread that ends the run takes the pages out one by one, as the same two types
+//! that were put in. So there is only one way to publish a page.
 //!
-//! - R1. A page is the run's from [`push`](LoadingRun::push) to [`next`](LoadingRun::next), and neither its word nor its
-//!   frame is anybody else's meanwhile; a run that is dropped abandons its loads and frees its frames.
-//! - R2. The device's bytes are all in the frames before a page is taken out of the run, and none comes afterwards: whoever
-//!   has the run as [`StableBytes`] keeps it until the device is done.
+//! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to [`next`](LoadingRun::next). A run that
+//!   is dropped abandons its loads and frees its frames.
+//! - R2. All device writes finish before a page leaves the run, because the request that owns it (as [`StableBytes`])
+//!   keeps it until then.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct LoadingRun {
     /// Page of `pages[0]`.
     first: u64,
     pages: Vec<RunPage>,
-    /// So many of `pages` are somebody else's again.
+    /// The number of `pages` that were taken out of the run.
     ended: usize,
 }
 
@@ -78,7 +78,7 @@ impl LoadingRun {
         self.len() == 0
     }
 
-    /// Takes the first page out of the run. Nobody waits longer than until the two are dropped or published.
+    /// Takes the first page out of the run. Its waiters wait until the two are published or dropped.
     #[expect(clippy::should_implement_trait, reason = "what it lends borrows from the run")]
     pub fn next(&mut self) -> Option<(Loading<'_>, OwnedFrame<'_>)> {
         let page = *self.pages.get(self.ended)?;
@@ -90,10 +90,11 @@ impl LoadingRun {
 }
 
 // SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive. Each is the run's own (R1), so
-// nobody else writes its bytes, and which ones there are changes by `&mut self` alone.
+// no other thread writes its bytes, and the set of frames changes only by `&mut self`.
 unsafe impl StableBytes for LoadingRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
-        // As in `OwnedFrame::fill`: whoever copies one of the bytes to come sees that the frame's last stay is over.
+        // As in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees that the frame's last residency
+        // is over.
         fence(Ordering::Release);
         for page in &self.pages[self.ended..] {
             f(self.map.shared.frames.bytes(page.frame));
@@ -113,7 +114,7 @@ impl fmt::Debug for LoadingRun {
     }
 }
 
-/// A pin that isn't bound to a borrow: for a page that was loaded for somebody who may not be there any more.
+/// A pin that isn't bound to a borrow: for a page whose requester may be gone when the load ends.
 #[derive(Debug)]
 pub struct KeptPin {
     frames: Arc<Frames>,
@@ -127,7 +128,7 @@ impl KeptPin {
         Self { frames: Arc::clone(frames), frame: Some(frame) }
     }
 
-    /// The pin for whoever has the page's map. `None` if it is a map of other frames.
+    /// The same pin, bound to a borrow of the page's map. `None` if it is a map of other frames.
     #[must_use]
     pub fn lend(mut self, map: &PageMap) -> Option<PinnedFrame<'_>> {
         let frames = &map.shared.frames;

@@ -3,8 +3,8 @@
 //! None of them changes, so a loop over lookups may keep them in registers. (That is why the length, which changes, is
 //! behind a pointer, and why every clone of a map has a lookup of its own.)
 //!
-//! - L1. All that a lookup points to stays where it is while the frames live, which whoever has the lookup keeps alive. So a
-//!   lookup may outlive its map: what it finds then is another's, or nothing.
+//! - L1. Everything that a lookup points to stays where it is while the frames live, and the owner of the lookup keeps
+//!   them alive. So a lookup may outlive its map: it then finds pages of another map, or none.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
 //! - L3. `whole_pages` and `near_pages` are at most what the map's first run has words for. Pages that aren't near aren't found here
 //!   (`far_words`).
@@ -83,8 +83,8 @@ impl Lookup {
         still().then(|| PageWord::from_bits(word.load(Ordering::Relaxed)))
     }
 
-    /// Copies from the frame of a written page. False if the page isn't there from the beginning to the end, or somebody writes to
-    /// it meanwhile (V2 of `writing`), or `still` says no in between.
+    /// Copies from the frame of a written page. Returns false if the page isn't in its frame from the beginning of the
+    /// copy to the end, if a writer changes it meanwhile (V2 of `writing`), or if `still` says no in between.
     #[inline(always)]
     pub(crate) fn copy_version(
         &self,

@@ -40,8 +40,8 @@ use crate::write_state::Ahead;
 /// How far ahead of a page that is taken out of memory its neighbours' records are fetched.
 const RECORDS_AHEAD: usize = 8;
 
-/// The words of one object's pages. Clones are the same map: whoever looks pages up often has one of his own, so that
-/// the addresses it needs lie beside whatever else he needs, or in registers.
+/// The page words of one object. A clone is a handle to the same map. A thread that looks pages up often keeps a clone
+/// of its own: then the addresses that a lookup needs are next to that thread's other data, or in registers.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     pub(crate) lookup: Lookup,
@@ -266,7 +266,7 @@ impl PageMap {
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
         self.words_of(range).flat_map(|part| words.in_use(part)).flat_map(move |chunk| {
-            // Relaxed: whoever uses the page looks at its word again.
+            // Relaxed: a caller that uses the page loads its word again.
             let state = |index: usize| PageWord::from_bits(words.words[index].load(Ordering::Relaxed)).state();
             let last = chunk.end - 1;
             let occupied = move |&index: &usize| {

@@ -1,4 +1,4 @@
-//! Page maps by their numbers: for those who don't hold a map, and find out whether it was there all the time.
+//! Page maps by their numbers: for a thread that doesn't hold a map, and finds out whether it was there all the time.
 //!
 //! A number is a map's while the map lives, and may be another's afterwards. Looking up by it is sound all the same (L1 of
 //! `lookup`); what is read is the map's if `still` says that it lives, as it is asked with the page known to be in memory: the

@@ -3,17 +3,17 @@
 //! | tag (bits 0–1) | state | the other bits |
 //! |---|---|---|
 //! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
-//! | 1 | *loading*: somebody reads it | 3: `WAITED`, somebody sleeps until it is there |
+//! | 1 | *loading*: a thread is reading it in | 3: `WAITED`, a waiter sleeps until it is there |
 //! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
 //! | 3 | *swapped*: elsewhere, or needs no place | 3–63: the entry, which says where |
 //!
 //! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame's number stands where a mask makes it the frame's
 //! place in an arena of pages of 4 KiB.
-//! A page that somebody wrote to is `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced bit in the
-//! frame's record (`writing`), and those of files leave the short way for it. When its file has all of it, the page goes back to
-//! being as it was, with the next generation.
+//! A page that was written to is `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced
+//! bit in the frame's record (`writing`). Readers of files leave the short way for that. Once its file has all of it,
+//! the page goes back to being as it was, with the next generation.
 //!
-//! Every change is a compare-and-swap (or a swap by the loader, who owns a *loading* word):
+//! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
 //! ```text
 //!            begin_load                 publish
 //!   vacant ─────────────▶ loading ─────────────────▶ resident
@@ -47,7 +47,7 @@ const LOADING: u64 = 1;
 const RESIDENT: u64 = 2;
 const SWAPPED: u64 = 3;
 
-/// In a *loading* word: somebody is in the wait table for it.
+/// In a *loading* word: the wait table has a waiter for it.
 const WAITED: u64 = 1 << 3;
 /// In a *resident* word, and in no other: a reader came by since reclaim last looked.
 const REFERENCED: u64 = 1 << 2;
@@ -81,7 +81,7 @@ pub enum PageState {
         /// 62 bits of the policy's.
         shadow: u64,
     },
-    /// Being read by somebody.
+    /// A thread is reading it in.
     Loading,
     /// In this frame.
     Resident {

@@ -79,7 +79,7 @@ mod real {
             let flags = if protection.closed { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
             // Room to cut out a run that starts at a huge page's boundary.
             let slack = if bytes >= HUGE { HUGE } else { 0 };
-            // SAFETY: a fresh private mapping at an address of the kernel's choice touches nobody's memory.
+            // SAFETY: a new private mapping, at an address that the kernel chooses, overlaps no other memory.
             let start = unsafe {
                 mm::mmap_anonymous(core::ptr::null_mut(), bytes + slack, flags, MapFlags::PRIVATE | MapFlags::NORESERVE)
             }
@@ -172,7 +172,7 @@ mod real {
     impl<T> Drop for Region<T> {
         fn drop(&mut self) {
             self.wiped.end();
-            // SAFETY: nobody borrows from a region that is being dropped.
+            // SAFETY: no borrow is left of a region that is being dropped.
             let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
         }
     }

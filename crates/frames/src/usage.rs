@@ -1,4 +1,4 @@
-//! What can be said of pages from outside: how many are in memory, and in what state; and whether somebody has one.
+//! Queries about pages: how many are in memory and in what state, and whether a page is held or pinned.
 
 use std::ops::Range;
 
@@ -44,12 +44,14 @@ impl PageMap {
         usage
     }
 
-    /// Whether somebody brings the page in, writes to it, or is about to evict it. With a fence before this, and one of
-    /// theirs after they began, they are seen here or see what was done before the fence.
+    /// Whether a thread is loading the page, writing to it, or about to evict it. If the caller has a fence before this
+    /// call, and that thread has one after it began, then this call sees the thread, or the thread sees what the caller
+    /// did before its fence.
     #[must_use]
     pub fn is_held(&self, page: u64) -> bool {
         let Some((_, word)) = self.word(page) else { return false };
-        // Acquire, here and in `is_frozen`: what they did to the page is visible once they are seen to have ended.
+        // Acquire, here and in `is_frozen`: what that thread did to the page is visible once this sees that it has
+        // ended.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         match before.state() {
             PageState::Vacant { .. } | PageState::Swapped { .. } => false,
@@ -61,7 +63,7 @@ impl PageMap {
         }
     }
 
-    /// Whether somebody has the page pinned.
+    /// Whether the page is pinned.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
         let frame = self.word(page).and_then(|(_, word)| PageWord::from_bits(word.load(Ordering::Acquire)).frame());
@@ -70,7 +72,7 @@ impl PageMap {
 }
 
 impl Frames {
-    /// The pin for whoever has these frames, rather than the map that it was got from.
+    /// The same pin, bound to a borrow of these frames rather than of the map that it came from.
     ///
     /// # Panics
     /// If it is a pin of other frames.

@@ -1,13 +1,13 @@
-//! Where threads sleep, and tasks are registered, until a page that somebody else is loading is there, or couldn't be
-//! loaded.
+//! Where threads sleep, and tasks are registered, until another thread's load of a page has ended, with or without
+//! success.
 //!
-//! Waiters are few and short-lived, so one small table serves all pages: a page word hashes to a bucket, a lock with a
-//! list of who waits for what.
+//! Waiters are few and short-lived, so one small table serves all pages. A page word hashes to a bucket: a lock with a
+//! list of waiters.
 //!
-//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. A loading word that has
-//!   `WAITED` ends under that lock as well: no waiter can be between the two.
-//! - W2. Word and waiters are settled in one turn of the lock, so a load's outcome goes to those who waited for that
-//!   very load, and never to the waiters of the one before or after.
+//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. The end of a load
+//!   whose word has `WAITED` takes that lock as well, so it can't come between the waiter's two steps.
+//! - W2. The end of a load changes the word and tells the waiters under one hold of the lock. So a load's outcome goes
+//!   to the waiters of that very load, and never to those of the one before or after.
 //! - W3. Wakers are cloned, called and dropped without the lock: each of these may do anything, end a task that waits here too.
 
 use std::task::{Poll, Waker};
@@ -44,7 +44,7 @@ impl Waiters {
     /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't loading.
     fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<usize> {
         loop {
-            // Relaxed: whoever goes on looks at the word again, with Acquire.
+            // Relaxed: a caller that goes on loads the word again, with Acquire.
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
             if !now.is_loading() {
                 return None;
@@ -107,7 +107,7 @@ impl WaitTable {
         &self.buckets[sync::random::mix(word as u64) as usize % self.buckets.len()]
     }
 
-    /// Enters somebody who waits for the load of `word`, the one with the number `index`. `None` if it isn't loading.
+    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't loading.
     fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let bucket = self.bucket(index);
         let mut waker = waker.cloned(); // W3
@@ -144,7 +144,7 @@ impl WaitTable {
     }
 }
 
-/// Somebody who waits for a load. Dropped, he waits no more.
+/// A waiter for a load. Dropping it ends the wait.
 #[derive(Debug)]
 pub struct Waiting<'a> {
     bucket: &'a Bucket,
@@ -152,8 +152,8 @@ pub struct Waiting<'a> {
 }
 
 impl PageMap {
-    /// Begins to wait for the load of a page that somebody else is loading: `waker` is called when it is over. `None` if nobody
-    /// is loading it.
+    /// Begins to wait for another thread's load of the page: `waker` is called when the load is over. `None` if the
+    /// page isn't being loaded.
     #[must_use]
     pub fn begin_wait(&self, page: u64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let (index, word) = self.word(page)?;
@@ -274,7 +274,7 @@ mod models {
             let theirs = Arc::clone(&load);
             let next_loader = sync::thread::spawn("next", move || {
                 let (waits, word) = &*theirs;
-                // Somebody waits for this load too.
+                // This load has a waiter, too.
                 let loading = PageWord::loading().with_waited().bits();
                 if word.compare_exchange(over.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     waits.end_load(0, word, PageWord::NEVER, Err(FAILED));

@@ -3,21 +3,22 @@
 //! | state | meaning | next |
 //! |---|---|---|
 //! | `CLEAN` | the file has these bytes, and would after a power cut | writer: → `DIRTY` |
-//! | `DIRTY` | the file doesn't have them | whoever writes it back: → `HELD` |
-//! | `HELD` (+ `REWRITTEN`) | somebody passes the bytes to the file, or settles what became of that | holder: → any other; writer: + `REWRITTEN` |
+//! | `DIRTY` | the file doesn't have these bytes | flusher: → `HELD` |
+//! | `HELD` (+ `REWRITTEN`) | the flusher writes the bytes to the file, or settles the outcome | holder: → any other; writer: + `REWRITTEN` |
 //! | `UNSTABLE` | the file was given them, and may lose them still | writer: → `DIRTY`; after a sync: → `HELD` → `CLEAN`, or `DIRTY` if it failed |
 //!
-//! - S1. Only a page that is `CLEAN` is evicted: the only copy is never dropped. Evictors look while they have the
-//!   frame frozen, so no writer is about.
-//! - S2. Whoever has a page `HELD` keeps it in its frame, without keeping readers or writers from it. A holder that gives
-//!   way to a writer (`REWRITTEN`) leaves the page `DIRTY`.
-//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`: if
-//!   its change comes before that to `HELD`, the holder sees the bytes (Release to Acquire); if it comes after, the page
-//!   is `DIRTY` again when the holder lets go. A writer in the middle of its bytes may find that its page was given to
-//!   the file half written and settled meanwhile: it has the frame frozen, so nobody evicts the page before its change.
-//! - S4. A holder finds the frame by the page's word and looks at the word again once it holds: the frame may have gone to
-//!   another page, which then was held for nothing, and goes back to what it was. Whoever meets `HELD` therefore
-//!   waits: it may be such a mistake, and that ends in a few instructions.
+//! - S1. Only a `CLEAN` page is evicted, so the only copy of a page is never dropped. An evictor checks the state while
+//!   it has the frame frozen, which keeps writers out.
+//! - S2. The *holder* of a page is the flusher that made it `HELD`. It keeps the page in its frame, but keeps neither
+//!   readers nor writers from it. If a writer came by meanwhile (`REWRITTEN`), the holder leaves the page `DIRTY`.
+//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`. If
+//!   its change comes before the change to `HELD`, the holder sees the bytes (Release to Acquire). If it comes after,
+//!   the page is `DIRTY` again when the holder lets go. A writer in the middle of its bytes may find that the flusher
+//!   has written its half-written page to the file and settled it. The writer has the frame frozen, so no evictor takes
+//!   the page before the writer's change.
+//! - S4. The flusher finds the frame by the page's word, and looks at the word again once it holds the page. If the
+//!   frame went to another page meanwhile, it holds that one by mistake, and puts its state back. A thread that meets
+//!   `HELD` therefore waits: it may be such a mistake, which ends within a few instructions.
 
 use sync::atomic::{AtomicU32, Ordering};
 
@@ -38,7 +39,7 @@ const SPARED: u32 = 1 << 6;
 /// It was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
 
-/// Whether a page was read before anybody wanted it. Kept in its frame's record from the load until its first use, which
+/// Whether a page was read ahead of its first use. Kept in its frame's record from the load until that first use, which
 /// always goes the slower way, because the page isn't referenced yet: so the hit path knows nothing of this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
@@ -47,7 +48,7 @@ pub enum Ahead {
     No,
     /// Yes.
     Yes,
-    /// Yes, and whoever comes to it had better read on ahead.
+    /// Yes, and its first user should start the next readahead.
     Marked,
 }
 
@@ -93,7 +94,7 @@ pub(crate) enum Hold {
     Held,
     /// It isn't in the state wanted.
     Other,
-    /// Somebody holds it, for a moment (S4).
+    /// Another thread holds it, for a moment (S4).
     Busy,
 }
 
@@ -105,7 +106,8 @@ pub(crate) struct WriteState(AtomicU32);
 impl WriteState {
     /// At the start of a stay. For the frame's owner.
     pub(crate) fn start(&self, dirty: bool, ahead: Ahead) {
-        // Release pairs with the Acquire of `hold`: who took the frame for its last page's sees that it isn't (S4).
+        // Release pairs with the Acquire of `hold`: a flusher that took the frame for its last page's then sees its
+        // mistake (S4).
         self.0.store(if dirty { DIRTY } else { CLEAN } | ahead.bits(), Ordering::Release);
     }
 
@@ -122,8 +124,8 @@ impl WriteState {
         before.is_ok_and(|before| before & STATE == CLEAN)
     }
 
-    /// The same of a page that no file has. A change only where it isn't dirty yet: nobody looks for its bytes by its state, and who
-    /// holds it by mistake (S4) leaves it dirty.
+    /// The same for a page that no file has. Changes the state only if the page isn't dirty yet: no flusher looks for
+    /// such a page's bytes by its state, and one that holds it by mistake (S4) leaves it dirty.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
         // Relaxed: the writer before this one, or the loader, made it dirty, and had the frame frozen.
@@ -203,9 +205,10 @@ impl WriteState {
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    // ---- reading ahead. Relaxed as well: whoever looked at the frame's next page by mistake takes its mark, no more.
+    // ---- reading ahead. Relaxed as well: a reader that looks at the frame's next page by mistake only takes that
+    // page's mark.
 
-    /// Whether the page was read before anybody wanted it.
+    /// Whether the page was read ahead of its first use.
     pub(crate) fn ahead(&self) -> Ahead {
         Ahead::of(self.0.load(Ordering::Relaxed))
     }

@@ -25,7 +25,7 @@ pub enum Hold<'a> {
     Held(HeldPage<'a>),
     /// It isn't in memory, or isn't as wanted.
     Other,
-    /// Somebody else holds it: try again, if only one thread writes the object back then that is for a moment.
+    /// Another thread holds it: try again. If only one thread writes the object back, the hold lasts just a moment.
     Busy,
 }
 
@@ -43,7 +43,7 @@ impl PageMap {
     #[must_use]
     pub fn next_written(&self, range: std::ops::Range<u64>) -> Option<u64> {
         let words = &self.shared.frames.words;
-        // Relaxed: who has to see a write was told of it in some other way.
+        // Relaxed: a caller that has to see a write learned of it in some other way.
         let is_written = |index: &usize| PageWord::from_bits(words.words[*index].load(Ordering::Relaxed)).is_written();
         let mut chunks = self.words_of(range).flat_map(|part| words.with_written(part));
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
@@ -67,8 +67,8 @@ impl PageMap {
             }
             write_state::Hold::Busy => return Hold::Busy,
         }
-        // S4. Relaxed: whoever gave the frame to another page, which then became unclean, did that before the change
-        // that `hold` saw.
+        // S4. Relaxed: if the frame went to another page, which then became dirty, that happened before the change that
+        // `hold` saw.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));
             return Hold::Other;
@@ -103,7 +103,7 @@ impl<'a> HeldPage<'a> {
         clean
     }
 
-    /// The frame, for somebody who owns it from now on (`held_run`).
+    /// The frame, still held: the caller has to end the hold (`held_run`).
     pub(crate) fn give_up(mut self) -> FrameId {
         self.ended = true;
         self.frame
@@ -129,8 +129,8 @@ impl Frames {
     }
 }
 
-/// Has the page's readers take the short way again, if nobody uses the page just now. If somebody does, the page is
-/// clean all the same, and whoever next comes to write the object back tries again ([`PageMap::hold`]).
+/// Returns the page's readers to the short way, unless the page is in use just now. If it is in use, the page is clean
+/// all the same, and the next write-back of the object tries again ([`PageMap::hold`]).
 fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let table = &frames.table;
     if !table.freeze(frame) {
@@ -147,7 +147,7 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
         // Transition: page word, written → resident, settled.
         let settled = PageWord::resident(frame, table.generation(frame));
         let settled = settled.with_referenced(state.take_referenced());
-        // Release pairs with the Acquire loads of readers: the bytes are visible. Nobody else changes the word of a
+        // Release pairs with the Acquire loads of readers: the bytes are visible. No other thread changes the word of a
         // frozen, written page.
         word.store(settled.bits(), Ordering::Release);
         frames.words.chunks.remove_written(index);

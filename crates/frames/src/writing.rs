@@ -1,11 +1,11 @@
-//! Writing to a page in memory, beside readers who take no lock.
+//! Writing to a page in memory, beside readers that take no lock.
 //!
 //! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets in (I1, I2 of
 //! `frame_table`). Only readers that leave no trace may be copying meanwhile; they find out by themselves:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
-//!   version: even → odd              Relaxed       v = version.load(Acquire)   odd: somebody writes
+//!   version: even → odd              Relaxed       v = version.load(Acquire)   odd: a thread is writing
 //!   fence(Release)                                 copy bytes of frame(a)      Relaxed
 //!   bytes                            Relaxed       fence(Acquire)
 //!   version: → even                  Release       version.load(Relaxed) == v, word.load(Relaxed) == a? good
@@ -19,19 +19,21 @@
 //! - V3. While the word says `WRITTEN`, the frame is this page's, so the version looked at is. Loading the word with
 //!   Acquire pairs with the Release that made it written; so the version is that of this stay.
 //!
-//! Readers of written pages touch the frame's record, a line more than the others, which is why pages of files don't stay
-//! `WRITTEN`: `writeback` settles them. Nobody settles pages that no file has, so what looks them up by a map's number has a short
-//! way for written pages as well (`Lookup::read_hot_or_written`), and so have files' pages that are found so. A [`PageMap`]'s own short
-//! way, that of most files' hits, is the shorter for not knowing of it.
-//! - V4. Who asks for a third thing, `still`, does so between the copy and the second look at the version. At that moment the page is
-//!   in its frame, and its bytes are those that were copied: the word and the version are the same before and after. Asked after
-//!   the version, a reader might go by what came later:
+//! Readers of written pages touch the frame's record, one cache line more than the others. That is why pages of files
+//! don't stay `WRITTEN`: `writeback` settles them. Pages that no file has are never settled, so lookups by a map's
+//! number have a short way for written pages as well (`Lookup::read_hot_or_written`); it also serves pages of files
+//! that are looked up so. A [`PageMap`]'s own short way, which serves most hits of files, is shorter because it leaves
+//! written pages out.
+//! - V4. A reader that has to ask a third thing, `still`, asks it between the copy and the second look at the version.
+//!   At that moment the page is in its frame, and its bytes are those that were copied, because the word and the
+//!   version are the same before and after. If the reader asked after the second look, the answer could be about
+//!   something later:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
 //!     copies x
 //!     version the same                  bytes = y;  permitted: yes
-//!     permitted? yes: returns x, which was there only while nobody was permitted to read
+//!     permitted? yes: returns x, which was there only while reading wasn't permitted
 //!   ```
 
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
@@ -52,9 +54,9 @@ pub enum BeginWrite<'a> {
     Begun(Writing<'a>),
     /// It isn't in memory.
     Absent,
-    /// Somebody has it pinned.
+    /// It is pinned.
     Pinned,
-    /// Somebody else writes to it, or looks whether to evict it.
+    /// Another thread writes to it, or checks whether to evict it.
     Busy,
 }
 
@@ -314,8 +316,8 @@ impl Writing<'_> {
         self.change_bytes(|| bytes.copy_from(offset, from));
     }
 
-    /// The same of a page that no file has, and so nobody holds for long: one that is dirty stays so, whoever is about (S3 of
-    /// `write_state`).
+    /// As [`write`](Self::write), for a page that no file has. A flusher holds such a page only by mistake and for a
+    /// moment: a page that was dirty is dirty again afterwards (S3, S4 of `write_state`).
     ///
     /// # Panics
     /// As [`write`](Self::write).

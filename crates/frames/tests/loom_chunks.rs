@@ -45,7 +45,7 @@ fn a_resident_pages_word_is_never_given_back() {
 }
 
 /// The shadow of the last eviction is written before the chunk counts as idle, so it goes with the chunk. Written
-/// after, it would lie in memory that nobody is charged for.
+/// later, it would lie in uncharged memory.
 #[test]
 fn the_last_shadow_goes_with_the_chunk() {
     sync::model(|| {
@@ -132,8 +132,8 @@ fn maps_that_share_a_page_of_states_charge_it_once() {
 }
 
 /// The story: a sweep marked the chunk just when the map that it belonged to was dropped. The drop took the mark for
-/// somebody else's use of the chunk, so it stayed, charged and full of the old file's shadows, in a segment that the
-/// next file got.
+/// another thread's use of the chunk. So the chunk stayed, charged and full of the old file's shadows, in a segment
+/// that the next file got.
 #[test]
 fn a_map_dropped_during_a_sweep_leaves_nothing() {
     sync::model(|| {
@@ -157,7 +157,7 @@ fn a_map_dropped_during_a_sweep_leaves_nothing() {
 }
 
 /// The story: an evictor had made the last page *vacant*, but not yet counted itself out of the chunk, when the map was
-/// dropped. The drop found the chunk in use, and left the whole range of words to nobody for ever.
+/// dropped. The drop found the chunk in use, and leaked the whole range of words.
 #[test]
 fn a_map_dropped_during_an_eviction_leaves_nothing() {
     sync::model(|| {
@@ -171,7 +171,7 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
         match old.detach(0, 0, false) {
             Detach::Listed { frame, .. } => drop(frame),
             Detach::Vacant | Detach::Swapped { .. } | Detach::Orphaned { .. } => {}
-            // The file's owner would wait for whoever has the page; the model ends here.
+            // The file's owner would wait until the page isn't in use; the model ends here.
             Detach::Busy | Detach::Pinned => {
                 evictor.join().unwrap();
                 return;
@@ -188,7 +188,8 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
     });
 }
 
-/// Whoever lowers the limit gives back what is used beyond it: so a charge under way has to be seen, or refused.
+/// The thread that lowers the limit gives back what is used beyond it. So it has to see a charge that is under way, or
+/// that charge has to be refused.
 #[test]
 fn a_limit_lowered_during_a_charge_is_kept_or_the_charge_is_seen() {
     sync::model(|| {

@@ -6,7 +6,7 @@
 //!                                        freeze f; word = vacant; f isn't listed: leave it to its holder (orphan)
 //!   put f back: it is an orphan, free it
 //! ```
-//! Whoever comes last frees the frame, and nobody else does.
+//! The last of the two frees the frame, and the other doesn't.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -20,7 +20,7 @@ fn reclaim(frames: &Frames, frame: FrameId) {
     drop(evict(frames, frame, 1));
 }
 
-/// Removes page 0; gives up when somebody else is at it.
+/// Removes page 0. Gives up if another thread is using it.
 fn remove(map: &PageMap) {
     match map.detach(0, 2, false) {
         Detach::Listed { frame, .. } => drop(frame),

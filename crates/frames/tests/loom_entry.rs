@@ -1,4 +1,4 @@
-//! First touches and writes against those who change what is mapped: `pagefold`'s `space`, S1.
+//! First touches and writes against threads that change what is mapped: `pagefold`'s `space`, S1.
 //!
 //! ```text
 //!   toucher: word = loading        unmap: entry = none

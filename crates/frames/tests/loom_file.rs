@@ -65,7 +65,7 @@ fn written(count: usize) -> (Arc<frames::Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// Whoever evicts comes after the device.
+/// The evictor comes after the device.
 #[test]
 fn an_evicted_page_is_in_its_file() {
     sync::model(|| {

@@ -17,7 +17,8 @@ use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
-/// Who has each frame. Relaxed swaps: the flag of a frame that two threads have at a time is set already for one.
+/// Whether a thread has each frame. Relaxed swaps: if two threads have a frame at the same time, one of them finds its
+/// flag set.
 struct Held([AtomicBool; 3]);
 
 impl Held {

@@ -100,7 +100,7 @@ fn the_referenced_bit_never_revives_a_word() {
     });
 }
 
-/// Two managers of one frame each want two pages: whoever loses the race for a word leaves it to the winner.
+/// Two managers of one frame each want two pages: the loser of the race for a word leaves it to the winner.
 #[test]
 fn one_of_two_loaders_loads() {
     sync::model(|| {

@@ -30,7 +30,7 @@ fn run(map: &PageMap, pages: std::ops::Range<u64>) -> LoadingRun {
     run
 }
 
-/// What a device and whoever hears of it do.
+/// What the device and the reaper do.
 fn complete(mut run: LoadingRun, frames: &Frames) {
     let mut page = run.pages().start;
     run.each(&mut |bytes| {

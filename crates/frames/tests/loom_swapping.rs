@@ -1,4 +1,4 @@
-//! Pages on their way out of memory beside those who write to them, read them, unmap them, and take their places away.
+//! Swapping out beside threads that write to the pages, read them, unmap them, and take their places away.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -129,7 +129,7 @@ fn a_reader_gets_the_page_or_finds_it_elsewhere() {
     });
 }
 
-/// W2, W3, W4: whoever unmaps the page gets the place that it has, or its swapper does; never both, and the frame is free.
+/// W2, W3, W4: the thread that unmaps the page gets its place, or the swapper does; never both, and the frame is free.
 #[test]
 fn a_page_that_is_unmapped_on_its_way_out_leaves_nothing() {
     for kept in [0, KEPT] {
@@ -181,7 +181,8 @@ fn a_place_that_is_taken_away_is_nobody_elses() {
     });
 }
 
-/// One of two who fault gets the page's entry, and one who unmaps it gets it, or waits for the fault.
+/// One of two faulting threads gets the page's entry. A thread that unmaps the page gets the entry, or waits for the
+/// fault.
 #[test]
 fn an_entry_is_one_partys() {
     sync::model(|| {

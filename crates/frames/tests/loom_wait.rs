@@ -1,9 +1,9 @@
-//! Threads sleep until a load that somebody else has begun is over.
+//! Threads sleep until another thread's load is over.
 //!
 //! ```text
 //!   waiter                               loader
 //!   word is loading
-//!                                        word = resident; nobody has set WAITED, so nobody is woken
+//!                                        word = resident; WAITED isn't set, so no waiter is woken
 //!   sleep … for ever?
 //! ```
 //! The waiter sets `WAITED` in the loading word itself, and sleeps under the lock that the end of a waited load takes.

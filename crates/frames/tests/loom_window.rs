@@ -1,5 +1,5 @@
-//! Reading at an address, which holds nothing, against those who write, unmap and map: `pagefold`'s `space/window`, whose source
-//! this includes, and both ways of `space/read`.
+//! Reading at an address, which holds nothing, against threads that write, unmap and map: `pagefold`'s `space/window`,
+//! whose source this includes, and both ways of `space/read`.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -117,7 +117,7 @@ fn a_page_that_was_never_readable_isnt_read() {
     });
 }
 
-/// The same of who takes the long way, as pages do whose use has to be noted.
+/// The same for a reader that takes the long way, as for pages whose use has to be noted.
 #[test]
 fn nor_is_it_the_long_way() {
     sync::model(|| {

@@ -1,4 +1,4 @@
-//! Writers beside readers without a trace, pinners, evictors, and whoever writes back.
+//! Writers beside readers without a trace, pinners, evictors, and the flusher.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -70,7 +70,7 @@ fn one_page(mark: u64) -> (Arc<Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// P1, from the first write on: the reader may have looked at the word when nobody had written yet.
+/// P1, from the first write on: the reader may have loaded the word before the first write.
 #[test]
 fn a_reader_sees_a_write_whole_or_not_at_all() {
     sync::model(|| {
@@ -195,7 +195,7 @@ fn settling_and_evicting_meet() {
     });
 }
 
-/// S4: who comes for a page by a word that is out of date holds another one for a moment, and changes nothing.
+/// S4: a flusher that goes by a stale word holds another page for a moment, and changes nothing.
 #[test]
 fn a_stale_holder_does_no_harm() {
     sync::model(|| {

@@ -20,7 +20,7 @@ fn uring() -> Result<Box<dyn Backend>, IoError> {
 
 fn threads(refusal: IoError) -> Result<Box<dyn Backend>, IoError> {
     static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: who says it doesn't matter.
+    // Relaxed: it doesn't matter which thread says it.
     if !SAID.swap(true, Ordering::Relaxed) {
         tracing::warn!(%refusal, "io_uring refused; requests are done by threads");
     }

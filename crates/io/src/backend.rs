@@ -173,8 +173,8 @@ pub trait BackingFile: Send + Sync {
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok` may then be lost,
-    /// also if a later call succeeds: whoever wants the bytes must write them again. Calls that were under way at the
-    /// same time all fail.
+    /// even if a later call succeeds: a caller that wants the bytes must write them again. Calls that were under way at
+    /// the same time all fail.
     fn sync(&self) -> Result<(), IoError> {
         Err(IoError::BAD_FILE)
     }
@@ -212,11 +212,12 @@ pub trait BackingFile: Send + Sync {
         if self.len()? < len { self.set_len(len) } else { Ok(()) }
     }
 
-    /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits for a device, unless
-    /// the backend has nobody else to do it: then all are over when this returns. What can't be started is over with
-    /// an error. The file stays open until all are over.
+    /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits for a device,
+    /// unless the backend has no thread or device queue of its own: then all requests have completed when this returns.
+    /// A request that can't be started completes with an error. The implementation keeps the file open until every
+    /// request has completed, even if the caller drops its handle.
     ///
-    /// Each is over some time, also if nobody [helps](Self::help).
+    /// Every request completes at some time, even if no thread [helps](Self::help).
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         requests.drain(..).for_each(|request| request.run(self));
         Queue::default()
@@ -269,7 +270,7 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// Why a request to a backend failed. Small and `Copy`: everybody who waits for the same page gets it.
+/// Why a request to a backend failed. Small and `Copy`: every thread that waits for the same page gets it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum IoError {
     /// The system's error number.

@@ -1,8 +1,8 @@
 //! What the kernel's page cache may forget, because Pagefold has it now.
 //!
 //! Where direct I/O isn't to be had, each page read stays in the kernel's cache as well. Telling the kernel after each
-//! read would double the system calls, so ranges are collected, merged, and dropped many at a time. Nobody waits for
-//! the list: who finds it taken drops its own range at once.
+//! read would double the system calls, so ranges are collected, merged, and dropped many at a time. No thread waits for
+//! the list: a reader that finds it locked drops its own range at once.
 //!
 //! An approximation: a range that another process uses is dropped for that one too, and the last few ranges stay
 //! until more come, or until the file is closed.

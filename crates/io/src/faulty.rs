@@ -4,9 +4,9 @@
 //! fail, then call 2, and so on, until [`FaultyBackend::calls`] says that the call it named was never made.
 //!
 //! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer past the bytes
-//! delivered is overwritten with [`RUBBISH`], so whoever forgets to zero or refill it shows it to the reader. A failed
-//! write has written some of its sectors from the front, how many being chosen by the number of the call: perhaps none,
-//! perhaps all. The other calls, when they fail, have done nothing.
+//! delivered is overwritten with [`RUBBISH`], so a caller that forgets to zero or refill the buffer shows that to its
+//! reader. A failed write has written some of its sectors from the front, how many being chosen by the number of the
+//! call: perhaps none, perhaps all. The other calls, when they fail, have done nothing.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ impl Call {
     }
 }
 
-/// The counters are `Relaxed`: they are read when the calls are over, and whoever waited for that sees them.
+/// The counters are `Relaxed`: they are read when the calls are over, and a thread that waited for that sees them.
 #[derive(Default)]
 pub(crate) struct Faults {
     plan: Mutex<Plan>,

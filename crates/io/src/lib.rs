@@ -11,8 +11,8 @@
 //! | [`SimulatedDisk`] | given, or computed; some lost in power cuts | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
 //!
-//! A [`Request`] is a read or write that nobody has to wait for: it owns its memory, is [submitted](BackingFile::submit) with
-//! others, and is over some time, in some thread. A thread that wants that soon [helps](BackingFile::help_as).
+//! A [`Request`] is an asynchronous read or write: it owns its memory, and is [submitted](BackingFile::submit) with
+//! others. It completes later, on any thread; a caller that needs the result sooner [helps](BackingFile::help_as).
 //!
 //! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
 //! After one that failed, the system may have dropped what it was given: it has to be given again.

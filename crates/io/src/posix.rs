@@ -175,7 +175,7 @@ impl PosixFile {
             return Err(Errno::INVAL);
         }
         add_flags(self.fd.as_fd(), OFlags::DIRECT)?;
-        // Relaxed: nobody else has the file yet.
+        // Relaxed: no other thread has the file yet.
         self.direct.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -266,7 +266,7 @@ impl BackingFile for PosixFile {
     fn len(&self) -> Result<u64, IoError> {
         Ok(match self.kind {
             Kind::Regular => u64::try_from(retry_on_intr(|| fs::fstat(&self.fd))?.st_size).unwrap_or(0),
-            // The position that this moves is one that nobody uses.
+            // This moves the file's position, which nothing uses.
             Kind::BlockDevice => retry_on_intr(|| fs::seek(&self.fd, SeekFrom::End(0)))?,
         })
     }

@@ -1,10 +1,10 @@
-//! A file whose calls are made by the caller, as another one makes them, and whose requests go to somebody else.
+//! A file whose calls are made in the caller's thread, by another file, and whose requests go to a `Submission`.
 
 use sync::{Arc, SharedBytes};
 
 use crate::{BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
-/// Who does the requests. What its methods owe is said at those of [`BackingFile`] with the same names.
+/// What carries out the requests. Its methods have the contracts of those of [`BackingFile`] with the same names.
 pub(crate) trait Submission: Send + Sync {
     /// The files whose requests it does.
     type File: BackingFile + ?Sized;
@@ -18,7 +18,7 @@ pub(crate) trait Submission: Send + Sync {
     fn help(&self, file: &Arc<Self::File>, queue: &Queue, how: Helping, done: &dyn Fn() -> bool);
 }
 
-/// A file, and who does its requests.
+/// A file, and what carries out its requests.
 pub(crate) struct QueuedFile<S: Submission> {
     pub(crate) file: Arc<S::File>,
     pub(crate) submission: Arc<S>,

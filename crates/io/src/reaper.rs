@@ -1,7 +1,8 @@
-//! The thread that completes what nobody waits for.
+//! The reaper: the thread that completes requests that no other thread waits for.
 //!
-//! It sleeps in `epoll_wait` on all rings at once. A ring is in there unarmed, and is armed for one event when it is left with
-//! something unfinished ([`Reaping`](crate::reaping::Reaping)); so a ring that a thread leads wakes nobody else, and idle ones cost nothing.
+//! It sleeps in `epoll_wait` on all rings at once. A ring is in there unarmed, and is armed for one event when its
+//! leader leaves it with something unfinished ([`Reaping`](crate::reaping::Reaping)). So a ring that a thread leads
+//! wakes no other thread, and idle rings cost nothing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -51,7 +52,7 @@ impl Reaper {
         Ok(Watch { reaper: Arc::clone(self), number, timer: OnceCell::new(), by_timer: AtomicBool::new(false) })
     }
 
-    /// A timer that makes it visit a ring. An event comes each time it goes off: nobody reads it.
+    /// A timer that makes the reaper visit a ring. Each expiry is an edge-triggered event, so the timer is never read.
     fn timer(&self, number: u64) -> Result<OwnedFd, Errno> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&self.epoll, &timer, EventData::new_u64(number), EventFlags::IN | EventFlags::ET)?;

@@ -1,23 +1,24 @@
-//! Who reaps the answers of a ring: one thread at a time.
+//! Which thread reaps the answers of a ring: one at a time.
 //!
-//! The kernel tells whoever sleeps on a ring of its answers, and waking a thread that sleeps elsewhere costs more than all
-//! the rest of a read. So a thread that wants an answer sleeps on the ring itself, as its *leader*, and completes whatever
-//! comes, its own or not. Others who want one *follow*: they look again after each of the leader's passes, and one of them leads
-//! when it leaves. A ring that nobody leads is *watched*, if it has something unfinished: the reaper is told of its next
-//! answer, leads, completes what there is, and leaves.
+//! The kernel wakes a thread that sleeps on a ring when an answer comes; waking a thread that sleeps elsewhere costs
+//! more than all the rest of a read. So a thread that wants an answer sleeps on the ring itself, as its *leader*, and
+//! completes every answer that comes, its own or another thread's. Other threads that want an answer *follow*: they
+//! look again after each of the leader's passes, and one of them leads when the leader leaves. A ring without a leader
+//! is *watched*, if it has something unfinished: the reaper is told of its next answer, leads, completes the answers
+//! that are there, and leaves.
 //!
 //! | `led` | `watched` | the ring is | left by |
 //! |---|---|---|---|
 //! | no | no | idle; or has followers on their way to lead it | a submission: watched; a thread that helps: led |
 //! | no | yes | the reaper's: an answer makes it come | the reaper, or a thread that helps: led |
-//! | yes | no | the leader's | its leaving: watched, unless there is nothing to wait for or somebody to follow it |
+//! | yes | no | the leader's | the leader: watched, unless there is nothing to wait for or there are followers |
 //!
-//! - L1. Only the leader reaps. So what it waits for is in flight until it has completed it itself: having seen `done()` false
-//!   and something unfinished, it may sleep until there is an answer.
-//! - L2. A follower reads `passes` before it asks `done()`, and sleeps only if the number is still the same and there is a
-//!   leader. Passes are counted after their completions. So it misses none.
-//! - L3. Whoever submits counts its requests as unfinished before it looks whether somebody leads; a leader looks for
-//!   unfinished ones as it leaves. Both under the lock, so one of them sees to it that the ring is watched:
+//! - L1. Only the leader reaps. So a request that it waits for is in flight until the leader itself has completed it.
+//!   Having seen `done()` false and something unfinished, it may sleep until there is an answer.
+//! - L2. A follower reads `passes` before it asks `done()`, and sleeps only if the number is still the same and there
+//!   is a leader. Passes are counted after their completions. So it misses none.
+//! - L3. A submitter counts its requests as unfinished before it checks for a leader; a leader checks for unfinished
+//!   requests as it leaves. Both check under the lock, so one of the two sees to it that the ring is watched:
 //!
 //! ```text
 //! leader: nothing unfinished ─────────────────────────── lock, leave
@@ -64,7 +65,7 @@ pub(crate) enum Visit {
 #[derive(Debug, Default)]
 pub(crate) struct Reaping {
     state: Mutex<State>,
-    /// `passes` has changed, and somebody follows.
+    /// `passes` has changed, and there are followers.
     passed: Condvar,
 }
 
@@ -108,7 +109,7 @@ impl Reaping {
         }
     }
 
-    /// For who has submitted something: sees to it that somebody will complete it.
+    /// For a thread that has submitted something: sees to it that the leader or the reaper will complete it.
     pub(crate) fn attend(&self, answers: &impl Answers) {
         let mut state = self.state.lock();
         if !state.led && !state.watched {
@@ -117,7 +118,7 @@ impl Reaping {
         }
     }
 
-    /// For the reaper, who was told of an answer.
+    /// For the reaper, which was told of an answer.
     pub(crate) fn visit(&self, answers: &impl Answers) {
         let mut state = self.state.lock();
         state.watched = false;

@@ -1,5 +1,5 @@
 //! Every interleaving of a kernel that answers, threads that help, and a reaper that is told: each request is completed, and
-//! nobody sleeps for ever. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
+//! no thread sleeps for ever. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, thread};
@@ -45,7 +45,7 @@ impl Answers for Model {
             self.answered.wait(&mut kernel);
         }
         let answers = std::mem::take(&mut kernel.answers);
-        // With the lock, for whoever waits for it on `told`.
+        // Under the lock, for threads that wait for it on `told`.
         self.completed.fetch_add(answers, Ordering::Release);
         self.unfinished.fetch_sub(answers, Ordering::Relaxed);
         drop(kernel);
@@ -146,7 +146,7 @@ fn check(steps: &'static [(usize, usize)], body: impl Fn(&Arc<Model>) + Send + S
     });
 }
 
-/// Whoever submits helps until its own request is completed; nobody else looks after the ring.
+/// Each submitter helps until its own request is completed; no other thread looks after the ring.
 #[test]
 fn two_threads_that_submit_and_help() {
     check(&[(1, 1), (1, 1)], |model| {

@@ -1,7 +1,7 @@
-//! Reads and writes that nobody has to wait for.
+//! Asynchronous reads and writes.
 //!
-//! A [`Request`] owns the memory that it is about, and what is to be done when it is over. Whoever submits it can go
-//! away, or be unwound: the memory stays until the last byte has been moved. It goes on after short reads and writes,
+//! A [`Request`] owns its memory, and what is to be done when it completes. The thread that submits it can go away, or
+//! be unwound: the memory stays until the last byte has been moved. A request goes on after short reads and writes,
 //! `EINTR` and `EAGAIN` as [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) do.
 //!
 //! Requests that one call waits for are of one [`Batch`]. A thread that waits helps with the requests of its own batch, and
@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | made | its maker; dropped, it never was | submitted |
 //! | submitted | the backend: waiting, or with a device | answered |
-//! | answered | whoever reaps the answer: [`Request::complete`] | over, or submitted again for the rest |
+//! | answered | the thread that reaps the answer: [`Request::complete`] | over, or submitted again for the rest |
 //! | over | what its maker wanted done is called with the memory and the result, once, in that thread | |
 //!
 //! - Q1. What is to be done at the end is called exactly once for each request that was submitted, whatever happens.

@@ -6,7 +6,7 @@
 //! purpose: each time it is full the kernel is told, so that the device starts on the first few requests of a batch while the
 //! rest are prepared.
 //!
-//! | slot | who touches it | becomes |
+//! | slot | touched by | becomes |
 //! |---|---|---|
 //! | free | the submitter, under the lock | in flight |
 //! | in flight | the kernel has pointers into its memory, and reads its list of runs | free, when the leader has taken its answer |
@@ -82,7 +82,7 @@ impl Default for Sizes {
     }
 }
 
-/// Answers taken at once: few, so that who has more to submit can do so while the device works on the rest.
+/// Answers taken at once: few, so that a thread with more to submit can do so while the device works on the rest.
 const ANSWERS_MAX: usize = 16;
 /// Entries pushed before the kernel is told.
 const PUSHED_MAX: usize = 16;
@@ -110,7 +110,7 @@ impl Others {
 
     /// Whether rings are of no use any more.
     pub(crate) fn refused(&self) -> bool {
-        // Relaxed: who sees it late finds its ring dead.
+        // Relaxed: a thread that sees it late finds its ring dead.
         self.refused.load(Ordering::Relaxed)
     }
 

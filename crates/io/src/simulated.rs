@@ -97,7 +97,7 @@ impl SimulatedDisk {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Makes a file with these bytes. A file that had the name lives on for those who have it open.
+    /// Makes a file with these bytes. A file that had the name lives on where it is open.
     pub fn add_bytes(&self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         let len = bytes.len() as u64;
@@ -155,7 +155,7 @@ impl SimulatedDisk {
     /// - what was cut off and came back is zeros, or what was there before;
     /// - a file that was made, and not synced, may be gone.
     ///
-    /// The seed says which. Whoever has a file open gets `EIO` from now on, and can open it again.
+    /// The seed says which. Files that are open answer `EIO` from now on; they can be opened again.
     pub fn power_cut(&self, seed: u64) {
         let mut cuts = self.shared.cuts.write();
         *cuts += 1;
@@ -251,7 +251,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// The same file, moving bytes in no time: for whoever has waited already.
+    /// The same file, moving bytes in no time: for a caller that has waited already.
     pub(crate) fn without_waiting(&self) -> impl BackingFile {
         Waited(self)
     }

@@ -1,7 +1,7 @@
 //! What was submitted to the simulated disk, and isn't over.
 //!
-//! A request is answered by whoever takes it from the queue: a thread that helps, or the queue's own, which is started with the
-//! first request. It is the oldest one that is taken; once a seed was given, any.
+//! The thread that takes a request from the queue answers it: a thread that helps, or the queue's own, which is started
+//! with the first request. The oldest request is taken; once a seed was given, any.
 //!
 //! - D1. `over` is counted up after a request is over, under the lock. A helper reads it, asks whether it is done, and sleeps
 //!   only if it is still the same: so no completion that would have made it done is missed.
@@ -42,7 +42,7 @@ struct State {
 #[derive(Default)]
 pub(crate) struct SimulatedQueue {
     state: Mutex<State>,
-    /// Something in `state` has changed that somebody may wait for.
+    /// Something in `state` has changed that a thread may wait for.
     changed: Condvar,
 }
 
@@ -57,7 +57,7 @@ impl SimulatedQueue {
         self.state.lock().by_hand = true;
     }
 
-    /// Puts requests into the line, and sees to it that somebody is there to answer them.
+    /// Puts requests into the line, and sees to it that there is a thread to answer them.
     pub(crate) fn submit(self: &Arc<Self>, requests: impl Iterator<Item = Submitted>) {
         let mut state = self.state.lock();
         state.line.extend(requests);

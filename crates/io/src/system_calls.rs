@@ -4,7 +4,7 @@
 //! reference to memory that optimistic readers are loading from is undefined behaviour, whatever is done with it; for
 //! writes it takes `&[u8]`, of which others may not change a byte. libc's `pread` takes a pointer, but ThreadSanitizer
 //! intercepts it and would call the kernel's write a plain one, racing with those loads; `pwritev`'s reads would race
-//! with stores. `libc::syscall` takes a pointer, and nobody looks inside.
+//! with stores. `libc::syscall` takes a pointer, and ThreadSanitizer doesn't look at what it points to.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -33,7 +33,7 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
         _ => {
             let slices = io_vecs(into, usize::MAX);
             // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer than this synchronous
-            // call, so it is mapped and may change under everybody's eyes. That the kernel writes to it is B2 of
+            // call, so it is mapped and may change at any time. That the kernel writes to it is B2 of
             // `sync::bytes`: no reference to plain bytes exists over it, since `as_slice`'s caller excludes writers
             // (B3). The arguments are those of `preadv` on 64-bit machines, where the offset is in the fourth and the
             // fifth counts for nothing.

@@ -94,7 +94,7 @@ fn a_panic_ends_its_request_alone() {
     for _ in 0..3 {
         let (mut requests, over) = counted(5);
         let queue = file.submit(&mut requests);
-        // Whoever does the request has the panic.
+        // The thread that does the request has the panic.
         let help = || file.help(queue.clone(), &|| over.load(Ordering::SeqCst) == 4);
         while catch_unwind(AssertUnwindSafe(help)).is_err() {}
         assert_eq!(over.load(Ordering::SeqCst), 4);

@@ -1,10 +1,10 @@
 //! The machine's files and block devices, with requests given to the kernel through io_uring.
 //!
-//! Files are those of [`Posix`], and calls are made in the caller's thread as there; what is submitted goes through rings. Each
-//! thread has a ring of its own as long as there are few threads, so that a thread that submits and then helps meets nobody else;
-//! with more, rings are shared. Not one for each CPU: threads that wait for a disk come and go on a CPU, and would wait for each other's
-//! answers. A ring is made when a thread first needs it. If the system refuses, or the ring would take one of the last
-//! descriptors of the process, the first ring is shared.
+//! Files are those of [`Posix`], and calls are made in the caller's thread as there; requests that are submitted go
+//! through rings. As long as there are few threads, each has a ring of its own, so that a thread that submits and then
+//! helps meets no other thread. With more, rings are shared. A ring isn't tied to a CPU: threads that wait for a disk
+//! come and go on a CPU, and would wait for each other's answers. A ring is made when a thread first needs it. If the
+//! system refuses, or the ring would take one of the last descriptors of the process, the first ring is shared.
 //!
 //! What a ring can't do, or can't do now, threads do ([`Pool`]):
 //!

@@ -262,7 +262,7 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     requests.insert(32, Request::read(0, memory, |_, _| panic!("on purpose")).unwrap());
     let requests = std::cell::RefCell::new(requests);
     let help = || {
-        // Submitted while this thread leads, so that nobody else completes them.
+        // Submitted while this thread leads, so that no other thread completes them.
         file.help(file.queue(), &|| {
             file.submit(&mut requests.borrow_mut());
             false
@@ -273,7 +273,7 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     over.wait(64);
 }
 
-/// Who leaves for now and doesn't come back has left it to the reaper all the same.
+/// A leader that leaves for now and doesn't come back has left the ring to the reaper all the same.
 #[test]
 fn what_is_left_for_now_is_completed_by_the_reaper_after_a_while() {
     let (_directory, path) = file_of_pages();

@@ -1,7 +1,7 @@
-//! The time that a simulated disk has taken, without anybody waiting.
+//! The time that a simulated disk has taken, without any thread waiting.
 //!
 //! The disk works on `queue_depth` requests at once. Their latencies overlap; their bytes share one channel. Requests
-//! are taken to arrive as soon as there is room for them, as from callers who always have the next one ready:
+//! are taken to arrive as soon as there is room for them, as from callers that always have the next one ready:
 //!
 //! ```text
 //! lane 0  |-- latency --|== transfer ==|-- latency --| …

@@ -1,5 +1,5 @@
 //! Requests submitted by two threads, one thread of the pool, and helpers: in every interleaving each request is over once,
-//! with its own bytes, nobody sleeps for ever, and every thread ends. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test
+//! with its own bytes, no thread sleeps for ever, and every thread ends. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test
 //! --test loom_thread_pool --release`.
 #![cfg(pagefold_loom)]
 

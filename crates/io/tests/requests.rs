@@ -1,5 +1,5 @@
-//! Requests that nobody waits for, on each backend: every one is over exactly once, with its bytes, in whatever order,
-//! through short answers and interruptions, and when whoever submitted it is gone.
+//! Requests that no thread waits for, on each backend: each completes exactly once, with its bytes, in any order,
+//! through short answers and interruptions, and when its submitter is gone.
 #![cfg(not(pagefold_loom))]
 
 mod backends;
@@ -142,7 +142,7 @@ fn few_requests(file: &dyn BackingFile) -> usize {
     results.iter().filter(|(_, result)| result.is_err()).count()
 }
 
-/// Memory of which somebody can tell when it is gone.
+/// Memory that records when it is gone.
 struct Watched {
     words: Box<[AtomicU64]>,
     alive: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What somebody holds, or wants to.
+//! What a thread holds, or wants to hold.
 
 use crate::range::LockRange;
 

@@ -2,46 +2,49 @@
 //!
 //! At first there is one node, the *root*, and the lock costs what a plain one does. When two claims that don't exclude
 //! each other meet there, the lock *spreads*: from then on a range is claimed in the nodes of its granules (`geometry`),
-//! and only ranges that are too large for any level still are in the root. Once nobody seems to hold anything when a claim
-//! begins whose node was used often, the lock is made *compact* again; two that meet make it spread at once.
+//! and only ranges that are too large for any level are still claimed in the root. The lock is made *compact* again
+//! when a claim begins whose node was used often, and no range seems to be held. Two claims that meet make it spread at
+//! once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
 //! | 1 claim | in its one or two nodes, in order of address; waits there for claims of its level, as `node` says |
-//! | 2 look up | at its nodes of the levels above. If somebody there excludes it, or the root lacks a flag that leads others to the claim, it gives its own nodes back, and begins again with step 1 up there |
-//! | 3 wait below | until nobody in the nodes below excludes it. Its claim stays, so nobody new gets past his step 2 |
+//! | 2 look up | at its nodes of the levels above. If a claim there excludes it, or the root lacks a flag that leads others to the claim, it gives its own nodes back, and begins again with step 1 up there |
+//! | 3 wait below | until no claim in the nodes below excludes it. Its claim stays, so no new claim gets past its own step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other: each makes its claim
 //!   first and looks then, and all of these accesses are `SeqCst`. The lower one gives way; the upper one waits:
 //!   ```text
 //!     lower: node's word = claim            upper: root's word = claim
-//!            look at root: nobody                  look at node: nobody        can't both be
+//!            look at root: free                    look at node: free          can't both be
 //!   ```
-//! - L2. Who waits holds nothing that is waited for in a circle: in step 1 a claim waits for claims of its level while it
-//!   holds a node of lower addresses; in step 3, for claims of lower levels; in step 2 it holds nothing any more. What a
-//!   claim waits for so is either held, or further on in the order (level downwards, then address upwards).
-//! - L3. Nobody starves: a node's queue is fair (N4), a claim goes up at most once for each level, and what step 3 waits
-//!   for was there before its claim, or gives way in step 2 and comes back up there. A claim that may give up, and so be back
-//!   at once, looks up before step 1 too: each thread is in the way of step 3 once at most.
+//! - L2. Claims don't wait for each other in a circle. In step 1 a claim waits for claims of its level while it holds a
+//!   node of lower addresses; in step 3 it waits for claims of lower levels; once it gives way in step 2 it holds
+//!   nothing any more. What a claim waits for so is either held, or further on in the order (level downwards, then
+//!   address upwards).
+//! - L3. No claim starves: a node's queue is fair (N4), a claim goes up at most once for each level, and what step 3
+//!   waits for was there before its claim, or gives way in step 2 and comes back up there. A claim that may give up,
+//!   and so be back at once, looks up before step 1 too: each thread is in the way of step 3 once at most.
 //! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that was made before that is
 //!   seen in step 2; one made after it sees `SPREAD`, and takes step 3.
-//! - L5. It is cleared by whoever has a claim to write the full range and, after making that, saw no claim in any node. So
-//!   step 2 must find `SPREAD` and nobody who excludes the claim by *one* look at the root, also if `SPREAD` was there
-//!   before step 1. At that moment nobody has the full range, and whoever gets it later sees the claim in its node, and
-//!   clears nothing: `SPREAD` stays until the claim is given back. By two looks it could go wrong:
+//! - L5. `SPREAD` is cleared by a thread that has a claim to write the full range and, after making it, saw no claim in
+//!   any node. So step 2 must find `SPREAD`, and no claim that excludes its own, by *one* look at the root, even if
+//!   `SPREAD` was there before step 1. At that moment no thread has the full range. A thread that gets it later sees
+//!   the claim in its node, and clears nothing: `SPREAD` stays until the claim is given back. By two looks it could go
+//!   wrong:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
 //!            node's word = claim
-//!            looks at root: nobody                   a claim in the root, which sees no SPREAD: inside
+//!            looks at root: free                     a claim in the root, which sees no SPREAD: inside
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
 //! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of level 0 save that look. A
 //!   claim of level 1 sets it between its steps 1 and 2, and must find it by the look of step 2, as it is cleared with
 //!   `SPREAD`, and may be so just after it was set. From that look on it stays, as `SPREAD` does. So a claim of level 0 that
 //!   found it missing had its own step 1 before that look, and step 3 sees it.
-//! - L7. Everything is exact: claims of disjoint ranges never wait for each other, whatever their nodes; a mutex of a
-//!   queue aside, which nobody holds while waiting; and making the lock compact, which is tried when all nodes look free,
-//!   and over after a look at each of them.
+//! - L7. The lock is exact: claims of disjoint ranges never wait for each other, whatever their nodes. There are two
+//!   exceptions: the mutex of a queue, which no thread holds while it waits; and making the lock compact, which is
+//!   tried when all nodes look free, and is over after a look at each of them.
 
 use sync::CachePadded;
 use sync::lock::OnceCell;
@@ -65,7 +68,7 @@ pub(crate) struct Levels {
 /// what is kept small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held<'a> {
-    /// It was put into this one node's word with nobody about: given back by one swap, if that is still so.
+    /// It was put into this one node's word when that was free: given back by one swap, if it is still alone there.
     Alone(&'a Node, Packed),
     /// It is in the nodes of a level.
     At(&'a Levels, LockRange, Level),
@@ -111,7 +114,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Gives back a claim that is, or was first, in the word of one node, whoever came since.
+/// Gives back a claim that is, or was first, in the word of one node, whatever claims came since.
 #[cold]
 fn release_in(node: &Node, packed: Packed) {
     node.release(node.unpack(packed), packed);
@@ -147,7 +150,7 @@ impl Levels {
         }
     }
 
-    /// Makes the claim if nobody else is about, in the node returned: two compare-and-swaps from lock to unlock.
+    /// Makes the claim if its node is free, and returns the node: two compare-and-swaps from lock to unlock.
     #[inline(always)]
     fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
         let root = self.root.glance();
@@ -167,7 +170,7 @@ impl Levels {
         let node = tables.only_node(Level::Low, range, self.unit)?;
         let uses = node.uses();
         let is_middle_free = || !root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range);
-        // Whoever is up there, `claim` finds out; he isn't kept waiting for this (L3).
+        // If a claim is up there, `claim` finds out; that claim isn't kept waiting for this one (L3).
         if !packed.fits() || uses >= tables.uses_max() || !is_middle_free() {
             return None;
         }
@@ -183,7 +186,7 @@ impl Levels {
         None
     }
 
-    /// Whether nobody is in the one node of the range at level 1.
+    /// Whether the one node of the range at level 1 is free.
     fn is_middle_free(&self, tables: &Tables, range: LockRange) -> bool {
         tables.only_node(Level::Middle, range, self.unit).is_some_and(|above| above.look() == NodeWord::FREE)
     }
@@ -240,7 +243,7 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. Who spreads the lock now is seen by all whom it leads to the tables.
+        // L4. If the lock is spread only now, the claims that this leads to the tables see this one in the root.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;
@@ -255,10 +258,10 @@ impl Levels {
         self.root.set(NodeWord::SPREAD);
     }
 
-    /// Goes back to one node for all ranges, if nobody holds any. False if somebody is about.
+    /// Goes back to one node for all ranges, if no range is held. False if the lock is in use.
     pub(crate) fn compact(&self) -> bool {
         let Some(tables) = self.tables.get() else { return true };
-        // First a mere look, which is in nobody's way.
+        // First a mere look, which delays no claim.
         if tables.all_nodes().any(|node| node.glance() != NodeWord::FREE) {
             return false;
         }
@@ -308,7 +311,7 @@ impl Levels {
         }
     }
 
-    /// The lowest level above `level` at which somebody excludes the claim; or the root, if it lacks one of `flags`.
+    /// The lowest level above `level` at which another claim excludes this one; or the root, if it lacks one of `flags`.
     #[inline]
     fn find_above(&self, tables: &Tables, level: Level, claim: Claim, flags: u64) -> Option<Level> {
         let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim);

@@ -17,11 +17,13 @@ use crate::range::LockRange;
 /// Any number of readers, or one writer, hold a range at a time; holders of disjoint ranges don't wait for each other. The
 /// lock guards no data of its own: what a number stands for is the user's affair.
 ///
-/// A thread that holds a range must not wait for one that overlaps it, not even to read both. In builds with debug
-/// assertions that panics and names both places, and so do orders of locking that can end in a deadlock. `try_…_for` isn't
-/// checked, though it waits: it ends by itself. Nor must it wait for any other range, unless nobody ever takes one that
-/// overlaps both: who waits for that one has to be waited for already, or he would wait for ever. Use `try_…_for` for a second
-/// range, and let go of the first if that fails.
+/// A thread that holds a range must not wait for one that overlaps it, not even to read both. Builds with debug
+/// assertions panic then, and name both places. They do so too for orders of locking that can end in a deadlock.
+/// `try_…_for` isn't checked, though it waits: it ends by itself.
+///
+/// Nor must a thread that holds a range wait for any other range, unless no thread ever takes a range that overlaps
+/// both. Otherwise it may be queued behind a thread that waits for such a range, and so for the range that is held:
+/// both wait for ever. Use `try_…_for` for a second range, and let go of the first if that fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,
@@ -62,15 +64,15 @@ impl RangeLock {
         RangeWriteGuard::new(self.lock(range, Mode::Write), self.order.name())
     }
 
-    /// Takes `range` to read, if nobody has a part of it, or is just trying to get it, for writing. None also while the
-    /// lock is made [compact](Self::compact), which it may be at any time.
+    /// Takes `range` to read. `None` if a part of it is held for writing, or a thread is just trying to lock a part for
+    /// writing. `None` also while the lock is made [compact](Self::compact), which it may be at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
         self.lock_within(range, Mode::Read, &Patience::None).map(|held| RangeReadGuard::new(held, self.order.name()))
     }
 
-    /// Takes `range` alone, if nobody has a part of it, or is just trying to get it. None also while the lock is made
-    /// [compact](Self::compact), which it may be at any time.
+    /// Takes `range` alone. `None` if a part of it is held, or a thread is just trying to lock a part. `None` also
+    /// while the lock is made [compact](Self::compact), which it may be at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
         self.lock_within(range, Mode::Write, &Patience::None).map(|held| RangeWriteGuard::new(held, self.order.name()))
@@ -90,10 +92,10 @@ impl RangeLock {
         self.lock_within(range, Mode::Write, &patience).map(|held| RangeWriteGuard::new(held, self.order.name()))
     }
 
-    /// Goes back to one word for all ranges, if nobody holds any: then a lock that has one user at a time is as cheap again
-    /// as a plain one. A lock that is used does so by itself now and then. False if somebody is about.
+    /// Goes back to one word for all ranges, if no range is held: then a lock that has one user at a time is as cheap
+    /// again as a plain lock. A lock that is used does so by itself now and then. False if the lock is in use.
     ///
-    /// It takes a look at each node, during which the full range is taken: others wait, and tries fail.
+    /// This looks at each node while it has the full range: other threads wait meanwhile, and tries fail.
     pub fn compact(&self) -> bool {
         self.levels.compact()
     }

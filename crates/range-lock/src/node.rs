@@ -12,25 +12,25 @@
 //! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
 //!
 //! - N1. Claims in the word and in the list never exclude each other.
-//! - N2. While `LISTED` is set nobody swaps a claim into the word; it is set and cleared under the mutex. So whoever has
-//!   the mutex and set it sees all claims, and none is added meanwhile.
+//! - N2. While `LISTED` is set, no thread swaps a claim into the word; it is set and cleared under the mutex. So a
+//!   thread that has the mutex and has set it sees all claims, and none is added meanwhile.
 //! - N3. `WAITED` is set, under the mutex, before a waiter looks for the last time and sleeps. A claim that leaves the
 //!   word after that goes through the queue, and so finds the waiter:
 //!   ```text
 //!     waiter (mutex)                         holder
 //!     word: one claim, in the way
-//!                                            swap it out: nobody waits, nobody is woken
+//!                                            swap it out: no waiter, none is woken
 //!     word |= WAITED
 //!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
 //!   ```
-//! - N4. Claims may overtake a waiter that they exclude, or the lock would be idle while a sleeper wakes up; but each
-//!   release and each listed claim counts for the waiter that it passes over, and from [`BYPASS_MAX`] on the waiter
-//!   is handed the lock by a release, and only its elders overtake it.
-//! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and nobody else.
-//! - N6. It looks at those alone that the claim that left excludes. A waiter sleeps because of a holder, or because of an earlier
-//!   waiter, that excludes it. That one leaves by a release, or by a waiter's giving up, with that same claim; or, of a waiter, by
-//!   becoming a holder, which excludes the sleeper as before. So whatever a waiter sleeps for wakes it, and claims elsewhere in
-//!   the node neither look at it nor count as overtaking it.
+//! - N4. Claims may overtake a waiter that they exclude; otherwise the lock would be idle while a sleeper wakes up.
+//!   Each release and each listed claim counts for the waiter that it passes over. From [`BYPASS_MAX`] on, a release
+//!   hands the lock to the waiter, and only earlier waiters overtake it.
+//! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and no others.
+//! - N6. It looks only at waiters that the claim that left excludes. A waiter sleeps because of a holder, or because of
+//!   an earlier waiter, that excludes it. That claim leaves by a release, or because the earlier waiter gives up; or
+//!   the earlier waiter becomes a holder, which excludes the sleeper as before. So whatever a waiter sleeps for wakes
+//!   it, and claims elsewhere in the node neither look at it nor count as overtaking it.
 //!
 //! Orderings: a claim's compare-and-swap is Acquire and pairs with the Release of the claim that left, in the word or
 //! through the mutex. It is `SeqCst` as well, for the lock's other nodes: see `lock`.
@@ -54,7 +54,7 @@ const SPIN: Duration = Duration::from_micros(2);
 /// How a claim was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Made {
-    /// With nobody else, or only with others of the full range.
+    /// Without other claims, or only with others of the full range.
     Alone,
     /// Beside others.
     Beside,
@@ -64,7 +64,7 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Node {
     word: AtomicU64,
-    /// Claims since somebody asked; about, as nobody counts atomically.
+    /// Claims since the number was last set to 0; roughly, because they aren't counted atomically.
     uses: AtomicU32,
     /// In which units the word counts, as a power of two.
     unit: u32,
@@ -100,7 +100,7 @@ impl Node {
     /// The word, maybe not the latest.
     #[inline]
     pub(crate) fn glance(&self) -> NodeWord {
-        // Relaxed: who relies on what it saw swaps the word, or looks again.
+        // Relaxed: a caller that relies on what it saw swaps the word, or looks again.
         NodeWord(self.word.load(Ordering::Relaxed))
     }
 
@@ -246,8 +246,7 @@ impl Node {
         }
     }
 
-    /// Waits until nobody here holds what excludes `claim`, which its owner has claimed elsewhere. False if `patience` is
-    /// over.
+    /// Waits until no holder here excludes `claim`, which its owner has made elsewhere. False if `patience` is over.
     pub(crate) fn wait_until_clear(&self, claim: Claim, patience: &Patience) -> bool {
         let word = self.look();
         if !word.has(NodeWord::LISTED) && !word.excludes(claim, self.unit) {
@@ -273,14 +272,14 @@ impl Node {
         true
     }
 
-    /// Whether somebody here holds what excludes `claim`.
+    /// Whether a holder here excludes `claim`.
     #[inline]
     pub(crate) fn is_held_against(&self, claim: Claim) -> bool {
         let word = self.look();
         word.excludes(claim, self.unit) || (word.has(NodeWord::LISTED) && self.is_listed_against(claim))
     }
 
-    /// Whether nobody here excluded `claim` at a moment when all of `flags` were set.
+    /// Whether no holder here excluded `claim` at a moment when all of `flags` were set.
     pub(crate) fn is_clear_with(&self, flags: u64, claim: Claim) -> bool {
         let is_clear = |word: NodeWord| word.0 & flags == flags && !word.excludes(claim, self.unit);
         let word = self.look();
@@ -344,7 +343,7 @@ impl Node {
                 Some((_, packed)) => left.with(packed),
                 None => left,
             };
-            // LISTED: nobody takes the word before the waiters were served (N2). Release as in `release`.
+            // LISTED: no thread takes the word before the waiters were served (N2). Release as in `release`.
             let to = to.0 | NodeWord::LISTED;
             if self.word.compare_exchange(word.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return;

@@ -1,4 +1,4 @@
-//! What doesn't fit into a node's word: claims beside the one there, and who waits for what. All under the node's mutex.
+//! What doesn't fit into a node's word: claims beside the one there, and the waiters. All under the node's mutex.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::node::BYPASS_MAX;
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 use crate::range::LockRange;
 
-/// How long somebody is willing to wait.
+/// How long a thread is willing to wait.
 #[derive(Debug)]
 pub(crate) enum Patience {
     /// Not at all.
@@ -68,7 +68,7 @@ impl Seat {
 struct Waiter {
     seat: Arc<Seat>,
     claim: Claim,
-    /// Wants to know that nobody excludes its claim, which it made elsewhere.
+    /// Waits until no claim here excludes its own, which it has made elsewhere.
     only_watches: bool,
     /// Told that it could go on, and not asleep again since.
     woken: bool,
@@ -136,12 +136,12 @@ impl Queue {
         elders.filter(|waiter| waiter.claim.excludes(claim)).for_each(|waiter| waiter.bypassed += 1);
     }
 
-    /// A place at the end, for who waits to make the claim.
+    /// A place at the end, for a thread that waits to make the claim.
     pub(crate) fn sit(&mut self, claim: Claim) -> Arc<Seat> {
         self.enter(claim, false)
     }
 
-    /// A place for who waits until nobody excludes the claim.
+    /// A place for a thread that waits until no other claim excludes its own.
     pub(crate) fn watch(&mut self, claim: Claim) -> Arc<Seat> {
         self.enter(claim, true)
     }
@@ -169,7 +169,7 @@ impl Queue {
     }
 
     /// Wakes the waiters that neither a holder (`in_word` is one) nor an earlier waiter excludes; hands the claim to those
-    /// that were overtaken too often. Nobody else makes a claim meanwhile.
+    /// that were overtaken too often. No other thread makes a claim meanwhile.
     ///
     /// `gone` is the claim of a holder, or of a waiter, that just left: only waiters that it excluded can go on because of that
     /// (N6 of `node`). The search ends at a writer that waits for all of its range: that one is in the way of all behind it.

@@ -1,10 +1,11 @@
-//! A node's word: who holds it, if that is one claim that fits in here, and whether there is more to know in its queue.
+//! A node's word: the claim that it has, if that is one that fits in here, and whether there is more to know in its
+//! queue.
 //!
 //! | bits | |
 //! |---|---|
-//! | 0–1 | `MODE`: nobody, one reader, one writer, or readers of the full range |
+//! | 0–1 | `MODE`: no claim, one reader, one writer, or readers of the full range |
 //! | 2 | `LISTED`: there are, or may be, claims in the queue's list |
-//! | 3 | `WAITED`: somebody waits in the queue |
+//! | 3 | `WAITED`: the queue has waiters |
 //! | 4 | `SPREAD`: small ranges are locked in the tables (root only) |
 //! | 5 | `MIDDLE`: ranges of level 1 may be locked there (root only) |
 //! | 6–15 | units in the one claim's range; 0 for the full range |
@@ -70,7 +71,7 @@ impl Packed {
 }
 
 impl NodeWord {
-    /// Nobody, and nothing to know.
+    /// No claim, and no flag.
     pub(crate) const FREE: Self = Self(0);
     pub(crate) const LISTED: u64 = 1 << 2;
     pub(crate) const WAITED: u64 = 1 << 3;

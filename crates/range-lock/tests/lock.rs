@@ -46,7 +46,7 @@ fn locks() -> [RangeLock; 4] {
     [RangeLock::new(), spread(RangeLock::new()), large(), spread(large())]
 }
 
-/// Tries in another thread, for which a range that is held here is somebody else's.
+/// Tries in another thread, for which a range that is held here is another thread's.
 fn refused(lock: &RangeLock, range: LockRange) -> (bool, bool) {
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| {

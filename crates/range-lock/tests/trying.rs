@@ -1,4 +1,4 @@
-//! Who tries, fails, and tries again is in nobody's way.
+//! A thread that tries, fails, and tries again is in no other thread's way.
 //!
 //! Run with `RUSTFLAGS="--cfg pagefold_manycore"`.
 #![cfg(pagefold_manycore)]

@@ -16,7 +16,7 @@ const TIME: Duration = Duration::from_millis(500);
 #[derive(Default)]
 struct Node {
     links: Links,
-    /// The claim: whoever swaps it off may take the node off its list.
+    /// The claim: the thread that swaps it off may take the node off its list.
     listed: AtomicBool,
 }
 

@@ -25,7 +25,7 @@ use crate::list::SmpList;
 pub enum Claim {
     /// The caller has it now, and it is on this list.
     Won,
-    /// Somebody else has it, or it is on another list: then it is as before.
+    /// Another thread has it, or it is on another list: the node is as before.
     Lost,
     /// The walk should end here, without this node.
     Stop,

@@ -11,12 +11,12 @@ pub const NODES_MAX: usize = 1 << 30;
 ///
 /// | bits | |
 /// |---|---|
-/// | 0 | `OPEN`: nobody holds the edge. Always set in `prev`, which nobody holds |
+/// | 0 | `OPEN`: no thread holds the edge. Always set in `prev`, which is never held |
 /// | 1 | `HEAD`: the neighbour is the head of the list whose number follows, not a node |
 /// | 2–31 | number of the node or of the list |
 ///
-/// Zero is [`Link::NONE`]: what fresh memory and deleted nodes have in `next`. It isn't open, so nobody can take it for an
-/// edge. (A held edge to node 0 looks the same, which only its holder has to know.)
+/// Zero is [`Link::NONE`]: what fresh memory and deleted nodes have in `next`. It isn't open, so no thread can take it
+/// for an edge. (A held edge to node 0 looks the same, which only its holder has to know.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link(u32);
 
@@ -87,11 +87,11 @@ impl Links {
     }
 
     pub(crate) fn next(&self) -> Link {
-        // Relaxed: what it names is believed only once the edge is held, by `try_hold_to`, or if nobody else can change it.
+        // Relaxed: what it names is believed only once the edge is held, by `try_hold_to`, or if no other thread can change it.
         Link(self.next.load(Ordering::Relaxed))
     }
 
-    /// Whether there is an edge to `to` that nobody holds.
+    /// Whether there is an edge to `to` that isn't held.
     pub(crate) fn has_edge_to(&self, to: Link) -> bool {
         // Acquire pairs with the Release of `open`: all of the edge is there.
         self.next.load(Ordering::Acquire) == to.0
@@ -103,24 +103,24 @@ impl Links {
         Link(self.prev.load(Ordering::Acquire))
     }
 
-    /// Holds the edge, wherever it leads to, which is the answer, if nobody else holds it.
+    /// Holds the edge, if no other thread holds it, and returns where it leads to.
     #[cfg(not(pagefold_loom))]
     pub(crate) fn try_hold(&self) -> Option<Link> {
-        // Acquire: as in `try_hold_to`. A bit that is off stays off, be it somebody's or nobody's. In one operation, so that
-        // the line of a head comes once.
+        // Acquire: as in `try_hold_to`. A bit that is off stays off, whether the edge is held or there is none. In one
+        // operation, so that the line of a head comes once.
         let was_open = self.next.fetch_and(!OPEN, Ordering::Acquire) & OPEN != 0;
-        // Relaxed: nobody else changes it now.
+        // Relaxed: no other thread changes it now.
         was_open.then(|| Link(self.next.load(Ordering::Relaxed) | OPEN))
     }
 
-    /// The same in two operations: loom doesn't order an operation that changes nothing and somebody's store.
+    /// The same in two operations: loom doesn't order an operation that changes nothing and another thread's store.
     #[cfg(pagefold_loom)]
     pub(crate) fn try_hold(&self) -> Option<Link> {
         let now = self.next();
         (now.is_open() && self.try_hold_to(now)).then_some(now)
     }
 
-    /// Holds the edge to `to`, if that is where it leads and nobody else holds it.
+    /// Holds the edge to `to`, if that is where it leads and no other thread holds it.
     pub(crate) fn try_hold_to(&self, to: Link) -> bool {
         debug_assert!(to.is_open());
         // Acquire pairs with the Release of `open`: what the last holder wrote comes first. Relaxed on failure: nothing
@@ -141,7 +141,7 @@ impl Links {
         self.next.store(Link::NONE.0, Ordering::Relaxed);
     }
 
-    /// For whoever holds the edge that leads here, or owns both nodes.
+    /// The caller must hold the edge that leads here, or own both nodes.
     pub(crate) fn set_prev(&self, prev: Link) {
         // Release pairs with the Acquire in `prev`.
         self.prev.store(prev.0, Ordering::Release);

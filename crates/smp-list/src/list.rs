@@ -1,7 +1,7 @@
 //! The list, and what many threads may do to it at once.
 //!
 //! The list is a ring through its head. An *edge* is the pair of words that joins two neighbours: `next` of the one, and
-//! `prev` of the other. A bit in `next` says whether somebody holds the edge:
+//! `prev` of the other. A bit in `next` says whether a thread holds the edge:
 //! ```text
 //!     ┌──────┐ next ─────▶ ┌───┐ next ─────▶ ┌───┐ next ─────▶ ┌──────┐
 //!     │ head │             │ A │             │ B │             │ head │
@@ -15,26 +15,29 @@
 //! | splice at the head | head→first |
 //! | splice at the tail | last→head |
 //!
-//! | `next` of a node | meaning | who changes it |
+//! | `next` of a node | meaning | changed by |
 //! |---|---|---|
 //! | 0 | on no list, or last of a local list | the node's owner |
-//! | a link, `OPEN` | the edge is there, nobody holds it | whoever swaps the bit off, and then holds it |
-//! | a link, not `OPEN` | somebody holds the edge | the holder, who stores a new link |
+//! | a link, `OPEN` | the edge is there, and not held | the thread that swaps the bit off, and then holds the edge |
+//! | a link, not `OPEN` | a thread holds the edge | the holder, which stores a new link |
 //!
-//! - L1. A linked node has exactly one edge to it, and a `next` that is open and names it is that edge, all of it written:
-//!   so whoever gets to hold an edge by a hint has the right one, whatever happened since the hint was read.
-//! - L2. `next` of X and `prev` of its successor are written only by who holds the edge X→successor, or who owns both.
-//! - L3. A node is deleted by who has claimed it, and by nobody else. It can be claimed only after its links are
-//!   published, and isn't published by anybody but its owner. (The claim is the caller's; see [`SmpList::del`].)
+//! - L1. A linked node has exactly one edge to it. A `next` that is open and names the node is that edge, completely
+//!   written. So a thread that gets to hold an edge by a hint has the right one, whatever happened since it read the
+//!   hint.
+//! - L2. `next` of X and `prev` of its successor are written only by the thread that holds the edge X→successor, or
+//!   that owns both.
+//! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its links are published,
+//!   and only its owner publishes them. (The claim is the caller's; see [`SmpList::del`].)
 //! - L4. An open edge between two nodes claimed by the same thread changes only through that thread: there is nothing to
 //!   hold. So a run of them is deleted like one node (`cut`).
-//! - L5. Who holds an edge waits only for edges nearer to the head. So nobody waits in a circle, and the edge at the head,
-//!   which everybody wants, is held for the stores alone.
-//! - L6. Numbers tell heads apart. If the last node's edge named *a* head, whoever wants to splice at the tail of one list,
-//!   having read that its last node is P, might hold P's edge after P went to the end of another list.
+//! - L5. A thread that holds an edge waits only for edges nearer to the head. So threads never wait in a circle, and
+//!   the edge at the head, which all of them want, is held for the stores alone.
+//! - L6. Numbers tell heads apart. If the last node's edge named *a* head, a thread that splices at the tail of one
+//!   list, having read that the last node is P, might hold P's edge after P went to the end of another list.
 //!
-//! **Orderings.** Holding an edge is `Acquire`, opening it `Release`: what one holder wrote, the next one sees. `prev` is
-//! read outside of the lock as a hint, by who wants to hold the edge that it is part of; L1 makes a wrong hint harmless.
+//! **Orderings.** Holding an edge is `Acquire`, opening it `Release`: what one holder wrote, the next one sees. `prev`
+//! is read outside of the lock as a hint, by a thread that wants to hold the edge that it is part of; L1 makes a wrong
+//! hint harmless.
 //!
 //! **Losing interleavings**, and what excludes them:
 //! ```text
@@ -59,7 +62,7 @@ use sync::atomic::Backoff;
 use crate::link::{Link, Links, Nodes};
 use crate::local_list::LocalList;
 
-/// A list of nodes. See the [crate's](crate) page for who may call what.
+/// A list of nodes. See the [crate's](crate) page for which thread may call what.
 #[derive(Debug)]
 pub struct SmpList {
     head: Links,
@@ -107,7 +110,7 @@ impl SmpList {
         self.splice_tail(nodes, one);
     }
 
-    /// Puts a local list before the first node. Its nodes may be claimed, by whoever, once the caller says so.
+    /// Puts a local list before the first node. Its nodes may be claimed, by any thread, once the caller says so.
     pub fn splice_head<N: Nodes + ?Sized>(&self, nodes: &N, local: LocalList) {
         let Some((first, last)) = local.ends() else { return };
         nodes.links(first).set_prev(self.head_link());
@@ -133,7 +136,7 @@ impl SmpList {
         self.links(nodes, predecessor).open(Link::node(first));
     }
 
-    /// Deletes a node of this list. Only for who has claimed it: by winning an atomic operation of the caller's choice,
+    /// Deletes a node of this list. The caller must have claimed it: by winning an atomic operation of its choice,
     /// `Acquire`, that was made possible, with a `Release`, after the node was added.
     pub fn del<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         self.del_run(nodes, node, node);
@@ -154,7 +157,7 @@ impl SmpList {
         loop {
             let predecessor = node.prev();
             let links = self.links(nodes, predecessor);
-            // Who has waited looks before it takes the line away from its holder once more.
+            // After a wait the thread looks first, so that it doesn't take the line away from its holder once more.
             if (backoff.turns() == 0 || links.next() == link) && links.try_hold_to(link) {
                 return predecessor;
             }

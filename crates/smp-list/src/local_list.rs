@@ -1,11 +1,11 @@
-//! A list of one thread's own, on its way to a list that is everybody's.
+//! A list that one thread owns, on its way to a shared list.
 
 use crate::link::{Link, Nodes};
 
 /// Nodes that the caller owns: that are on no list, or claimed and deleted.
 ///
-/// Between them there are edges already; the last one's `next` names nothing, so that nobody who takes it for the last of
-/// some list can hold it. Dropped, it forgets its nodes, which stay the caller's.
+/// The edges between them exist already. The last node's `next` names nothing, so that a thread that takes it for the
+/// last node of some list can't hold it. Dropping the list forgets its nodes, which stay the caller's.
 #[derive(Debug, Default)]
 #[must_use = "its nodes are on no list yet"]
 pub struct LocalList {

@@ -1,10 +1,10 @@
 //! A lock with two modes. *Shared* is not *read*: many may be in it and change things at the same time, in ways that
 //! are made for that. *Exclusive* is for everything else, walks that change nothing included.
 //!
-//! Whoever enters shared mode writes to a slot of its CPU, so no line goes between CPUs: a plain per-CPU reader indicator,
-//! as in the "big-reader" locks of Linux 2.4. Whoever wants exclusive mode goes through the slots of all CPUs, twice. So
-//! what exclusive mode costs is bounded: it is [`slots`](TwoModeLock::slots) lines fetched two times, besides the wait for
-//! those in shared mode; the lock's owner can print it.
+//! A thread that enters shared mode writes only to a slot of its CPU, so no cache line goes between CPUs: a plain
+//! per-CPU reader indicator, as in the "big-reader" locks of Linux 2.4. A thread that wants exclusive mode goes through
+//! the slots of all CPUs, twice. So the cost of exclusive mode is bounded: it is [`slots`](TwoModeLock::slots) lines
+//! fetched two times, besides the wait for threads in shared mode. The lock's owner can print it.
 //!
 //! Each slot is a phase-fair lock of its own (Brandenburg and Anderson, "Spin-based reader-writer synchronization for
 //! multiprocessor real-time systems", Real-Time Systems 46, 2010), without the part that orders writers, which one
@@ -12,18 +12,20 @@
 //!
 //! | `entered` of a slot | |
 //! |---|---|
-//! | bit 0 | `EXCLUSIVE`: somebody has exclusive mode, or waits for those who entered before |
-//! | bit 1 | `PHASE`: changes with each that comes |
-//! | 2–31 | how many entered shared mode here, ever, modulo 2^30; `left`: how many left it |
+//! | bit 0 | `EXCLUSIVE`: a thread has exclusive mode, or waits for threads that entered shared mode before |
+//! | bit 1 | `PHASE`: changes from each thread in exclusive mode to the next |
+//! | 2–31 | how many threads entered shared mode here, ever, modulo 2^30; `left`: how many left it |
 //!
-//! - T1. Who adds itself to `entered` and finds `EXCLUSIVE` clear is in. Who finds it set waits until bit 0 or 1 changes.
-//! - T2. Who sets `EXCLUSIVE` learns in the same operation how many had entered, and waits until as many have left: those
-//!   that are in, and those that had waited for the last one in exclusive mode, who go first. So neither side starves: who
-//!   wants shared mode waits for at most one in exclusive mode to come and go, who wants exclusive mode for those before
-//!   it, and for those who came before it to the slots.
-//! - T3. Bit 1 tells the next in exclusive mode from the one that was waited for.
+//! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If it finds `EXCLUSIVE`
+//!   set, it waits until bit 0 or 1 changes.
+//! - T2. A thread that sets `EXCLUSIVE` learns in the same operation how many had entered, and waits until as many have
+//!   left: the threads that are in shared mode, and those that waited for the last thread in exclusive mode, which go
+//!   first. So neither side starves. A thread that wants shared mode waits for at most one thread in exclusive mode to
+//!   come and go. A thread that wants exclusive mode waits for those that wanted it before, and for threads that came
+//!   to the slots before it.
+//! - T3. Bit 1 tells the next thread in exclusive mode from the one that was waited for.
 //!
-//! There is nothing here that a store has to be ordered before a load of another word for: both sides change `entered`.
+//! No store here has to be ordered before a load of another word: both sides change `entered`.
 //!
 //! **Orderings.** Setting `EXCLUSIVE` and adding to `entered` are `Acquire`, clearing it and adding to `left` `Release`:
 //! each pairs with the other side's. `next_ticket`: Relaxed, as `serving` orders what ticket holders do: `Release` when
@@ -35,8 +37,8 @@
 //!   sets EXCLUSIVE
 //!                           enters, finds it set, waits
 //!   clears it, leaves
-//!                           (is preempted)                sets EXCLUSIVE; waits for S, who entered before
-//!                           finds it set still: waits for Y. Nobody moves.
+//!                           (is preempted)                sets EXCLUSIVE; waits for S, which entered before
+//!                           finds it set still: waits for Y. Neither moves.
 //! ```
 //! With `PHASE`, S sees that this isn't the one it waited for, and is in.
 
@@ -50,7 +52,7 @@ use sync::atomic::{AtomicU32, Backoff, Ordering};
 const EXCLUSIVE: u32 = 1;
 const PHASE: u32 = 2;
 const PHASE_BITS: u32 = EXCLUSIVE | PHASE;
-/// One who entered.
+/// One thread that entered.
 const ONE: u32 = 4;
 
 /// What a CPU's threads write to when they enter and leave shared mode.
@@ -62,7 +64,7 @@ struct Slot {
     awaited: AtomicU32,
 }
 
-/// A value under a lock with two modes: `&T` for everybody at once, or `&mut T` for one.
+/// A value under a lock with two modes: `&T` for many threads at once, or `&mut T` for one.
 pub struct TwoModeLock<T> {
     slots: PerCpu<Slot>,
     next_ticket: AtomicU32,
@@ -88,7 +90,7 @@ impl<T> TwoModeLock<T> {
         }
     }
 
-    /// Waits until nobody is in exclusive mode, and enters shared mode.
+    /// Waits until no thread is in exclusive mode, and enters shared mode.
     pub fn shared(&self) -> SharedMode<'_, T> {
         let slot = self.slots.here();
         let before = slot.entered.fetch_add(ONE, Ordering::Acquire);
@@ -98,11 +100,11 @@ impl<T> TwoModeLock<T> {
         SharedMode { lock: self, slot }
     }
 
-    /// Waits until nobody is in any mode, and enters exclusive mode. Those who want it take turns.
+    /// Waits until no thread is in any mode, and enters exclusive mode. Threads that want it take turns.
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         wait_until(|| self.serving.load(Ordering::Acquire) == ticket);
-        // All slots first, so that those who are in leave while others are told.
+        // All slots first, so that threads that are in leave while others are told.
         let bits = EXCLUSIVE | if ticket & 1 == 0 { 0 } else { PHASE };
         for slot in self.slots.iter() {
             let entered = slot.entered.fetch_add(bits, Ordering::Acquire) & !PHASE_BITS;
@@ -121,7 +123,7 @@ impl<T> TwoModeLock<T> {
         self.slots.iter().count()
     }
 
-    /// The value, which nobody else can be using.
+    /// The value, which no other thread can be using.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -140,7 +142,7 @@ impl<T: fmt::Debug> fmt::Debug for TwoModeLock<T> {
     }
 }
 
-/// One of possibly many who are in shared mode: with what may be done by many at once.
+/// The guard of a thread in shared mode, one of possibly many: it allows what many threads may do at once.
 #[must_use = "dropped, it leaves shared mode"]
 pub struct SharedMode<'a, T> {
     lock: &'a TwoModeLock<T>,
@@ -152,7 +154,7 @@ impl<T> Deref for SharedMode<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: nobody is in exclusive mode while this lives: who is waits until `left` has caught up (T2).
+        // SAFETY: no thread is in exclusive mode while this lives: one that wants it waits until `left` has caught up (T2).
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -163,7 +165,7 @@ impl<T> Drop for SharedMode<'_, T> {
     }
 }
 
-/// The one who is in exclusive mode.
+/// The guard of the one thread in exclusive mode.
 #[must_use = "dropped, it leaves exclusive mode"]
 pub struct ExclusiveMode<'a, T> {
     lock: &'a TwoModeLock<T>,
@@ -181,8 +183,8 @@ impl<T> Deref for ExclusiveMode<'_, T> {
 
 impl<T> DerefMut for ExclusiveMode<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: whoever was in shared mode has left (T2), whoever comes waits (T1), and the ticket keeps others who want
-        // exclusive mode away.
+        // SAFETY: threads that were in shared mode have left (T2), threads that come wait (T1), and the ticket keeps
+        // out other threads that want exclusive mode.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! The two modes keep apart, whoever comes when.
+//! The two modes exclude each other, in every order of arrival.
 #![cfg(pagefold_loom)]
 
 use smp_list::TwoModeLock;
@@ -6,8 +6,8 @@ use sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
 use sync::thread::spawn;
 
-/// Two words that differ only while somebody is in exclusive mode, and one that changes only while somebody is in shared
-/// mode.
+/// Two words that differ only while a thread is in exclusive mode, and one that changes only while a thread is in
+/// shared mode.
 #[derive(Default)]
 struct Pair([AtomicU32; 2], AtomicU32);
 

@@ -7,7 +7,7 @@ use std::fmt;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Who says how much memory compressed pages may take.
+/// Decides how much memory compressed pages may take.
 pub trait Memory: fmt::Debug + Send + Sync {
     /// Charges so many bytes, if there is room for them now.
     fn try_charge(&self, bytes: u64) -> bool;
@@ -32,7 +32,7 @@ pub(crate) struct Allowance {
     reserve: u64,
     /// Bytes that are charged.
     held: AtomicU64,
-    /// Chunks of these that nobody has.
+    /// Chunks in stock: charged, and not in use.
     stock: AtomicU64,
     /// How many of those are kept.
     kept: u64,

@@ -33,8 +33,8 @@ const STALLED_AFTER: Duration = Duration::from_millis(100);
 /// Where an area lies.
 #[derive(Debug)]
 pub enum Source {
-    /// A new file, of so many bytes, that has no name: nobody else can open it, and it is gone when the process is. It takes
-    /// room on the disk as it fills.
+    /// A new file, of so many bytes, that has no name: no other process can open it, and it is gone when this process
+    /// ends. It takes room on the disk as it fills.
     Unlinked {
         /// The directory to make it in, or a name in that directory that no file has.
         at: PathBuf,

@@ -84,9 +84,9 @@ impl AreaList {
         self.order.retain(|level| !level.areas.is_empty());
     }
 
-    /// Allocates up to `want` slots in one area: the first that has any, those aside whose bit is
-    /// in `avoid`; if there is none, among those. Not in areas whose bit is in `never`. Those whose
-    /// devices don't answer come last.
+    /// Allocates up to `want` slots in one area: the first area with free slots that is not in `avoid`, or failing
+    /// that, one in `avoid`. Never in areas that are in `never`. Areas whose devices don't answer come last. Both
+    /// arguments have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };

@@ -6,10 +6,10 @@
 //!
 //! | list | memory | free blocks | found by |
 //! |---|---|---|---|
-//! | *absent* | none | | who finds no *open* one, and may take more memory |
+//! | *absent* | none | | a CPU that finds no *open* one, and may take more memory |
 //! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of the above |
-//! | *open* | yes | an eighth or more, not all | who needs a chunk |
-//! | *full* | yes | fewer | whose hand it is still in; else nobody, until enough are freed |
+//! | *open* | yes | an eighth or more, not all | a CPU that needs a chunk |
+//! | *full* | yes | fewer | the CPU whose hand it is still in; else no CPU, until enough are freed |
 //!
 //! It holds that
 //!
@@ -21,11 +21,12 @@
 //! - B4. While the chunk that is kept for the last need is out, others put nothing into a chunk that isn't *held*, and leave one *open*:
 //!   so what becomes free as pages change places stays for those that do.
 //!
-//! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's lock is met
-//! by the CPU that holds it and by those who read and free pages in it.
+//! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's
+//! lock is met by the CPU that holds the chunk and by CPUs that read and free pages in it.
 //!
-//! Lock order: room for compressing (`codec`) → hand → chunk. Whoever makes room has the clock (`compressed`) and a page word in
-//! *loading* before any of these. What unpacks cold pages (`cold_codec`) is a leaf beside the chunk's lock.
+//! Lock order: room for compressing (`codec`) → hand → chunk. A thread that makes room has the clock (`compressed`) and
+//! a page word in *loading* before any of these. What unpacks cold pages (`cold_codec`) is a leaf beside the chunk's
+//! lock.
 
 mod chunk;
 
@@ -204,7 +205,7 @@ impl BlockPool {
         self.allowance.stock_up()
     }
 
-    /// Whether it has more than it may, as there is less memory. Gives back what nobody uses then.
+    /// Whether it has more memory than it may have now. Before it answers, it gives back memory that isn't in use.
     pub(crate) fn is_beyond(&self) -> bool {
         if !self.allowance.is_beyond() {
             return false;

@@ -2,9 +2,9 @@
 //!
 //! | list | free slots | found by |
 //! |---|---|---|
-//! | *full* | none | nobody, until a slot is freed |
-//! | *partial* | some | who finds no *empty* one |
-//! | *empty* | all | who needs a cluster |
+//! | *full* | none | no CPU, until a slot is freed |
+//! | *partial* | some | a CPU that finds no *empty* one |
+//! | *empty* | all | a CPU that needs a cluster |
 //! | *held* | some | the CPU whose hand it is in; others if they find none of the above |
 //!
 //! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s. It holds that
@@ -14,8 +14,9 @@
 //!   list says so, then it has free slots, and one that is *full* has none.
 //! - C2. A slot's bit is clear exactly if its word says *free*.
 //!
-//! Being *held* keeps CPUs apart; no more. A cluster may be in several hands, or in one that forgot it and on a list, and
-//! then its lock keeps its slots apart.
+//! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name one cluster, and a hand may
+//! still name one that has since gone back to a list; the cluster's lock is what keeps a slot from being allocated
+//! twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
@@ -82,14 +83,14 @@ impl Cluster {
         LockedCluster { cluster: self, _lock: self.lock.lock() }
     }
 
-    /// Nothing, if somebody else has the lock.
+    /// `None` if another thread has the lock.
     pub(crate) fn try_lock(&self) -> Option<LockedCluster<'_>> {
         self.lock.try_lock().map(|lock| LockedCluster { cluster: self, _lock: lock })
     }
 
-    /// Free slots: exact while nobody changes it.
+    /// Free slots: exact while no thread changes the cluster.
     pub(crate) fn free(&self) -> u32 {
-        // Relaxed: a hint, or nobody else is there.
+        // Relaxed: a hint, or no other thread uses the cluster.
         self.free.load(Ordering::Relaxed)
     }
 
@@ -112,7 +113,7 @@ impl LockedCluster<'_> {
         self.cluster.list.store(list as u8, Ordering::Relaxed);
     }
 
-    /// The list for a cluster that nobody holds.
+    /// The list for a cluster that isn't *held*.
     pub(crate) fn list_by_use(&self) -> List {
         match self.free() {
             0 => List::Full,

@@ -1,8 +1,8 @@
 //! Clusters of one kind, as a bit for each: adding and removing one is an atomic operation on a word that few share.
 //!
-//! A list that is a chain has a head, which all CPUs would write. Here a CPU looks where its own clusters are, and meets
-//! others only if they are neighbours there. A bit changes under its cluster's lock alone (C1), so who finds it set
-//! locks the cluster and looks again.
+//! A list that is a chain has a head, which all CPUs would write. Here a CPU looks where its own clusters are, and
+//! meets other CPUs only if they are neighbours there. A bit changes under its cluster's lock alone (C1), so a CPU that
+//! finds it set locks the cluster and looks again.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use sync::zeroed::zeroed;
 #[derive(Debug)]
 pub(crate) struct ClusterList {
     words: Box<[AtomicU64]>,
-    /// Clusters in it, so that nobody searches an empty one. As exact as the bits, a moment later.
+    /// Clusters in it, so that an empty list isn't searched. As exact as the bits, a moment later.
     len: AtomicU32,
 }
 
@@ -24,14 +24,16 @@ impl ClusterList {
 
     /// Adds a cluster that isn't in it, whose lock the caller has.
     pub(crate) fn add(&self, cluster: usize) {
-        // Counted first, so that the number is never below zero. Relaxed: who must not miss it has read `changes` (F2).
+        // Counted first, so that the number is never below zero. Relaxed: a search that must not miss the cluster has
+        // read `changes` (F2).
         self.len.fetch_add(1, Ordering::Relaxed);
         self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
     }
 
     /// Removes a cluster that is in it, whose lock the caller has.
     pub(crate) fn remove(&self, cluster: usize) {
-        // Release pairs with the Acquire in `first_in` and `is_empty`: who finds the bit gone finds where the cluster is.
+        // Release pairs with the Acquire in `first_in` and `is_empty`: a search that finds the bit gone finds where the
+        // cluster is.
         self.words[cluster / 64].fetch_and(!(1 << (cluster % 64)), Ordering::Release);
         self.len.fetch_sub(1, Ordering::Release);
     }

@@ -28,7 +28,7 @@ pub(crate) struct Claimed<'a> {
 /// How hard to look for a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Empty clusters first. One whose lock somebody has is left to that one.
+    /// Empty clusters first. A cluster whose lock another thread has is left to that thread.
     Usual,
     /// All of them. Partly used ones first: a cluster goes from there to the empty ones, and is on both for a moment.
     Last,
@@ -57,7 +57,7 @@ impl Clusters {
         self.all.get(cluster)
     }
 
-    /// Free slots, exact while nobody changes them.
+    /// Free slots, exact while no thread changes them.
     pub(crate) fn free(&self) -> u64 {
         self.all.iter().map(|cluster| u64::from(cluster.free())).sum()
     }
@@ -67,8 +67,8 @@ impl Clusters {
         2 * self.empty.len() >= self.all.len()
     }
 
-    /// Whether half of the slots are free in a few clusters, of which one is `first` and all are as far from each other.
-    /// Whoever takes slots fills a cluster, so one alone says little.
+    /// Whether at least half of the slots are free in total, over `SAMPLES` evenly spaced clusters starting at `first`.
+    /// Several, because a CPU fills the cluster that it allocates from, so one cluster alone says little.
     pub(crate) fn are_half_free(&self, first: usize) -> bool {
         let step = self.all.len().div_ceil(SAMPLES);
         let sample = (0..SAMPLES).filter_map(|number| self.all.get((first + number * step) % self.all.len()));
@@ -159,7 +159,7 @@ impl Clusters {
         }
     }
 
-    /// Looks at every cluster, while nobody else is there: lists and numbers agree (C1), and what `is_in_hand` says.
+    /// Checks every cluster, while no other thread uses them: lists and numbers agree (C1), and so does `is_in_hand`.
     #[cfg(test)]
     pub(crate) fn check(&self, is_in_hand: impl Fn(usize) -> bool) {
         for (at, cluster) in self.all.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Compression of pages: LZ4, in the safe Rust of `lz4_flex`.
 //!
-//! Each CPU has a scratch place for it, which it needs anyway: the bytes of a page in memory are shared, so they are copied
-//! before anybody looks at them twice.
+//! Each CPU has a scratch place for it. That is needed anyway: the bytes of a page in memory are shared, so they are
+//! copied before they are looked at twice.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use sync::lock::{Mutex, MutexGuard};
@@ -67,7 +67,7 @@ impl Codec {
         decompress_into(packed, page).is_ok_and(|len| len == page.len())
     }
 
-    /// This CPU's, or another one if somebody has that just now.
+    /// This CPU's, or another one if that is locked just now.
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
         let free = self.scratch.from(sync::cpu::current()).find_map(Mutex::try_lock);
         free.unwrap_or_else(|| self.scratch.here().lock())

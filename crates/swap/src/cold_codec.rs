@@ -1,8 +1,8 @@
 //! Compression of pages that have stayed: Zstandard, by its reference implementation, which is in C.
 //!
-//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller: so it is for those that nobody
-//! has wanted for long. One thread at a time compresses such pages, and has the [`Compressor`]; CPUs share what they need to unpack
-//! them, a few each.
+//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller: so it is for pages
+//! that haven't been used for long. One thread at a time compresses such pages, and has the [`Compressor`]. Every eight
+//! CPUs share one decompression context.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
@@ -80,7 +80,7 @@ impl Decompressors {
         unpacked == Ok(len)
     }
 
-    /// This CPU's, or another one if somebody has that just now.
+    /// This CPU's, or another one if that is locked just now.
     fn context(&self) -> MutexGuard<'_, DCtx<'static>> {
         let own = sync::cpu::current() / CPUS_SHARING % self.contexts.len();
         let (before, from_own) = self.contexts.split_at(own);

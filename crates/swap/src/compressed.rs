@@ -35,11 +35,12 @@ pub(crate) struct Compressed {
     /// Of each slot; 0 without one.
     places: Box<[AtomicU64]>,
     refused: PerCpu<Refused>,
-    /// Some were for want of room, since somebody last made some.
+    /// Pages were refused for want of room since a thread last made room.
     crowded: AtomicBool,
-    /// There was none for the last page that came: until a page goes, or there is memory again, others needn't be compressed.
+    /// There was no room for the last page that came: until a page goes, or there is memory again, others needn't be
+    /// compressed.
     full: AtomicBool,
-    /// Where the search for old pages goes on, and what is needed for one: who has the turn has its lock.
+    /// Where the search for old pages goes on, and what it needs. The thread whose turn it is has the lock.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
     /// Pages in it that were tightened.
@@ -158,10 +159,10 @@ impl Compressed {
     /// Keeps a page for a slot that is the caller's, and has none. False if it is refused.
     pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>, need: Need) -> bool {
         let refused = self.refused.here();
-        // Relaxed, all accesses: a hint, which whoever makes room takes away after that.
+        // Relaxed, all accesses: a hint, which a thread that makes room clears afterwards.
         if need == Need::Usual && self.full.load(Ordering::Relaxed) {
             self.becomes_crowded();
-            // Now and then one is tried all the same: whoever made room may have been a moment too early to be noticed.
+            // Now and then a page is tried all the same: a thread may have made room a moment too early to be noticed.
             if !(refused.no_room.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(TRIED_SHARE) {
                 return false;
             }
@@ -188,8 +189,9 @@ impl Compressed {
 
     /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for the caller to check.
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
-        // Relaxed: stored before the slot's word, which was looked at (Acquire); or, if it was tightened since, by whoever had the
-        // page then, so that having it is what orders that (the page word's *loading*).
+        // Relaxed: the place was stored before the slot's word, which was looked at (Acquire). If the page was
+        // recompressed since, the thread that did so had the page then, and having the page (its word's *loading*)
+        // orders that.
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
@@ -199,11 +201,11 @@ impl Compressed {
         self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), unpack, into)
     }
 
-    /// Has a page, which is in `bytes` and in a slot that is the caller's, take less room, if that wasn't tried before. Says whether
-    /// it does.
+    /// Recompresses a page, which is in `bytes` and in a slot that is the caller's, if that wasn't tried before.
+    /// Returns whether the page takes less room now.
     pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>, compressor: &mut Compressor) -> bool {
         let word = &self.places[slot as usize];
-        // Relaxed, both: as in `read` and `write`. Only who has the clock's turn changes the word of a page that is there.
+        // Relaxed, both: as in `read` and `write`. Only the thread that has the clock changes the word of a page that is there.
         let before = word.load(Ordering::Relaxed);
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);
@@ -245,15 +247,15 @@ impl Compressed {
         }
     }
 
-    /// Whether pages were refused for want of room, and nobody has made some since.
+    /// Whether pages were refused for want of room since a thread last made room.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages on to `spill`, as many as `wanted`: an attempt counts whatever comes of it, as somebody waits for it. They
-    /// may not go on any more once one found all other areas full; another error ends it. Where none can go, those that were
-    /// tightened in vain aren't passed on, and a few slots are looked at each time. Says how many pages have gone or take less room.
-    /// Nothing happens if somebody else is at it.
+    /// Passes up to `wanted` old pages to `spill`. An attempt counts whatever comes of it, because a fault waits for
+    /// this. Once a page found all other areas full, later ones may not go on any more; another error ends the pass.
+    /// While no page can go on, pages that were recompressed in vain aren't passed, and fewer slots are looked at.
+    /// Returns the number of pages that have gone or take less room. Returns 0 at once if another thread is spilling.
     pub(crate) fn spill(
         &self,
         wanted: usize,
@@ -316,7 +318,7 @@ impl Compressed {
         self.pool.is_beyond()
     }
 
-    /// Gives back what nobody uses.
+    /// Gives back what isn't in use.
     pub(crate) fn release_idle(&self) {
         self.pool.release_idle();
     }

@@ -1,6 +1,6 @@
 //! Encrypted areas: pages leave memory as AES-256-GCM has them.
 //!
-//! An area's key is made when the area is added, and is in memory alone, so nobody can read the area once the process has
+//! An area's key is made when the area is added, and is in memory alone, so the area can't be read once the process has
 //! ended. What a page was encrypted with, its *nonce* and its *tag*, stay in memory beside the slot's word:
 //!
 //! - N1. A nonce is a count of all pages that were encrypted with this key, in 64 bits: never random, and never used twice. A

@@ -74,7 +74,7 @@ impl Hand {
 impl Turn<'_> {
     /// Takes a cluster, whose lock the caller has, into the hand.
     pub(crate) fn hold(&self, cluster: usize) {
-        // Release: who sees the cluster leave its list sees it in the hand.
+        // Release: a thread that sees the cluster leave its list sees it in the hand.
         self.hand.cluster.store(cluster as u32, Ordering::Release);
     }
 

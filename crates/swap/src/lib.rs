@@ -7,9 +7,9 @@
 //!   or encrypted, with the feature `encryption`.
 //! - [`PageEntry`] is what a page word says of a swapped page: its slot, or, for a page that repeats one word, that word.
 //!
-//! The crate knows nothing of groups, address spaces and reclaim: a page has a number ([`Owner`]), and whoever has pages
-//! implements [`Owners`]. It is a crate by itself, beside `frames` and `io`, because it runs as a whole on loom and on
-//! virtual CPUs, and because it needs no `unsafe`, of which `frames` is the place.
+//! The crate knows nothing of groups, address spaces and reclaim: a page has a number ([`Owner`]), and the code that
+//! has the pages implements [`Owners`]. It is a crate by itself, beside `frames` and `io`, because it runs as a whole
+//! on loom and on virtual CPUs, and because it needs no `unsafe`, of which `frames` is the place.
 //!
 //! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots`, `swap`, `block_pool`, `spill` and `encryption`.
 #![forbid(unsafe_code)]

@@ -51,7 +51,7 @@ impl BackingFile for MemoryFile {
         let mut done = 0;
         for slice in from {
             let into = self.at(offset + done as u64, slice.len().min(len - done));
-            // Past the caches: nobody looks at it soon.
+            // Past the caches: these bytes aren't read soon.
             into.stream_from_shared(slice.prefix(into.len()));
             done += into.len();
             if into.len() < slice.len() {

@@ -1,8 +1,9 @@
-//! Slots that are kept free, so that pages can change places when all others are in use: one has to go before another comes.
+//! Slots that are kept free, so that pages can be exchanged when all other slots are in use: one page has to go before
+//! another comes.
 //!
-//! A slot in here is *freed*, as in a CPU's batch, and this reserve's. It is filled before anything else: the first slot that
-//! is given back after one was taken goes here. So whoever takes one, brings a page back and frees its slot, leaves as
-//! many as there were.
+//! A slot in here is *freed*, as in a CPU's batch, and belongs to this reserve. The reserve is filled first: the first
+//! slot that is given back after one was taken goes here. So a thread that takes a slot, brings a page back and frees
+//! that page's slot, leaves as many slots as there were.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +45,7 @@ impl Reserve {
 
     /// Adds a freed slot, if one is missing.
     pub(crate) fn fill(&self, number: u32) -> bool {
-        // Relaxed, as below: who took a slot sees its own store, and others may be late.
+        // Relaxed, as below: a thread that took a slot sees its own store, and others may be late.
         if self.missing.load(Ordering::Relaxed) == 0 {
             return false;
         }

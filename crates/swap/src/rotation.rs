@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use io::Identity;
 
-/// Whether the file, or the block device, is on a disk that turns. Not, if nobody knows: memory, file systems over
+/// Whether the file, or the block device, is on a disk that turns. False if that isn't known: memory, file systems over
 /// several devices, machines without `/sys`.
 pub(crate) fn is_rotating(identity: Identity) -> bool {
     let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));

@@ -10,13 +10,13 @@ use sync::SharedBytes;
 
 use crate::{Owner, SlotId};
 
-/// The seal of a page that nobody changes meanwhile.
+/// The seal, a checksum, of a page that no thread changes meanwhile.
 pub(crate) fn seal(contents: SharedBytes<'_>, slot: SlotId, owner: Owner, group: u32) -> u32 {
     let mut hasher = Hasher::new();
     for part in [slot.bits(), owner.number(), u64::from(group)] {
         hasher.update(&part.to_le_bytes());
     }
-    // By way of a copy, as nobody may have a `&[u8]` of shared bytes here; it stays in the nearest cache.
+    // By way of a copy, because no `&[u8]` of shared bytes may exist here; the copy stays in the nearest cache.
     let mut part = [0; 2048];
     for at in (0..contents.len()).step_by(part.len()) {
         let part = &mut part[..(contents.len() - at).min(2048)];

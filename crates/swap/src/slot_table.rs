@@ -1,8 +1,8 @@
 //! What is in each slot of an area: one flat array of words, looked up without a lock.
 //!
-//! A slot that isn't free belongs to one party: whoever allocated it, and then whoever holds the page that it is for.
-//! That party alone changes its word, without a lock; anybody may look at it. So a page that comes back from its slot,
-//! stays unchanged, keeps the slot and goes again, takes no lock of ours:
+//! A slot that isn't free belongs to one party: first the thread that allocated it, then the holder of the page that it
+//! is for. Only that party changes the slot's word, without a lock; any thread may read it. So a page that comes back
+//! from its slot, stays unchanged, keeps the slot and is swapped out again takes none of our locks:
 //! ```text
 //!            allocate         set_cached            set_swapped
 //!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped
@@ -11,8 +11,8 @@
 //!     │  cluster's lock                    ▼ free
 //!     └───────────────────────────────── freed: in a CPU's batch
 //! ```
-//! The kernel changes swap tables under the cluster's lock throughout, as there several processes may share a slot. Here
-//! a slot has one owner's page word behind it, which already decides who reads the page back.
+//! The kernel changes swap tables under the cluster's lock throughout, because several processes may share a slot
+//! there. Here a slot belongs to one page word, which already decides which thread reads the page back.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::prefetch::prefetch;
@@ -54,7 +54,7 @@ impl SlotTable {
 
     /// What is in a slot, and which use of it this is. `None` for a number beyond the area.
     pub(crate) fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
-        // Acquire pairs with the Release in `change`: who sees a page swapped sees its note and its seal.
+        // Acquire pairs with the Release in `change`: a thread that sees a page swapped sees its note and its seal.
         let word = SlotWord::from_bits(self.entries.get(number as usize)?[WORD].load(Ordering::Acquire));
         Some((word.state(), SlotId::new(self.area, number, word.generation())))
     }
@@ -67,7 +67,7 @@ impl SlotTable {
     /// Changes a slot that is the caller's.
     pub(crate) fn change(&self, slot: SlotId, to: SlotState) -> Result<(), StaleSlot> {
         let [word, _] = self.entries.get(slot.number() as usize).ok_or(StaleSlot(slot))?;
-        // Relaxed: the slot is the caller's, so nobody else has changed it since.
+        // Relaxed: the slot is the caller's, so no other thread has changed it since.
         let old = SlotWord::from_bits(word.load(Ordering::Relaxed));
         if slot.area() != self.area || old.generation() != slot.generation() || !is_held(old.state()) {
             return Err(StaleSlot(slot));
@@ -99,7 +99,7 @@ impl SlotTable {
         self.seals.get(number).into_iter().for_each(prefetch);
     }
 
-    /// The seal of what was written to a slot that is somebody's.
+    /// The seal of what was written to a slot that is in use.
     pub(crate) fn seal(&self, slot: SlotId) -> u32 {
         // Relaxed: the slot is its writer's, and published by its word after that.
         self.seals[slot.number() as usize].load(Ordering::Relaxed)
@@ -132,7 +132,7 @@ impl SlotTable {
         word.store(freed.next_use().bits(), Ordering::Relaxed);
     }
 
-    /// Every slot that is somebody's, as it was when this came by.
+    /// Every slot that is in use, as it was when the iterator came to it.
     pub(crate) fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
         let all = (0..self.entries.len() as u32).filter_map(|number| self.state(number));
         all.filter(|(state, _)| is_held(*state)).map(|(state, slot)| (slot, state))

@@ -18,9 +18,9 @@
 //! - A [`SlotId`] has to fit into a page word, of which the tag and the bit that is set in resident words alone take
 //!   three; one more tells it from a same-filled page ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the
 //!   slot in it (8 TiB of 4 KiB pages) and 24 for the generation.
-//! - The *generation* goes up each time the slot becomes free, and comes round after 2^24 uses. Nothing rests on it
-//!   but the finding of mistakes: a slot that isn't free belongs to one party (`slot_table`), who has the only number of it.
-//!   A number kept too long, or a write that went astray, is found unless a multiple of 16 million uses lie between.
+//! - The *generation* goes up each time the slot becomes free, and comes round after 2^24 uses. It only serves to find
+//!   mistakes: a slot that isn't free belongs to one party (`slot_table`), which has the only copy of its number. A
+//!   stale number, or a misdirected write, is found unless a multiple of 2^24 uses lie between.
 //!
 //! What doesn't fit stands beside the word: the group that is charged and the shadow of the eviction (the *note*, one
 //! word: 24 bits of group, 40 of shadow), and the seal (32 bits). So a slot takes 20 bytes, 0.5 % of a 4 KiB page.
@@ -118,7 +118,7 @@ impl fmt::Debug for SlotId {
 pub enum SlotState {
     /// Nothing; it can be allocated.
     Free,
-    /// Nothing yet: somebody allocated it.
+    /// Nothing yet: it is allocated.
     Taken,
     /// A page that is in this frame as well: being written, or unchanged since it was.
     Cached {

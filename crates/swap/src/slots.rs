@@ -5,13 +5,15 @@
 //! where there are fewer clusters than CPUs, a CPU joins another one, by its own number, so that they spread evenly.
 //!
 //! **Nothing is missed.** "Full" is the answer only if no free slot was to be found at some moment of the call:
-//! - F1. A cluster with free slots is on a list or in a hand. One that is claimed gets into the hand before it leaves the
-//!   list; one that is held has free slots, and leaves no hand, since a hand lets go only of what isn't held any more.
-//!   Who looks at the lists first and then at the hands, finds it.
-//! - F2. Who puts slots into a cluster counts `changes` up after that (Release). Who gives up has read `changes`
-//!   (Acquire) before the search, and remembers that number as `full_at`. While the two are equal, others give up at once.
-//! - F3. Whoever searches for the last time says so in `searching`, then empties all batches. Who puts a slot into a
-//!   batch looks at `searching` and `full_at` after that, and then empties the batch as well. The batch's lock decides:
+//! - F1. A cluster with free slots is on a list or in a hand. A cluster that is claimed gets into the hand before it
+//!   leaves the list. A *held* cluster has free slots, and leaves no hand: a hand lets go only of a cluster that isn't
+//!   *held* any more. So a searcher that looks at the lists first and then at the hands finds it.
+//! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A searcher that gives up
+//!   has read `changes` (Acquire) before the search, and stores that number as `full_at`. While the two are equal,
+//!   other searchers give up at once.
+//! - F3. A searcher that makes its last attempt counts itself in `searching`, then empties all batches. A thread that
+//!   puts a slot into a batch looks at `searching` and `full_at` afterwards, and if either says so, empties the batch
+//!   as well. The batch's lock decides:
 //! ```text
 //!   freeing                                searching
 //!                                          searching += 1
@@ -21,8 +23,8 @@
 //!   changes += 1
 //!                                          nothing found: full_at = changes as they were, and they aren't any more
 //! ```
-//! Had the slot been there first, it would have been found; if it comes later, the lock makes `searching` visible, or,
-//! when that is over, `full_at`, which was stored before.
+//! If the slot is in the batch first, the searcher finds it. If the slot comes later, the lock makes `searching`
+//! visible to the freeing thread, or, when the search is over, `full_at`, which was stored before.
 //!
 //! An area keeps a few slots besides ([`Reserve`]), which are none of these: "full" leaves them out.
 //!
@@ -52,7 +54,8 @@ pub type SlotBatch = ArrayVec<SlotId, BATCH_MAX>;
 /// Slots that a CPU collects before it frees them.
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 
-/// How often somebody who finds nothing, while others free slots, looks again: then others were faster each time.
+/// How often a thread that finds nothing searches again while others free slots: then other threads were faster each
+/// time.
 const SEARCHES_MAX: u32 = 8;
 
 /// How slots are given to CPUs.
@@ -75,7 +78,7 @@ pub struct Slots {
     owners: Box<[AtomicU32]>,
     batches: Box<[CachePadded<Mutex<FreeBatch>>]>,
     search: CachePadded<Search>,
-    /// See F2. Apart from `search`, which whoever frees a slot looks at.
+    /// See F2. Apart from `search`, which every thread that frees a slot reads.
     changes: CachePadded<AtomicU64>,
     placement: Placement,
     reserve: Reserve,
@@ -129,7 +132,7 @@ impl Slots {
     /// A slot of those that are kept for pages in whose place another one comes, which frees a slot in its turn.
     pub(crate) fn allocate_reserved(&self) -> Option<SlotId> {
         let number = self.reserve.take()? as usize;
-        // Nobody else has it, so it needs no lock of its cluster, where it counts as used throughout.
+        // No other thread has it, so it needs no lock of its cluster, where it counts as used throughout.
         self.table.put(number);
         Some(self.table.take(number))
     }
@@ -203,7 +206,8 @@ impl Slots {
         self.table.set_seal(slot, seal);
     }
 
-    /// Gives a slot back, which was the caller's: to the reserve, if that lacks one. Otherwise it is free when its CPU's batch is full, or when somebody needs it.
+    /// Gives the caller's slot back: to the reserve, if that lacks one. Otherwise the slot becomes free when its CPU's
+    /// batch is full, or when a search needs it.
     ///
     /// # Errors
     /// The number is stale.
@@ -228,7 +232,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Empties all batches: counts are exact after that, if nobody frees anything meanwhile.
+    /// Empties all batches: counts are exact after that, if no thread frees anything meanwhile.
     pub fn drain(&self) {
         for batch in &self.batches {
             let due = std::mem::take(&mut *batch.lock());
@@ -266,7 +270,7 @@ impl Slots {
         self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
     }
 
-    /// Every slot that is somebody's, as it was when this came by.
+    /// Every slot that is in use, as it was when the iterator came to it.
     pub fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
         self.table.held()
     }
@@ -340,7 +344,7 @@ impl Slots {
         }
         if taken == 0 {
             // Sometimes: an area is searched in vain.
-            // Release pairs with the Acquire in `is_full`. If the number is an old one by now, nobody is misled.
+            // Release pairs with the Acquire in `is_full`. A number that is old by now does no harm.
             search.full_at.store(changes, Ordering::Release);
         }
         search.searching.fetch_sub(1, Ordering::Release);
@@ -365,7 +369,7 @@ impl Slots {
         }
         // Release: F2.
         self.changes.fetch_add(1, Ordering::Release);
-        // Relaxed: an old number misleads nobody. This one only saves others a look at `changes`.
+        // Relaxed: an old number does no harm. Clearing it only saves others a look at `changes`.
         if self.search.full_at.load(Ordering::Relaxed) != 0 {
             self.search.full_at.store(0, Ordering::Relaxed);
         }

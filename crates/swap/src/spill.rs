@@ -1,7 +1,8 @@
-//! Spilling: where compressed pages have no room left, those that have been there longest take less, or go on to the other areas.
+//! Spilling: when an area of compressed pages has no room left, the pages that have been there longest are
+//! recompressed, or go on to the other areas.
 //!
-//! Otherwise the area would fill up with pages that nobody wants, and those that are wanted again soon would go to the device. A
-//! clock goes round the slots; a page that it meets twice is old (`compressed`).
+//! Otherwise the area would fill up with pages that aren't used, and pages that are used again soon would go to the
+//! device. A clock goes round the slots; a page that it meets twice is old (`compressed`).
 //!
 //! What has been there for long is cold, so it pays to take more care with it: it is first *tightened*, compressed again with
 //! Zstandard, in the place that it has (`BlockPool::shrink`: it takes less, so that can't fail). If that saves an eighth of it, it is
@@ -56,7 +57,7 @@ impl Swap {
             let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else { return Ok(Fate::Stays) };
             let mut outcome = Ok(Fate::Stays);
             owners.move_slot(owner, slot, &mut || {
-                // If it can't be read, who wants it is told then.
+                // If it can't be read, the next fault of the page reports that.
                 let note = area.slots.note(slot).ok().filter(|_| area.read(slot, owner, page).is_ok())?;
                 if compressed.tighten(number, page, compressor) {
                     outcome = Ok(Fate::Tightened);
@@ -87,7 +88,7 @@ impl Swap {
     fn write_on(&self, owner: Owner, note: Note, page: SharedBytes<'_>) -> Result<SlotId, SwapOutError> {
         let no_places = self.here().all().filter(|area| is_no_place(area)).map(|area| 1 << area.number).sum();
         let tried = Tried::refused_by(no_places);
-        // It is in no frame; no frame has this slot, so nobody is misled by the number.
+        // The page is in no frame. The number 0 does no harm: that frame doesn't have this slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
         write_out(self, &[out], tried, &mut |_, result| written = result);

@@ -38,20 +38,20 @@ use crate::slots::{Placement, SlotBatch, Slots};
 /// How often removal tries pages that can't be read, when there are no others.
 const READS_MAX: u32 = 8;
 
-/// What removal and spilling ask of whoever the pages belong to. Called without any lock of a copy or a cluster.
+/// What removal and spilling ask of the owner of the pages. Called without any lock of a copy or a cluster.
 pub trait Owners {
-    /// Brings a page back into memory from its slot, and frees the slot; or finds that somebody else just does.
+    /// Brings a page back into memory from its slot, and frees the slot; or finds that another thread is doing so.
     ///
     /// # Errors
     /// There is no memory for it, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
 
-    /// Has a page that is in `slot` be in the slot that `moved` says from now on, if it says one. Nobody else reads the page or
-    /// frees its slot meanwhile. If it isn't there any more, or somebody is at it, nothing happens.
+    /// Moves the page in `slot` to the slot that `moved` returns, if it returns one. No other thread reads the page or
+    /// frees its slot meanwhile. Does nothing if the page isn't in `slot` any more, or another thread is working on it.
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
-    /// Has the page in that frame do without its slot, and frees the slot. If the frame has another page by now, or is
-    /// being written to the slot, nothing happens.
+    /// Detaches the page in `frame` from its swap slot and frees the slot. Does nothing if the frame has another page
+    /// by now, or the page is being written to the slot.
     fn give_up_slot(&self, frame: u32, slot: SlotId);
 }
 
@@ -328,7 +328,7 @@ impl Swap {
     /// and after, and all of one area.
     ///
     /// # Errors
-    /// The device's; nobody is told of anything then.
+    /// The device's; `tell` isn't called then.
     pub fn swap_in_run(
         &self,
         run: &[(SlotId, Owner)],

@@ -1,4 +1,4 @@
-//! An area is added or removed while somebody writes a page to it.
+//! An area is added or removed while a thread writes a page to it.
 //!
 //! ```text
 //!   swapping out                          removing
@@ -41,7 +41,7 @@ enum Place {
     Slot(SlotId),
 }
 
-/// Who has the page.
+/// The page's owner.
 struct Holder(Arc<Page>);
 
 impl Owners for Holder {

@@ -36,7 +36,7 @@ fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
                 scope.spawn(Some(cpu), move || {
                     let mut random = Random::seeded(cpu as u64);
                     for _ in 0..3 {
-                        // Nobody has more than one, and there are nine.
+                        // No thread has more than one, and there are nine.
                         let got = take(area, 1);
                         assert_eq!(got.len(), 1, "there was one for each");
                         got.into_iter().for_each(|slot| put(area, slot));

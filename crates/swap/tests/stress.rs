@@ -88,7 +88,7 @@ fn no_page_gets_anothers_bytes_and_no_slot_is_lost() {
     }
 }
 
-/// Whoever has pages that don't come back now: removal has to leave the area as it is.
+/// An owner whose pages don't come back now: removal has to leave the area as it is.
 struct Unwilling;
 
 impl Owners for Unwilling {

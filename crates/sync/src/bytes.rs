@@ -27,7 +27,7 @@ use crate::prefetch::prefetch_to_write;
 /// Bytes in a word.
 const WORD: usize = 8;
 
-/// The word itself: on a virtual machine, access to it is charged by who copies.
+/// The word itself: on a virtual machine, the code that copies charges for the access.
 #[inline]
 fn plain(word: &AtomicU64) -> &PlainWord {
     #[cfg(not(pagefold_manycore))]
@@ -107,7 +107,7 @@ impl<'a> SharedBytes<'a> {
     /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; words may be of different age.
     ///
     /// # Panics
-    /// If the range leaves the run: a bug of the caller, who has checked the user's range.
+    /// If the range leaves the run: a bug of the caller, which has to check the user's range first.
     #[inline]
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
@@ -117,7 +117,7 @@ impl<'a> SharedBytes<'a> {
         unsafe { self.copy_to_unchecked(offset, into) }
     }
 
-    /// As [`copy_to`](Self::copy_to), for who has checked the range.
+    /// As [`copy_to`](Self::copy_to), for a caller that has checked the range.
     ///
     /// # Safety
     /// `offset + into.len() ≤ self.len()`.
@@ -220,8 +220,8 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Overwrites everything with `from`, which is as long, past the CPU's caches: for bytes that nobody will look at
-    /// soon. The caller is the only writer; the stores are over when this returns.
+    /// Overwrites everything with `from`, which is as long, past the CPU's caches: for bytes that aren't read soon. The
+    /// caller is the only writer; the stores are over when this returns.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -399,7 +399,7 @@ impl<'a> SharedBytes<'a> {
     /// The bytes as a plain slice.
     ///
     /// # Safety
-    /// Nobody writes to the bytes while the slice lives (B3), and all earlier writes happened before this call.
+    /// No thread writes to the bytes while the slice lives (B3), and all earlier writes happened before this call.
     #[cfg(not(pagefold_loom))]
     #[inline]
     #[must_use]

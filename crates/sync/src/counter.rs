@@ -29,7 +29,7 @@ type Block = [AtomicU64];
 
 /// Where a counter is in every block: a number below `PLACES`.
 ///
-/// Worth a copy for whoever counts in a hot loop, so that it needn't be fetched from where the counter is.
+/// Code that counts in a hot loop should keep a copy, so that the place needn't be fetched from where the counter is.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterPlace(usize);
 

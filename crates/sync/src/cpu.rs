@@ -1,7 +1,7 @@
 //! Which CPU this is, and how many there are.
 //!
 //! The number is a hint: the thread may be on another CPU by the time it is used. Whatever is kept per CPU is
-//! therefore lockable, and can be drained by anybody.
+//! therefore lockable, and can be drained by any thread.
 
 /// The number of CPUs that per-CPU values are made for: one more than the highest number of an online CPU, as the
 /// kernel numbers them.
@@ -94,7 +94,7 @@ mod real {
 
     #[inline]
     pub(super) fn count() -> usize {
-        // Relaxed: everybody who computes the number computes the same one.
+        // Relaxed: all threads that compute the number compute the same one.
         match COUNT.load(Ordering::Relaxed) {
             0 => find_count(),
             count => count,
@@ -119,7 +119,7 @@ mod real {
 
     #[inline]
     pub(super) fn current() -> usize {
-        // Relaxed: the value is a constant of the process, and whoever finds it unknown looks it up.
+        // Relaxed: the value is a constant of the process, and a thread that finds it unknown looks it up.
         let offset = RSEQ.load(Ordering::Relaxed);
         if offset > ABSENT {
             let cpu = rseq_cpu(offset);

@@ -18,7 +18,7 @@ use std::sync::Once;
 
 /// A mark that a forked child doesn't inherit: a page of the system's that is zeros there.
 ///
-/// A plain word, not one of [`atomic`](crate::atomic)'s: it is written before anybody else has it, and then only read.
+/// A plain word, not one of [`atomic`](crate::atomic)'s: it is written before another thread has it, and then only read.
 #[derive(Debug)]
 pub struct ForkMark {
     page: NonNull<u8>,
@@ -43,13 +43,13 @@ impl ForkMark {
         // SAFETY: no pointer is involved.
         let len = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, which nobody else knows.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let page = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let page = NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED);
         let page = page.ok_or_else(std::io::Error::last_os_error)?;
         // SAFETY: the whole mapping made above, which `drop` unmaps.
         let wiped = unsafe { Wiped::new(page, len) };
-        // SAFETY: mapped, writable, and nobody else's yet.
+        // SAFETY: mapped, writable, and not shared with another thread yet.
         unsafe { page.as_ptr().write(1) };
         Ok(Self { page, len, wiped })
     }
@@ -168,7 +168,7 @@ impl Place {
         let mut first = PLACES.load(Ordering::Acquire);
         loop {
             place.next = first;
-            // Release: who finds the place finds its link.
+            // Release: a thread that finds the place finds its link.
             match PLACES.compare_exchange(first, place, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return place,
                 Err(now) => first = now,
@@ -185,7 +185,7 @@ extern "C" fn wipe_all() {
             continue;
         }
         let start = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: mapped (FORK-1), and of a user who may find zeros. What the parent had locked, a child hasn't.
+        // SAFETY: mapped (FORK-1), and of a user that may find zeros. What the parent had locked, a child hasn't.
         unsafe {
             if libc::madvise(start, len, libc::MADV_DONTNEED) != 0 {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

@@ -200,7 +200,7 @@ mod model {
             Some(self.lock())
         }
 
-        /// The value, which nobody else can be using.
+        /// The value, which no other thread can be using.
         pub fn into_inner(self) -> T {
             self.0.into_inner().expect("a model thread panicked")
         }
@@ -251,7 +251,7 @@ mod model {
     }
 
     impl Condvar {
-        /// A condition nobody waits for.
+        /// A condition without waiters.
         #[must_use]
         pub fn new() -> Self {
             Self(loom::sync::Condvar::new())

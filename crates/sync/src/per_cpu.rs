@@ -32,7 +32,7 @@ impl<T> PerCpu<T> {
         self.slots.iter().map(|slot| &**slot)
     }
 
-    /// All values, starting with the one after this thread's: for whoever looks for another CPU's stock.
+    /// All values, starting with the one after this thread's: for a search of other CPUs' stocks.
     pub fn others_first(&self) -> impl Iterator<Item = &T> {
         self.from(crate::cpu::current() + 1)
     }

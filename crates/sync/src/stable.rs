@@ -1,4 +1,4 @@
-//! Who owns bytes that a device may still be moving.
+//! Owners of bytes that a device may still be moving.
 
 use crate::atomic::AtomicU64;
 use crate::{Arc, SharedBytes};
@@ -23,7 +23,7 @@ unsafe impl StableBytes for Box<[AtomicU64]> {
     }
 }
 
-// SAFETY: the words are on the heap, where they stay until the last owner is gone; as atomics they are nobody's alone.
+// SAFETY: the words are on the heap, where they stay until the last owner is gone; as atomics they may be shared.
 unsafe impl StableBytes for Arc<[AtomicU64]> {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         f(SharedBytes::new(self));

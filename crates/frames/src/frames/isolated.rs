@@ -1,4 +1,5 @@
-//! Frames off their lists: what may be done to a page while nobody else passes its frame on, eviction above all.
+//! Isolated frames: each is off its list and has one holder. Only the holder may evict the page or list the frame
+//! again.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +35,8 @@ impl IsolatedFrame {
 }
 
 impl Frames {
-    /// Takes the right to unlink a listed frame. `None` if somebody else has it, or it isn't listed.
+    /// Takes the right to unlink a listed frame. `None` if the frame isn't listed, or another thread has taken that
+    /// right.
     #[must_use]
     pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
         self.table.isolate(frame).then_some(IsolatedFrame(frame))
@@ -53,10 +55,11 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Whether the page was used since this was last asked. For whoever has the frame isolated: so it isn't freed.
+    /// Returns whether the page was used since the last call, and resets that. The caller must have the frame isolated,
+    /// which keeps it from being freed.
     ///
-    /// Pages are loaded for their first use, which doesn't show here. If one was read ahead, its first use comes later, and
-    /// doesn't either, nor do others that came with it.
+    /// The use that a page was loaded for doesn't count. A page that was read ahead gets its first use later: that use
+    /// doesn't count either, nor do other uses between the same two calls.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -80,13 +83,13 @@ impl Frames {
     /// to be freed and allocated.
     ///
     /// # Errors
-    /// The isolated frame again, if the page is in use, was removed by somebody else, or its file doesn't have it.
+    /// The isolated frame again, if the page is in use, was removed by another thread, or its file doesn't have it.
     pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, Refused> {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Frozen: so nobody has removed the page (`detach` never unfreezes), and the word is this stay's; or it isn't there yet, of
-        // a page that goes on no list.
+        // Frozen: so no remover has taken the page (`detach` never unfreezes), and the word belongs to this residency.
+        // Or the word doesn't name the frame yet, because a page that goes on no list is just being published.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -105,7 +108,7 @@ impl Frames {
         Ok(OwnedFrame::used(self, frame.0))
     }
 
-    /// Whether somebody has the page pinned now.
+    /// Whether the page is pinned now.
     #[must_use]
     pub fn is_pinned(&self, frame: &IsolatedFrame) -> bool {
         self.table.is_pinned(frame.0)
@@ -117,8 +120,8 @@ impl Frames {
         self.table.group(frame)
     }
 
-    /// Changes the group of an isolated page that nobody uses or removes at this moment, and that is clean. False, and nothing
-    /// is done, otherwise.
+    /// Changes the group of an isolated page. Returns false, and changes nothing, if the page is in use or being
+    /// removed at this moment, or isn't clean.
     #[must_use]
     pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
         if !self.table.freeze(frame.0) {
@@ -133,7 +136,7 @@ impl Frames {
         is_clean
     }
 
-    /// Whether the page that the frame holds, or held last, was read ahead and nobody has used it.
+    /// Whether the page that the frame holds, or held last, was read ahead and hasn't been used.
     #[must_use]
     pub fn is_unused_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.is_ahead()
@@ -157,7 +160,7 @@ impl Frames {
         self.table.rank(frame)
     }
 
-    /// Changes the rank. For whoever has the frame isolated.
+    /// Changes the rank. The caller must have the frame isolated.
     pub fn set_rank(&self, frame: FrameId, rank: u32) {
         self.table.set_rank(frame, rank);
     }

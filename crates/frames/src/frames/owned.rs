@@ -6,7 +6,8 @@ use sync::atomic::{Ordering, fence};
 use super::Frames;
 use crate::frame_table::FrameId;
 
-/// A frame that nobody else can reach: free, until its owner publishes a page in it. Dropped, it is freed.
+/// A frame that only its owner can reach. It holds no page until the owner publishes one in it. Dropping it frees the
+/// frame.
 #[derive(Debug)]
 pub struct OwnedFrame<'a> {
     frames: &'a Frames,

@@ -11,12 +11,12 @@ use crate::page_word::{PageState, PageWord};
 pub enum Detach<'a> {
     /// The page isn't in memory.
     Vacant,
-    /// Somebody has the page pinned.
+    /// The page is pinned.
     Pinned,
-    /// Somebody is about to evict the page, or to write it back, and needs a few instructions more; or somebody writes
-    /// to it, which may take longer.
+    /// Another thread is about to evict the page, which takes a few instructions; or holds the page for write-back, or
+    /// writes to it, which may take longer.
     Busy,
-    /// Somebody is loading the page.
+    /// Another thread is loading the page.
     Loading,
     /// The page has bytes that its file hasn't.
     Unclean,
@@ -29,7 +29,7 @@ pub enum Detach<'a> {
         /// The place elsewhere that it kept, or 0.
         slot: u64,
     },
-    /// The page is out of memory, and whoever has its frame isolated will free it.
+    /// The page is out of memory. The thread that has its frame isolated will free the frame.
     Orphaned {
         /// The group that is charged for it.
         group: u32,

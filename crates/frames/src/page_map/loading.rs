@@ -1,5 +1,6 @@
 //! Loading: how a page gets into memory. One thread wins the swap from *vacant* to *loading* and has to end the load;
-//! the others wait for it. The loader already has its frame: whoever has a word in *loading* never waits for memory.
+//! the others wait for it. The loader already has its frame, so a thread that has a word in *loading* never waits for
+//! memory.
 
 use sync::atomic::Ordering;
 
@@ -21,9 +22,9 @@ pub struct Labels {
     pub owner: u32,
     /// The policy's rank at the start.
     pub rank: u32,
-    /// Whether nobody has wanted the page yet.
+    /// Whether the page is read ahead of its first use.
     pub ahead: Ahead,
-    /// Where else the page is, for as long as nobody writes to it; 0 for nowhere.
+    /// Where else the page's bytes are, until a writer changes the page; 0 for nowhere.
     pub slot: u64,
 }
 
@@ -42,8 +43,8 @@ pub enum BeginLoad<'a> {
     NoPlace,
 }
 
-/// A load that this thread has begun. Dropped unended, it fails with [`Loading::ABANDONED`], so that nobody waits for
-/// ever.
+/// A load that this thread has begun. If it is dropped before its end, it fails with [`Loading::ABANDONED`], so that no
+/// waiter waits for ever.
 #[derive(Debug)]
 pub struct Loading<'a> {
     pub(crate) map: &'a PageMap,
@@ -90,8 +91,8 @@ impl<'a> Loading<'a> {
         self.index as u64
     }
 
-    /// Makes the page resident in `frame`, which holds its bytes, and wakes who waits. The frame is returned
-    /// isolated: put it on its list. With `pin`, the loader has the page pinned as well.
+    /// Makes the page resident in `frame`, which holds its bytes, and wakes the waiters. Returns the frame isolated:
+    /// the caller has to put it on its list. With `pin`, the loader gets a pin of the page as well.
     ///
     /// # Panics
     /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`](crate::Frames)'.
@@ -117,7 +118,8 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// As [`publish`](Self::publish), of a page that goes on no list: who removes it gets its frame, as if it were listed.
+    /// As [`publish`](Self::publish), for a page that goes on no list. The thread that removes it gets its frame, as if
+    /// it were listed.
     ///
     /// # Panics
     /// As [`publish`](Self::publish).
@@ -154,7 +156,7 @@ impl<'a> Loading<'a> {
         (IsolatedFrame::new(id), pin)
     }
 
-    /// Ends the load of a page that was swapped out, and is in `entry` from now on. Who waits looks again.
+    /// Ends the load of a page that was swapped out, and is in `entry` from now on. Waiters look at the page again.
     pub fn end_swapped(mut self, entry: u64) {
         // Transition: page word, loading → swapped.
         debug_assert!(self.swapped().is_some(), "its part of the map counts the page");
@@ -163,12 +165,12 @@ impl<'a> Loading<'a> {
         frames.waits.end_load(self.index, &frames.words.words[self.index], PageWord::swapped(entry), Ok(()));
     }
 
-    /// Leaves the load to somebody else.
+    /// Gives up the guard without an end: the caller has to end the load.
     pub(crate) fn give_up(mut self) {
         self.ended = true;
     }
 
-    /// Ends the load without a page. Everybody who waits gets `failure`.
+    /// Ends the load without a page. All waiters get `failure`.
     pub fn fail(mut self, failure: LoadFailure) {
         self.end(failure);
     }

@@ -62,7 +62,7 @@ impl<'a> PinnedFrame<'a> {
 }
 
 impl PinnedFrame<'_> {
-    /// Leaves the pin to somebody else.
+    /// Gives up the guard but not the pin: the caller has to see to the unpinning.
     pub(crate) fn give_up(self) {
         std::mem::forget(self);
     }

@@ -36,7 +36,7 @@ pub fn contents(mark: u64) -> [u8; PAGE] {
     bytes
 }
 
-/// Loads `page` into `frame`, unless it is there or somebody else is at it.
+/// Loads `page` into `frame`, unless it is there or another thread is loading it.
 pub fn load_into<'a>(
     map: &'a PageMap,
     page: u64,

@@ -1,4 +1,4 @@
-//! Pages that nobody writes to. Each says how often it was loaded.
+//! Pages that are only read. Each says how often it was loaded.
 
 use frames::{BeginLoad, Labels, LoadFailure};
 use sync::atomic::{AtomicU64, Ordering};

@@ -16,7 +16,7 @@ type Page = Box<[u8]>;
 
 /// A page, beside its frame.
 struct Story {
-    /// The last version written, changed by whoever may write to the page.
+    /// The last version written, changed only by the thread that may write to the page.
     version: AtomicU64,
     /// What the file was given, and what it wouldn't lose.
     given: Mutex<Page>,

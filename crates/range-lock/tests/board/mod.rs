@@ -1,4 +1,4 @@
-//! A row of cells that says who is where: what tests hold against a lock.
+//! A row of cells that records which threads are where: what tests hold against a lock.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::cell::UnsafeCell;
@@ -63,7 +63,7 @@ impl Board {
         }
     }
 
-    /// What was added in all, once nobody is inside.
+    /// What was added in all, once no thread is inside.
     pub fn sum(&mut self) -> u64 {
         self.data.iter_mut().map(|data| *data.0.get_mut()).sum()
     }

@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Looks at all of it, once nobody is at it.
+    /// Checks all of it, once no thread uses it any more.
     pub(crate) fn check(&mut self, about: &str) {
         let (most, mut seen) = (self.nodes.len(), vec![0; self.nodes.len()]);
         let Self { nodes, lists, len } = self;

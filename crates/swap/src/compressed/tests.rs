@@ -226,8 +226,8 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
-/// Pages that take half of their size with LZ4, and no less with Zstandard: each is tried once, and a few of them at a time, as
-/// somebody waits for it.
+/// Pages that take half of their size with LZ4, and no less with Zstandard: each is tried once, and a few of them at a
+/// time, because a fault waits for it.
 #[test]
 fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());

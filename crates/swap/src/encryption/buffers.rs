@@ -50,7 +50,7 @@ impl Buffers {
         Some(Self { idle: Mutex::new(idle), given_back: Condvar::new(), page_size })
     }
 
-    /// One that nobody else uses; `None` if none became free in `patience`.
+    /// A buffer that isn't in use; `None` if none became free within `patience`.
     pub(super) fn take(&self, patience: Duration) -> Option<Buffer<'_>> {
         let mut idle = self.idle.lock();
         let mut begun = None;

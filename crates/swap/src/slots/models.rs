@@ -138,7 +138,7 @@ fn threads_of_one_cpu_share_its_hand() {
     });
 }
 
-/// A page comes back and goes again while somebody looks for the neighbours of its slot.
+/// A page comes back and goes again while another thread looks for the neighbours of its slot.
 #[test]
 fn a_slot_seen_swapped_has_its_note() {
     sync::model(|| {

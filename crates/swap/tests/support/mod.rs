@@ -1,4 +1,4 @@
-//! What the tests share: pages whose bytes say whose they are, and somebody who has them.
+//! What the tests share: pages whose bytes say whose they are, and their owner.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it, and nobody else any")]
 
 use std::collections::HashMap;

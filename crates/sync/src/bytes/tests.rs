@@ -10,7 +10,7 @@ fn run() -> Vec<AtomicU64> {
 fn every_offset_and_length_copies_the_same_bytes() {
     let words = run();
     let shared = SharedBytes::new(&words);
-    // SAFETY: nobody writes in this test.
+    // SAFETY: no thread writes in this test.
     let plain = unsafe { shared.as_slice() }.to_vec();
     for offset in 0..24 {
         for len in (0..200).chain(500..530).chain([shared.len() - offset]) {
