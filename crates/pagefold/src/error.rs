@@ -137,8 +137,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// What was written couldn't be brought to the file, or the file couldn't be made to keep it. Pages that the file
-    /// doesn't have stay in memory, and are written again, when somebody syncs or a while later.
+    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that the file doesn't have stay in
+    /// memory, and are written again at the next sync, or a while later.
     #[error("can't write {}: {error}", path.display())]
     WriteFailed {
         /// The file.

@@ -82,7 +82,7 @@ pub(crate) struct Manager {
 const DIRECT_BATCH: usize = 32;
 /// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
-/// And how often if all pages are listed, and pinned: then waiting helps only if somebody unpins.
+/// The same if all pages are listed, and pinned: then waiting helps only if a thread drops its pin.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
 /// After so many it takes the pins of pages that wait for futures that aren't polled.
 const KEPT_EACH: u32 = 8;
@@ -168,8 +168,8 @@ impl Manager {
         }
     }
 
-    /// As [`take_frame`](Self::take_frame) for up to `wanted` pages, by somebody who can do with fewer, and waits for nothing but
-    /// reclaim, a few times: others may take what that frees.
+    /// Takes frames for up to `wanted` pages. May return fewer. It retries reclaim a few times, because other threads can
+    /// take the freed frames first, and waits for nothing else. See also [`take_frame`](Self::take_frame).
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);
@@ -323,7 +323,7 @@ pub(crate) enum Otherwise<'a> {
     /// Nothing now; but others are about to give back what it takes.
     Soon,
     Nothing,
-    /// Nothing, and nobody needs it any more.
+    /// Nothing, and the caller no longer needs a frame.
     Over,
 }
 

@@ -258,7 +258,7 @@ impl Handle {
         frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
     }
 
-    /// Pins a page that is in memory, waiting if somebody writes to it.
+    /// Pins a page that is in memory, waiting while a writer has it.
     pub(crate) fn pin_in_memory(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, Error> {
         let (mut backoff, mut ahead) = (Backoff::new(), Ahead::No);
         let mut pinner = self.file.map.pinner(page);

@@ -160,7 +160,7 @@ impl Manager {
         if slots == 0 {
             return;
         }
-        // A group that nobody has a handle of is to end with its last slot.
+        // A group without a handle is to end with its last slot.
         if group.is_abandoned() {
             return group.swapped.uncharge(slots);
         }
@@ -191,7 +191,7 @@ impl Manager {
         area.map(|area| SwapFailure { area: area.name, error })
     }
 
-    /// Slots that a group's pages are in. Exact when nobody is at it.
+    /// Slots that a group's pages are in. Exact only while no thread takes or frees one.
     pub(crate) fn swapped_of(&self, group: &GroupState) -> u64 {
         group.swapped.pages().saturating_sub(self.swap_charges.of(group.id))
     }

@@ -110,7 +110,7 @@ impl Answers {
 }
 
 impl<'a> Cycle<'a> {
-    /// A cycle over `course`, for whoever has the file's turn.
+    /// A cycle over `course`, for the thread that has the file's turn.
     pub(crate) fn new(file: &'a FileState, writer: &'a dyn BackingFile, course: Course, kind: Kind) -> Self {
         let start = Instant::now();
         Self {

@@ -12,11 +12,11 @@
 //! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side. A cycle for
 //! *farewell* goes through the whole file when it has no handle any more, and syncs nothing (B7).
 //!
-//! - B1. One cycle of a file at a time (`turn`), led by one thread, which alone holds pages. What it was answered it looks at
-//!   when it comes to it: a page stays held until then, which is in nobody's way.
-//! - B2. A full cycle that began after a write returned writes it: it comes to every page, and one that is dirty is found by
-//!   its word. So who wants to sync, and finds a cycle under way, waits for that one to end and for the next, which
-//!   serves all who wait.
+//! - B1. One cycle of a file at a time (`turn`), led by one thread, and only that thread holds pages. It looks at the
+//!   device's answers when it comes to them. A page stays held until then, which is in no other thread's way.
+//! - B2. A full cycle that began after a write returned writes it: the cycle comes to every page, and finds a dirty one by
+//!   its word. So a caller of `sync` that finds a cycle under way waits for that cycle to end, and then for the next one,
+//!   which serves all callers that wait.
 //! - B3. Which pages there are to write is in the page map. A request takes some hundred bytes, and there are few of them.
 //! - B4. A stage settles what lies before the first run under way, and after the last stage: all of it was
 //!   written before the stage's sync began, since each page is come to once in a cycle. If a sync fails, everything that was
@@ -35,8 +35,7 @@
 //!   is opened later, and syncs, covers those bytes as well; if that fails, it is told, and they are lost, as they would be if
 //!   the file had been opened anew.
 //!
-//! Lock order: `extension` → `turn`; under it whoever leads waits for the device alone. Frames are never
-//! obtained here.
+//! Lock order: `extension` → `turn`; under it the leader waits for the device alone. Frames are never obtained here.
 
 use std::ops::Range;
 
