@@ -59,7 +59,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether whoever started us ignores the signal, as `nohup` does with the end of a terminal.
+/// Whether this process was started with the signal ignored, as `nohup` does with the end of a terminal.
 fn ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

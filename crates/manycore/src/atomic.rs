@@ -129,7 +129,7 @@ macro_rules! atomic {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `update` makes of it, until that is `None` or nobody was in between.
+            /// Replaces the value by what `update` makes of it, until that is `None` or no other thread was in between.
             ///
             /// # Errors
             /// The value, if `update` gave `None`.
@@ -163,7 +163,7 @@ macro_rules! atomic {
                 }
             )*)?
 
-            /// The value, which nobody else can be looking at: free of charge.
+            /// The value, which no other thread can be looking at: free of charge.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()

@@ -1,4 +1,4 @@
-//! The directory of cache lines: who holds each, who waits for it, and until when it is busy.
+//! The directory of cache lines: which cores hold each line, which threads wait for it, and until when it is busy.
 //!
 //! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and nothing but that
 //! name ever reaches a result: the table below is only ever asked for one address, never walked.
@@ -85,7 +85,7 @@ pub(crate) struct Line {
     pub(crate) modified: bool,
     /// For shared bytes: how often the block had been filled when this was last looked at.
     pub(crate) filled: u32,
-    /// For shared bytes: if no core has it, the socket of whoever asks does.
+    /// For shared bytes: if no core has the line, the socket cache of the CPU that asks does.
     pub(crate) in_socket_cache: bool,
 }
 

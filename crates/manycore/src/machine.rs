@@ -102,8 +102,8 @@ impl Machine {
         self
     }
 
-    /// The same machine, on which contention costs nothing: lines move for free, and who waits for a lock or spins
-    /// goes on at the time at which it began to wait.
+    /// The same machine, on which contention costs nothing: lines move for free, and a thread that waits for a lock, or
+    /// spins, goes on at the time at which it began to wait.
     #[must_use]
     pub fn without_contention(mut self) -> Self {
         self.setup.contention = false;

@@ -105,9 +105,9 @@ const PAUSED_LOOKS: u32 = 3;
 
 /// Waits for the word at `address`: tries to `take` it, looks for a while whether it is free, then parks.
 ///
-/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as waited for. No other
-/// thread runs between that access and `block_at`; so whoever gives the word back afterwards sees the mark, and finds
-/// this thread in the queue.
+/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as waited for. No other thread
+/// runs between that access and `block_at`; so the thread that gives the word back afterwards sees the mark, and finds this
+/// thread in the queue.
 #[track_caller]
 fn wait_for(
     (label, kind, address): (Label, &'static str, usize),

@@ -59,7 +59,7 @@ impl<T> OnceCell<T> {
         let making = self.making.lock();
         if self.get().is_none() {
             let value = make()?;
-            // SAFETY: not ready, so nobody reads; the lock is held, so nobody else writes.
+            // SAFETY: not ready, so no thread reads; the lock is held, so no other thread writes.
             unsafe { *self.value.get() = Some(value) };
             // Release pairs with the Acquire in `get`.
             self.ready.store(true, Ordering::Release);

@@ -45,14 +45,14 @@ fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Se
     }
 }
 
-/// A reader waited for a page that somebody else loaded. When it came, the file had become shorter, so the lookup found
-/// no such page; the page word said it was there; and the reader went round between the two for ever.
+/// A reader waited for a page that another thread loaded. When the page came, the file had become shorter, so the lookup
+/// found no such page; the page word said that it was there; and the reader went back and forth between the two for ever.
 #[test]
 fn a_reader_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.read_at(&mut [0; 4096], 2 * 4096));
 }
 
-/// The same for who wanted the page pinned: the pin was refused as past the end, and asked for again, without end.
+/// The same for a thread that wanted the page pinned: the pin was refused as past the end, and asked for again, without end.
 #[test]
 fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.page(2).map(|page| page.len()));
@@ -132,8 +132,8 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     });
 }
 
-/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met the end of the map,
-/// and reported it as the end of the file: whoever copied the file lost the rest of it without a word.
+/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met the end of the map, and
+/// reported it as the end of the file: a program that copied the file lost the rest of it without an error.
 #[test]
 fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     const MAPPED: u64 = 4096 << 18;
