@@ -86,7 +86,7 @@ struct Node {
     lru_head: Head,
 }
 
-/// A value of whoever has a lock, or of one task.
+/// A value that belongs to the holder of a lock, or to one task.
 #[repr(align(64))]
 struct UnderLock<T>(UnsafeCell<T>);
 

@@ -79,7 +79,7 @@ trait Memory: Sync {
     fn map(&self, task: usize) -> u64;
     /// The area's end.
     fn unmap(&self, task: usize, area: u64);
-    /// Writes to a page that nobody wrote to.
+    /// Writes to a page that wasn't written before.
     fn touch(&self, task: usize, address: u64);
     /// Reads from it.
     fn read(&self, task: usize, address: u64);

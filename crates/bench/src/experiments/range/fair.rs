@@ -19,7 +19,7 @@ pub(super) const SCHEME: Scheme = Scheme {
 };
 
 const WRITER: u64 = 1;
-/// Somebody is in the queue: nobody overtakes.
+/// A task is in the queue: no other task overtakes it.
 const QUEUED: u64 = 2;
 /// One reader.
 const READER: u64 = 4;
@@ -97,14 +97,14 @@ impl Fair {
         seat.wait();
     }
 
-    /// The last holder gives the lock to who is first in the queue.
+    /// The last holder gives the lock to the first waiter in the queue.
     #[cold]
     fn hand_over(&self) {
         let mut queue = self.queue.lock();
         self.serve(&mut queue);
     }
 
-    /// Lets the first in, or the readers that are first. Nobody is in but the caller, who leaves.
+    /// Lets the first waiter in, or all readers at the front. No task holds the lock but the caller, which is leaving.
     fn serve(&self, queue: &mut VecDeque<Waiter>) {
         let mut enter = 0;
         let mut told = Vec::new();
@@ -120,7 +120,7 @@ impl Fair {
             }
         }
         let queued = if queue.is_empty() { 0 } else { QUEUED };
-        // Release: what the last holder did. Nobody else changes the word: it is queued, and nobody is in.
+        // Release: what the last holder did. No other task changes the word: it is queued, and no task holds the lock.
         self.word.store(enter | queued, Ordering::Release);
         told.into_iter().for_each(|task| self.seats[task].tell());
     }

@@ -14,7 +14,7 @@ pub(super) struct QueueLock {
     last: AtomicUsize,
 }
 
-/// The places in queues, one for each task: nobody waits for two locks at a time.
+/// The places in queues, one for each task: no task waits for two locks at a time.
 pub(super) struct Places(Box<[Place]>);
 
 #[derive(Default)]

@@ -72,7 +72,7 @@ impl Workload {
         }
     }
 
-    /// How many have the file open: whoever does the work, and then who fills caches before it.
+    /// The number of handles of the file: those of the readers, and one to fill caches before the run.
     pub(super) fn handles(self) -> usize {
         self.readers() + 1
     }

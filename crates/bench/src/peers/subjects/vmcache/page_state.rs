@@ -103,7 +103,7 @@ impl PageState {
         self.exchange(seen, LOCKED)
     }
 
-    /// Adds a reader, if nobody has the page exclusively.
+    /// Adds a reader, if no thread has the page exclusively.
     #[inline(always)]
     pub(super) fn try_share(&self, seen: Seen) -> bool {
         match seen.state() {
