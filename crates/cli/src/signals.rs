@@ -92,7 +92,7 @@ fn end_now(signal: u32) {
         ));
     }
     if let Some(path) = TEMPORARY.lock().take() {
-        // Nobody is left to be told.
+        // If this fails, there is no place to report it.
         let _ = std::fs::remove_file(path);
     }
     // Not `exit`, which waits for what is unwritten.

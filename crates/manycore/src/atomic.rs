@@ -20,7 +20,7 @@ fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     world.arrive(at);
     let (line, comes) = world.state.borrow_mut().touch(kind, address);
     if comes {
-        // Who has the line until then may use it before.
+        // The core that has the line until then may use it before.
         world.arrive(at);
     }
     let mut state = world.state.borrow_mut();

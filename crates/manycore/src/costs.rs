@@ -52,8 +52,8 @@ costs! {
     /// Share of a transfer in which the line is still with its owner, who goes on using it, as the request is on its way.
     /// None for stores, which their core doesn't wait for.
     transfer_overlap: 0.5, "fraction";
-    /// Share of a transfer's time for which a line stays with the core that got it although other cores wait for it: until
-    /// the next request is there. With none, each core makes one access.
+    /// Share of a transfer's time for which a line stays with whoever it came to although others wait for it: until the
+    /// next request is there. With none, each makes one access.
     transfer_hold: 0.0, "fraction";
     /// How far a core asks for lines ahead: as much work as its reorder buffer holds. None if it works in order.
     window: 30.0, "ns";
@@ -69,7 +69,7 @@ costs! {
     pause: 10.0, "ns";
     /// Reading the clock.
     clock_read: 20.0, "ns";
-    /// Asking the operating system to run another thread.
+    /// Asking the operating system to run somebody else.
     yield_call: 300.0, "ns";
     /// Parking: what the parking thread spends in the operating system.
     park_call: 700.0, "ns";

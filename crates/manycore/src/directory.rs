@@ -67,9 +67,9 @@ pub(crate) struct Line {
     pub(crate) holders: CoreSet,
     /// The line is being handed over until then.
     pub(crate) busy: Ticks,
-    /// Until then it is still with those who had it before: the request for it is on its way.
+    /// Until then it is still with the cores that had it before: the request for it is on its way.
     pub(crate) leaves: Ticks,
-    /// Who had it before.
+    /// The cores that had it before.
     pub(crate) before: CoreSet,
     /// When it was last used.
     pub(crate) used: Ticks,
@@ -185,7 +185,7 @@ impl Directory {
             while self.slots[at].0 != 0 {
                 if self.slots[at].0 == number {
                     let id = self.slots[at].1 as usize;
-                    // Whoever still spins on it is kept: it can only be woken by what comes next.
+                    // A CPU that still spins on it is kept: only what comes next can wake it.
                     let waiters = std::mem::take(&mut self.lines[id].waiters);
                     self.lines[id] = Line { waiters, version: self.lines[id].version, ..Line::FRESH };
                     break;

@@ -22,7 +22,7 @@ pub struct Sourced {
     pub cost: &'static str,
     /// Its value.
     pub value: f64,
-    /// Who measured or stated it, or why it was assumed.
+    /// Where it was measured or stated, or why it was assumed.
     pub source: &'static str,
 }
 

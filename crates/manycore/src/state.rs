@@ -226,7 +226,7 @@ impl State {
         self.limit = self.limit.min(key);
     }
 
-    /// Chooses who runs next, firing timers on the way.
+    /// Chooses which thread runs next, firing timers on the way.
     pub(crate) fn pick(&mut self) -> Next {
         loop {
             if self.failure.is_some() {

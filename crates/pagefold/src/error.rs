@@ -156,7 +156,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody has had the page pinned, or has been changing it, for seconds.
+    /// A guard has had the page pinned, or a writer has been changing it, for seconds.
     #[error("page {page} of {} is in use: pinned, or being changed", path.display())]
     PageBusy {
         /// The file.
@@ -223,7 +223,7 @@ pub enum Error {
         /// That error's [`source`](std::error::Error::source), which is also this one's.
         source: Option<DeviceFailure>,
     },
-    /// Somebody has had the page pinned, or has been changing it, for seconds.
+    /// A guard has had the page pinned, or a writer has been changing it, for seconds.
     #[error("the page at {address:#x} is in use: pinned, or being changed")]
     AddressBusy {
         /// The page's address.

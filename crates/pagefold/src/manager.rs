@@ -69,7 +69,7 @@ pub(crate) struct Manager {
     pub(crate) cleaned: AtomicU64,
     /// Started at the beginning.
     pub(crate) clock: Instant,
-    /// Somebody is filling up a reserve. On a line of its own: whatever else is here is read by all CPUs.
+    /// A thread is filling up a reserve. On a line of its own: all CPUs read the fields around it.
     pub(crate) helping: CachePadded<AtomicBool>,
     /// Held while frames are turned into room for page maps and the like.
     pub(crate) room_making: Mutex<()>,
@@ -204,7 +204,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The same by a caller who sees to the reserves. Says whether they may be short.
+    /// The same by a caller that sees to the reserves itself. Returns whether they may be short.
     pub(crate) fn frames_of_reserve<'a>(
         &'a self,
         group: &'a GroupState,

@@ -116,7 +116,8 @@ impl<T: ?Sized> Mutex<T> {
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Marks the lock as wanted, and takes it so if it was free: who was parked can't know whether others still are.
+    /// Marks the lock as wanted, and takes it so if it was free: a thread that was parked can't know whether others still
+    /// are.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.

@@ -11,9 +11,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-/// Somebody writes.
+/// A writer has the lock.
 const WRITER: u32 = 1 << 31;
-/// Somebody may be parked, a writer among them: no new readers.
+/// Threads may be parked, a writer among them: no new readers.
 const WANTED: u32 = 1 << 30;
 /// Readers.
 const READERS: u32 = WANTED - 1;
@@ -180,7 +180,7 @@ impl<T: ?Sized> RwLock<T> {
         give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
-            // Whoever took the lock since then leaves the mark, and wakes in our place.
+            // If a thread took the lock since then, it leaves the mark, and that thread wakes the others in our place.
             let wakes =
                 left == WANTED && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if wakes { usize::MAX } else { 0 }

@@ -15,9 +15,9 @@ use crate::lru::stripe::BATCH_MAX;
 pub(crate) enum Dropped {
     /// It isn't there any more.
     Gone,
-    /// Somebody has it pinned.
+    /// A thread has it pinned.
     Pinned,
-    /// Somebody loads it, writes to it or looks at it, or its file doesn't have it.
+    /// A thread loads it, writes to it or looks at it, or its file doesn't have it.
     InUse,
 }
 

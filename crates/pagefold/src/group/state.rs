@@ -52,7 +52,7 @@ pub(crate) struct GroupState {
     anonymous_gone: ThreadCounter,
     /// Pages of the group in swap slots.
     pub(crate) swapped: Swapped,
-    /// Nobody has a handle any more: the group goes when its last page does.
+    /// No handle is left: the group goes when its last page does.
     abandoned: AtomicBool,
 }
 

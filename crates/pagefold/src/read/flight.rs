@@ -50,7 +50,7 @@ const LIMIT_SHARE: u64 = 4;
 /// For whom pages are loaded.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// Somebody waits for them, or will look for them soon.
+    /// A reader waits for them, or will look for them soon.
     Use,
     /// They come ahead of their use, the page given first.
     ReadAhead(u64),
@@ -85,7 +85,7 @@ struct Flying(Arc<InFlight>);
 
 impl InFlight {
     fn take_off(self: &Arc<Self>) -> Flying {
-        // Relaxed: who takes off has a handle, and so is no more when the last one waits.
+        // Relaxed: the thread that takes off has a handle, so it has counted before the last handle waits.
         self.count.fetch_add(1, Ordering::Relaxed);
         Flying(Arc::clone(self))
     }
@@ -344,7 +344,7 @@ impl Landing {
         if let Purpose::Future(future) = purpose {
             future.tell(reply);
         }
-        answers.heard(); // After all who wait were told (WATCH-1 of `watchdog`).
+        answers.heard(); // After all waiting threads were told (WATCH-1 of `watchdog`).
     }
 
     /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is for a future.
@@ -356,7 +356,7 @@ impl Landing {
         let mut entering = ArrayVec::<_, RUN_PAGES>::new();
         let (mut refaults, mut kept) = (0, None);
         for (at, page) in run.pages().enumerate() {
-            // Shorter than was known: those who wait look again, and find out.
+            // Shorter than was known: the threads that wait look again, and find out.
             if whole(got, at) < whole(*expected, at) {
                 break;
             }

@@ -98,7 +98,7 @@ impl Handle {
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
-            // Somebody may have found out that the file has become shorter. A page past its end is never found.
+            // Another thread may have found out that the file has become shorter. A page past its end is never found.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -293,7 +293,7 @@ impl Handle {
         };
         if got < expected {
             // Sometimes: a page is short because the file was cut off.
-            drop(loading); // Who waits looks again.
+            drop(loading); // Threads that wait look again.
             drop(frame);
             return Ok(Loaded::FileIsShorter);
         }

@@ -80,7 +80,7 @@ impl Call {
         (self.pages, self.launched, self.is_late) = (pages, 0, false);
     }
 
-    /// The same of a user who knows what comes next.
+    /// The same of a user that knows what comes next.
     pub(crate) fn told(pages: Range<u64>) -> Self {
         Self { pages, told: true, ..Self::default() }
     }

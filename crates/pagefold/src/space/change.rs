@@ -24,7 +24,7 @@ const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 /// Whom a change of entries waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
-    /// Who writes to a page, or brings one in.
+    /// Threads that write to a page, or bring one in.
     Writers,
     /// These, of pages of files: the space's own pages are waited for when they are freed.
     OfFiles,
@@ -185,7 +185,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Changes the protection of pages that are all mapped, after `check` said yes to each run. Waits for those who go by the old one.
+    /// Changes the protection of pages that are all mapped, after `check` said yes to each run. Waits for threads that still
+    /// go by the old protection.
     pub(super) fn change_protection(
         &self,
         pages: Pages,

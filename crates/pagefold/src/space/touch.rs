@@ -57,7 +57,7 @@ impl SpaceState {
             let memory = match self.take_memory(manager, region, local, fault) {
                 Ok(memory) => memory,
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
-                    // Somebody else got the last frame for this very page.
+                    // Another thread got the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
                     PageState::Loading => return self.outcome(page, region.map.wait(local)),
                     // Or had it, in vain or for a moment.
@@ -68,7 +68,7 @@ impl SpaceState {
                     PageState::Swapped { .. } | PageState::Vacant { .. } => return Err(error),
                 },
             };
-            // Most pages are new: filled before anybody has to wait for them.
+            // Most pages are new: filled before any thread has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
             if is_new {
                 memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
@@ -170,7 +170,7 @@ impl SpaceState {
                     };
                     return true;
                 }
-                // Whoever has it isolated is about to put it back, and frees it.
+                // The thread that has it isolated is about to put it back, and frees it.
                 Detach::Orphaned { slot, .. } => {
                     gone.add_slot(slot);
                     return true;

@@ -105,7 +105,7 @@ impl Manager {
     /// Brings the page back that has gone in vain, if there is memory for it.
     pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
         let gone = exchange.gone;
-        drop(exchange); // Nobody needs to wait for this.
+        drop(exchange); // No thread needs to wait for the rest.
         // Otherwise it stays in its slot, which is as good.
         let _ = self.spaces.swap_in(gone.number());
     }

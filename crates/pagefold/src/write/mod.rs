@@ -51,7 +51,7 @@ pub(crate) enum Written {
     Done,
     /// The file has become shorter: the bytes lie past its end.
     PastEnd,
-    /// Who wanted it mustn't, any more.
+    /// The caller may not write there any more.
     Refused,
 }
 

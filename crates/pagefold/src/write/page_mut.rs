@@ -17,7 +17,7 @@ pub(crate) enum Owner<'a> {
     File(&'a Handle),
     /// A file that is mapped in a space; this is what keeps it open.
     Mapping(Arc<Mapped>),
-    /// A space's own. Nobody counts how many of these were written to.
+    /// A space's own. Writes to these aren't counted.
     Space,
 }
 

@@ -62,7 +62,7 @@ const SWEEP_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Writeback {
     /// The thread that has it runs a cycle, or keeps others from it.
     turn: Mutex<Turn>,
-    /// Who wants it, other than for a sweep.
+    /// Calls that want the turn, other than for a sweep.
     waiting: AtomicU64,
     /// Cycles over the whole file that have begun, and the last one of those that has ended.
     begun: AtomicU64,
@@ -89,7 +89,7 @@ struct Round {
 impl Writeback {
     /// Keeps the file from being written back, from when what is under way has ended.
     pub(crate) fn pause(&self) -> MutexGuard<'_, Turn> {
-        // Relaxed, here and in `is_wanted`: a hint to who sweeps.
+        // Relaxed, here and in `is_wanted`: a hint to the thread that sweeps.
         self.waiting.fetch_add(1, Relaxed);
         let turn = self.turn.lock();
         self.waiting.fetch_sub(1, Relaxed);
@@ -105,10 +105,10 @@ impl FileState {
     /// Everything written before the call is in the file when this returns, and survives a power cut.
     ///
     /// # Errors
-    /// What went wrong, in the cycle that this was waiting for: all who wait for it have to know. It is in the file's latch
-    /// too.
+    /// What went wrong, in the cycle that this was waiting for: all threads that wait for the cycle get that error. It is in
+    /// the file's latch too.
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
-        // Relaxed: who wrote is the caller, or was waited for by him (B2).
+        // Relaxed: the caller wrote, or waited for the thread that wrote (B2).
         let wanted = self.writeback.begun.load(Relaxed) + 1;
         let mut turn = self.writeback.pause();
         if self.writeback.ended.load(Relaxed) < wanted {
@@ -232,7 +232,7 @@ impl FileState {
             match self.map.hold(page, state) {
                 Hold::Held(held) => return Some(held),
                 Hold::Other => return None,
-                // Somebody who takes it for another page (B1): for a few instructions.
+                // A thread that takes it for another page has it (B1), for a few instructions.
                 Hold::Busy => backoff.wait(),
             }
         }

@@ -103,8 +103,8 @@ fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
     }
 }
 
-/// The page of a short load was in memory while its loader was still asking for the file's length. Who read or pinned
-/// it in that time was given a whole page: a few bytes of the file, and zeros behind them.
+/// The page of a short load was in memory while its loader was still asking for the file's length. A thread that read or
+/// pinned the page in that time was given a whole page: a few bytes of the file, and zeros behind them.
 #[test]
 fn nobody_sees_a_short_page_before_its_length_is_known() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));

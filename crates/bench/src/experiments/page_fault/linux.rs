@@ -124,7 +124,7 @@ impl<F: Way, L: Way> Linux<F, L> {
         &self.nodes[usize::from(2 * task >= self.tasks && self.tasks > 1)]
     }
 
-    /// Touches a record as who links or unlinks it does.
+    /// Touches a record as a task does that links or unlinks it.
     fn relink(&self, page: u32) {
         let record = &self.records[page as usize];
         // Relaxed: under a lock, or by the one that claimed the page.

@@ -74,7 +74,7 @@ impl Fair {
                 Use::Read if word & (WRITER | QUEUED) == 0 => word + READER,
                 _ => return false,
             };
-            // Acquire pairs with the Release of who left.
+            // Acquire pairs with the Release of the task that left.
             match self.word.compare_exchange_weak(word, to, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(other) => word = other,
@@ -87,7 +87,7 @@ impl Fair {
         let seat = &self.seats[task];
         seat.sit();
         let mut queue = self.queue.lock();
-        // Nobody enters from now on, and who leaves last looks into the queue.
+        // No task enters from now on, and the last holder to leave looks into the queue.
         let before = self.word.fetch_or(QUEUED, Ordering::Acquire);
         queue.push_back(Waiter { task, what });
         if before & !QUEUED == 0 && queue.len() == 1 {

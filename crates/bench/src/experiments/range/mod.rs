@@ -121,7 +121,7 @@ pub(super) trait FileLock: Sync {
     /// lock's length isn't to be in the figures.
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
 
-    /// Lets disjoint ranges meet, for who remembers that.
+    /// Lets disjoint ranges meet, for a lock that remembers that.
     fn meet(&self) {}
 }
 

@@ -126,7 +126,7 @@ impl Memory for Mapped {
         let of_process = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let fields = of_process.rsplit(')').next().unwrap_or_default();
         let faults = fields.split_whitespace().nth(9).and_then(|field| field.parse().ok()).unwrap_or(0);
-        // Of the whole machine: who else swaps now isn't told apart.
+        // Of the whole machine: what other processes swap isn't told apart.
         let of_machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
         let bytes = |name: &str| {
             let pages = of_machine.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());

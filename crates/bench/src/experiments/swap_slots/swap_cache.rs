@@ -34,7 +34,7 @@ struct Node {
     count: Line<AtomicU64>,
 }
 
-/// Who takes a lock.
+/// The task that takes a lock.
 pub(super) struct Holder<'a> {
     pub(super) places: &'a Places,
     pub(super) task: usize,

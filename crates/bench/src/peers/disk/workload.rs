@@ -95,7 +95,7 @@ pub(super) fn warm_pages(pages: u32) -> u32 {
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
-    /// Which of those who have the file open.
+    /// Which of the handles.
     pub(super) handle: usize,
     /// The first page,
     pub(super) page: u32,
