@@ -2,8 +2,8 @@
 //!
 //! A block is the aligned 4 KiB around an address, named in the order of first touch. Each core has a first-level cache
 //! and a larger one, each socket one that its cores share; what leaves a core's goes to its socket's. They hold whole
-//! blocks, the least recently used of which makes room. A write gives the block a new version, so that all copies but
-//! the writer's are stale without anybody having to look for them.
+//! blocks, the least recently used of which makes room. A write gives the block a new version, so that all copies but the
+//! writer's are stale, and no core has to look for them.
 
 use crate::directory::NOBODY;
 use crate::ledger::{Mix, Table};

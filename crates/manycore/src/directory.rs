@@ -1,4 +1,4 @@
-//! The directory of cache lines: which cores hold each line, which threads wait for it, and until when it is busy.
+//! The directory of cache lines: which cores hold each line, which CPUs wait for it, and until when it is busy.
 //!
 //! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and nothing but that
 //! name ever reaches a result: the table below is only ever asked for one address, never walked.

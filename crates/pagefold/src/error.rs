@@ -266,8 +266,8 @@ pub enum Error {
         #[source]
         error: IoError,
     },
-    /// What came back from swap isn't what was written there. Nothing of it is given to anybody. The page fails until all of it
-    /// is overwritten, or it is discarded or unmapped.
+    /// What came back from swap isn't what was written there. No caller gets any of it. The page fails until all of it is
+    /// overwritten, or it is discarded or unmapped.
     #[error("the page at {address:#x} came back from swap as something else than was written there")]
     SwapCorrupt {
         /// Where the page begins.

@@ -236,15 +236,15 @@ impl Manager {
         }
     }
 
-    /// Whether a group that can't get a frame may get one without anybody's unpinning a page.
+    /// Whether a group that can't get a frame may get one without a pin being dropped.
     pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
         self.drain_entries();
         let whose = (group.charged() >= group.max()).then_some(group);
         self.ask_for_clean(whose) || self.in_flight(None)
     }
 
-    /// Whether pages are being loaded, or looked at by reclaim: those may become evictable without anybody's help.
-    /// Pages of `group`, or of any.
+    /// Whether pages of `group`, or of any group, are being loaded, or looked at by reclaim: those may become evictable by
+    /// themselves.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
         group.map_or_else(|| self.groups.any(some), some)

@@ -105,7 +105,7 @@ impl Stripe {
     }
 
     fn ageing_paid(&self) -> i64 {
-        // Relaxed, also below: that a few more or less age is the same to everybody.
+        // Relaxed, also below: it doesn't matter if a few more or less age.
         self.ageing_paid.load(Ordering::Relaxed).cast_signed()
     }
 
@@ -229,8 +229,8 @@ impl Stripe {
         result
     }
 
-    /// Cuts off up to `wanted` pages that may be unused: pages of cold, and of main's lowest level, which has the pages that
-    /// weren't used for long.
+    /// Cuts off up to `wanted` pages that may be unused: pages of cold, and of main's lowest level, whose pages weren't used
+    /// for a long time.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);

@@ -159,8 +159,7 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded the page. It may be gone again already; then this thread loads it. Or a writer has
-            // it.
+            // Another thread has loaded the page. If it is gone again already, this thread loads it. Or a writer has it.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,

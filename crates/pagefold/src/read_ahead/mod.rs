@@ -22,8 +22,8 @@
 //! the room, however many they are, by a clock that is there anyway; fewer read further.
 //!
 //! A reader in strides may come upon pages that another reader has had read ahead in sequence. It would then go from mark to
-//! mark, and have all pages between its reads loaded. So before a stream goes on, its last pages are looked at: were they
-//! used?
+//! mark, and have all pages between its reads loaded. So before a stream goes on, read-ahead checks that the reader has used
+//! the pages that it comes from.
 
 pub(crate) mod advice;
 pub(crate) mod prefetch;

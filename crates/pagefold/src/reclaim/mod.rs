@@ -5,9 +5,9 @@
 //! the others back where `lru` says. Only the thread that has a page isolated looks at it, so passes of several threads over
 //! one group, or one stripe, run side by side.
 //!
-//! A page that its file doesn't have can't be evicted. It goes round in cold, which grows by what is being written back, and
-//! main gives up a page in its place. If main kept all of its pages while cold is full of such pages, no thread would get a
-//! frame before they are written.
+//! A page that its file doesn't have can't be evicted. It goes round in cold, which grows with the time that write-back
+//! takes, and main gives up a page in its place. If main kept all of its pages while cold is full of such pages, no thread
+//! would get a frame before they are written.
 //!
 //! A page that no file has goes to swap (`swap_out`), all of a pass together; where that can't be, it stays in the same way.
 //!
@@ -447,7 +447,7 @@ mod tests {
     use crate::io::SimulatedDisk;
     use crate::{Advice, Group, Pagefold};
 
-    /// The story: each batch of frames for anybody began with a walk over all pages of the fullest group, twice, also where
+    /// The story: each batch of frames, for any group, began with two walks over all pages of the fullest group, also where
     /// the last thousand such walks had freed nothing, because its pages were pinned or dirty.
     #[test]
     fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {

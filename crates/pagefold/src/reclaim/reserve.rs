@@ -25,8 +25,8 @@ pub(crate) enum Shortage {
     Deep(usize),
 }
 
-/// The reserve's share of the limit, as a power of two. Small, because free frames hold no page: each percent costs about 0.1
-/// % of misses on a zipf trace.
+/// The reserve's share of the limit, as a power of two. Small, because free frames hold no page: each percent of the limit
+/// costs about 0.1 % of misses on a zipf trace.
 const SHARE_SHIFT: u32 = 11;
 /// At least so many pages are worth keeping,
 const PAGES_MIN: u64 = 32;
@@ -78,7 +78,8 @@ impl Manager {
             return;
         }
         let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
-        // Where much is missing each helps himself. Otherwise one is enough for now; looked at first, as many CPUs ask.
+        // Where much is missing, each thread helps. Otherwise one thread is enough for now; looked at first, as many CPUs
+        // ask.
         let deep = shortages.into_iter().any(is_deep);
         if deep {
             if !self.help(group, shortages[0]) {

@@ -136,7 +136,7 @@ struct SpaceState {
     /// Tables of the index that may not be needed any more.
     noted: Noted,
     page_shift: u32,
-    /// Whether anybody ever had a guard of a page: only then does unmapping look for pins first.
+    /// Whether there ever was a guard of a page: only then does unmapping look for pins first.
     has_guards: AtomicBool,
 }
 

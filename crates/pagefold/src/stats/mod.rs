@@ -187,7 +187,7 @@ pub struct FileStats {
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
-    /// Pages that were loaded before anybody asked for them.
+    /// Pages that were loaded before any reader asked for them.
     pub read_ahead: u64,
     /// Those of them that left memory without having been used.
     pub read_ahead_wasted: u64,

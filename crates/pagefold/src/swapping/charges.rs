@@ -31,7 +31,7 @@ pub(crate) struct Swapped {
     /// Pages in slots, and what CPUs have in stock.
     pages: CachePadded<AtomicU64>,
     max: AtomicU64,
-    /// The fewest that there were since the limit was set, as far as anybody looked: pages change places within it, too.
+    /// The fewest pages in slots that an exchange has found since the limit was set: exchanges may use as many slots, too.
     in_use: AtomicU64,
     /// So many pages are to change places without a look for any that can simply go.
     reclaims_to_skip: AtomicU32,

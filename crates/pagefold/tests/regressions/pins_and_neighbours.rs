@@ -146,8 +146,8 @@ fn misses_of_a_neighbour(pinned: bool) -> u64 {
     b.stats().misses - before
 }
 
-/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page, which made the work
-/// useless; then the next. One tenant's few pins cost his neighbours their hot pages, again and again.
+/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page, which made the work useless;
+/// then the next. One tenant's few pins cost its neighbours their hot pages, again and again.
 #[test]
 fn a_few_pins_do_not_cost_a_neighbour_his_pages() {
     let (without, with) = (misses_of_a_neighbour(false), misses_of_a_neighbour(true));

@@ -58,9 +58,9 @@ fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.page(2).map(|page| page.len()));
 }
 
-/// A load came back short, because the file had been truncated, and its page was published before the new length was
-/// known. Then asking for the length failed: the reader got his error, and everybody after him got zeros past the
-/// file's end as if they were its bytes.
+/// A load came back short, because the file had been truncated, and its page was published before the new length was known.
+/// Then asking for the length failed: the reader got its error, and all later readers got zeros past the file's end as if
+/// they were its bytes.
 #[test]
 fn a_short_load_whose_length_is_unknown_leaves_no_page() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));

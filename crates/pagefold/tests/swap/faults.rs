@@ -1,4 +1,4 @@
-//! Devices that fail, fill up, lie and vanish: no page is lost, no foreign byte is given to anybody, and others go on.
+//! Devices that fail, fill up, lie and vanish: no page is lost, no reader gets a foreign byte, and others go on.
 
 use super::*;
 use pagefold::Error;
