@@ -317,7 +317,7 @@ impl Manager {
         }
     }
 
-    /// The same of pages by their owners: the numbers of files, or [`ANONYMOUS`].
+    /// The same of pages by their owners: the numbers of files, or `ANONYMOUS`.
     pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
         for &owner in owners {
             self.files.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
