@@ -49,7 +49,7 @@ fn refuse_other_backends() -> Result<(), ExitCode> {
 fn bench(kind: &str, arguments: Vec<OsString>) -> Command {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "bench", "--manifest-path"]).arg(manifest());
-    // The first build takes a while: who looks on sees it happen.
+    // The first build takes a while: a user at a terminal sees it happen.
     if !io::stderr().is_terminal() {
         command.arg("--quiet");
     }

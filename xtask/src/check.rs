@@ -146,7 +146,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Where the first check is whose directory nobody uses.
+    /// The position of the first check whose directory no running check uses.
     fn next(&self) -> Option<usize> {
         self.waiting.iter().position(|check| !self.in_use.contains(&check.directory))
     }
@@ -247,7 +247,8 @@ pub(crate) fn loom(name: &'static str, arguments: &str) -> Check {
     cargo_with(name, "--cfg pagefold_loom", "loom", arguments)
 }
 
-/// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies, or somebody reads it later.
+/// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies, or if a thread reads it
+/// later.
 pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
     let target = concat!("--target ", "x86_64-unknown-linux-gnu");
     let check = cargo_with(name, "-Zsanitizer=address", "asan", &format!("{arguments} {target}"));

@@ -13,7 +13,7 @@ pub(crate) const QUICK: &str = "--quick: shows that everything works; the figure
 /// Prints `text`.
 pub(crate) fn say(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
+        // The reader of the output has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write to standard output"),
     }

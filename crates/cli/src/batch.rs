@@ -159,7 +159,7 @@ impl Worker {
         stamp
     }
 
-    /// Notes a write that is done, if somebody is going to compare.
+    /// Notes a write that is done, if the file will be compared later.
     pub(crate) fn written(&mut self, range: std::ops::Range<u64>, write: Write) {
         if self.checker.is_some() {
             self.log.record(range, write);

@@ -31,7 +31,7 @@ pub(crate) enum Wrong {
 pub(crate) enum Before {
     /// What we made it of, up to a length, and zeros beyond.
     Made { content: Content, len: u64 },
-    /// What the kernel reads from it, where nobody has written since.
+    /// What the kernel reads from it, where nothing was written since.
     Kernel(std::fs::File),
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     Failed(anyhow::Error),
     /// The user, or the system, asked to stop; the signal's number.
     Interrupted(i32),
-    /// Nobody reads our output any more: `pagefold … | head`.
+    /// The reader of our output has closed it: `pagefold … | head`.
     OutputClosed,
 }
 

@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::from(EXIT_SUCCESS),
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed) {
-                // Nobody is left to be told if this fails.
+                // If this fails, there is no other place to report it.
                 let _ = writeln!(std::io::stderr(), "{}{failure}", prefix(&failure));
             }
             ExitCode::from(failure.exit_code())

@@ -26,7 +26,7 @@ fn bar(quiet: bool, len: u64, template: &str) -> ProgressBar {
 /// A bar for work that is counted in bytes.
 pub(crate) fn bytes_bar(quiet: bool, len: u64, what: &str) -> ProgressBar {
     let template = match len {
-        // Nobody knows how much a pipe brings.
+        // The length of a pipe isn't known.
         0 => "{msg}: {binary_bytes}",
         _ => "{msg} {bar:24} {binary_bytes} of {binary_total_bytes}, {eta} left",
     };

@@ -1,4 +1,4 @@
-//! Who reads and writes what: the groups with their limits, and the threads with their accesses.
+//! Which threads read and write what: the groups with their limits, and the threads with their accesses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

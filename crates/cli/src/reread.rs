@@ -70,7 +70,7 @@ impl Source {
 
 /// What the file should hold.
 pub(crate) struct Expected<'a> {
-    /// What nobody wrote to; `None` if that isn't known, and isn't looked at then.
+    /// The bytes that no write covered; `None` if they aren't known, and then they aren't looked at.
     pub(crate) before: Option<Before>,
     pub(crate) stamps: Stamps,
     pub(crate) logs: &'a [WriteLog],

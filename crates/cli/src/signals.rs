@@ -59,7 +59,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether whoever started us ignores the signal, as `nohup` does with the end of a terminal.
+/// Whether this process was started with the signal ignored, as `nohup` does with the end of a terminal.
 fn ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -92,7 +92,7 @@ fn end_now(signal: u32) {
         ));
     }
     if let Some(path) = TEMPORARY.lock().take() {
-        // Nobody is left to be told.
+        // If this fails, there is no place to report it.
         let _ = std::fs::remove_file(path);
     }
     // Not `exit`, which waits for what is unwritten.

@@ -1,4 +1,4 @@
-//! What is written to a file, so that whatever is read from it tells who wrote it, and when, and for which place.
+//! What is written to a file, so that whatever is read from it tells which thread wrote it, and when, and for which place.
 //!
 //! A file consists of *cells* of 16 bytes, which lie at multiples of 16. A write has one *stamp*, and the stamp has a form
 //! for each cell, little endian:
@@ -31,7 +31,7 @@ use sync::random::mix;
 /// Bytes in a cell.
 pub(crate) const CELL: u64 = 16;
 
-/// Who wrote, and when.
+/// Which thread wrote, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) version: u64,
@@ -64,7 +64,7 @@ impl Stamps {
         self.key
     }
 
-    /// What all cells of a stamp have in common, and who wrote it.
+    /// What all cells of a stamp have in common, and which thread of which group wrote it.
     fn common(self, stamp: Stamp) -> (u64, u32) {
         let writer = u32::from(stamp.thread) | u32::from(stamp.group) << 16;
         (mix(self.key ^ mix(stamp.version ^ mix(u64::from(writer)))), writer)
@@ -107,7 +107,7 @@ fn cell_bytes(version: u64, writer: u32, common: u64, number: u64) -> [u8; CELL 
     (u128::from(version) | u128::from(writer) << 64 | u128::from(checksum) << 96).to_le_bytes()
 }
 
-/// Cells that hold parts of several writes, or may. Whoever writes a part of a cell says so here before.
+/// Cells that hold parts of several writes, or may. A thread that is about to write a part of a cell notes it here before.
 #[derive(Debug, Default)]
 pub(crate) struct MixedCells(Mutex<HashSet<u64>>);
 

@@ -32,7 +32,7 @@ pub(crate) fn start(
             if before < due {
                 continue;
             }
-            // All groups have the same file, so one handle's sync is everybody's.
+            // All groups have the same file, so one handle's sync covers all of them.
             if let Err(error) = file.sync() {
                 shared.stop();
                 return (syncs, Some(error));

@@ -243,7 +243,7 @@ impl<'a> Loader<'a> {
         let group = match line.group {
             // Formats that name files name no groups: until all files have their places, this is the file's number.
             None if line.file > 0 => line.file,
-            None if line.op == Op::Sync => 0, // Whoever asks, it is the file that is synced.
+            None if line.op == Op::Sync => 0, // A sync is of the file, whichever group asks.
             name => self.group(name, place)?,
         };
         let Some(request) = Request::new(line.op, line.offset, line.len, group) else {

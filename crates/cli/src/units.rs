@@ -71,7 +71,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 
 /// Says on standard error what the user should know.
 pub(crate) fn warn(message: &str) {
-    // Nobody is left to be told if this fails.
+    // If this fails, there is no other place to report it.
     let _ = writeln!(std::io::stderr(), "warning: {message}");
 }
 

@@ -28,7 +28,7 @@ fn ticket((serving, next, _): &Lock, _: usize, critical: &dyn Fn()) {
     serving.0.store(mine + 1, Release);
 }
 
-/// Mellor-Crummey and Scott's: everybody spins on a line of its own.
+/// Mellor-Crummey and Scott's: each task spins on a line of its own.
 fn queue((last, _, nodes): &Lock, me: usize, critical: &dyn Fn()) {
     let Line(waits, successor) = &nodes[me];
     waits.store(1, Relaxed);

@@ -5,26 +5,26 @@
 //! | is the only holder | hit | hit |
 //! | holds a copy, others too | hit | invalidate the others' |
 //! | has no copy | copy from the nearest holder | take it from all holders |
-//! | nobody has | memory | memory |
+//! | no core has a copy | memory | memory |
 //!
 //! All but hits and memory are transfers. A transfer waits until the line isn't busy, and keeps it busy: for as long
 //! as it takes, when it moves ownership or the line is modified; for a port's time, when it only hands out one more
 //! copy of a clean line.
 //!
 //! A line has one transfer at a time, and requests for it are served in order. For `transfer_overlap` of the transfer's time
-//! the request is on its way: whoever has the line goes on using it. If requests wait already, whoever gets the line has
-//! it for `transfer_hold` of a transfer's time. The access that asked is carried out when the line is there. So two cores
-//! that fight for a line each make several accesses in turn, and more cores as many as the hold has time for:
+//! the request is on its way: the core that has the line goes on using it. If requests wait already, the core that gets the
+//! line has it for `transfer_hold` of a transfer's time. The access that asked is carried out when the line is there. So two
+//! cores that fight for a line each make several accesses in turn, and more cores as many as the hold has time for:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
 //!                                             A's request … |
 //! ```
 //!
-//! A store goes into its core's store buffer: the core goes on at once, and the line comes meanwhile. Others see the
-//! value when it has come, as their access waits for it. If others' requests stand before it, the core waits, as what
-//! they see mustn't be what comes after them. A read-modify-write, a fence
-//! and a sequentially consistent store wait until the buffer is empty, as on x86.
+//! A store goes into its core's store buffer: the core goes on at once, and the line comes meanwhile. Other cores see the
+//! value when the line has come, as their access waits for it. If other cores' requests are queued before the store's, the
+//! storing core waits, as what they see mustn't be what comes after the store. A read-modify-write, a fence and a
+//! sequentially consistent store wait until the buffer is empty, as on x86.
 //!
 //! A core asks for a line when the access comes into its reorder buffer, which is up to `window` of work before it is
 //! carried out. If meanwhile an earlier access waits, loads and stores behind it are asked for in that time too;
@@ -58,14 +58,14 @@ const STORE_BUFFER: Ticks = 48;
 struct Transfer {
     /// When the line is there.
     arrives: Ticks,
-    /// What that takes, if nobody else wants the line.
+    /// How long the transfer takes, if no other core wants the line.
     takes: Ticks,
     /// It is for a store that its core doesn't wait for.
     buffered: bool,
 }
 
 impl Transfer {
-    /// Asks for a line that a core hasn't got as it needs it. `ours`: nobody touched it since this CPU did.
+    /// Asks for a line that a core hasn't got as it needs it. `ours`: this CPU was the last to access the line.
     fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, times: &Times, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let far = match writes {
@@ -216,7 +216,7 @@ impl State {
         }
     }
 
-    /// A value in the line changed: whoever spins on it looks again.
+    /// A value in the line changed: each thread that spins on the line looks again.
     #[inline]
     pub(crate) fn changed(&mut self, id: LineId) {
         let line = self.directory.line(id);

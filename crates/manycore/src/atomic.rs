@@ -20,7 +20,7 @@ fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     world.arrive(at);
     let (line, comes) = world.state.borrow_mut().touch(kind, address);
     if comes {
-        // Who has the line until then may use it before.
+        // The core that has the line until then may use it before.
         world.arrive(at);
     }
     let mut state = world.state.borrow_mut();
@@ -129,7 +129,7 @@ macro_rules! atomic {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `update` makes of it, until that is `None` or nobody was in between.
+            /// Replaces the value by what `update` makes of it, until that is `None` or no other thread was in between.
             ///
             /// # Errors
             /// The value, if `update` gave `None`.
@@ -163,7 +163,7 @@ macro_rules! atomic {
                 }
             )*)?
 
-            /// The value, which nobody else can be looking at: free of charge.
+            /// The value, which no other thread can be looking at: free of charge.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()

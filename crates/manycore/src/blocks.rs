@@ -2,8 +2,8 @@
 //!
 //! A block is the aligned 4 KiB around an address, named in the order of first touch. Each core has a first-level cache
 //! and a larger one, each socket one that its cores share; what leaves a core's goes to its socket's. They hold whole
-//! blocks, the least recently used of which makes room. A write gives the block a new version, so that all copies but
-//! the writer's are stale without anybody having to look for them.
+//! blocks, the least recently used of which makes room. A write gives the block a new version, so that all copies but the
+//! writer's are stale, and no core has to look for them.
 
 use crate::directory::NOBODY;
 use crate::ledger::{Mix, Table};
@@ -41,7 +41,7 @@ pub(crate) struct Block {
     version: u32,
     /// Raised with every write of more than a few lines: what is known about single lines is void then.
     pub(crate) filled: u32,
-    /// The core that did that; nobody, if it was a device.
+    /// The core that did that, or `NOBODY` if it was a device.
     pub(crate) filled_by: u16,
     /// The core whose caches have the only new copy, if they still do.
     writer: u16,
@@ -127,7 +127,7 @@ impl Blocks {
         self.bring(id, core, socket);
     }
 
-    /// The core has written the block: nobody else's copy is good.
+    /// The core has written the block: no other core's copy is good.
     pub(crate) fn wrote(&mut self, id: BlockId, core: u16, socket: u16) {
         let block = &mut self.blocks[id as usize];
         block.version = block.version.wrapping_add(1);
@@ -135,7 +135,7 @@ impl Blocks {
         self.bring(id, core, socket);
     }
 
-    /// A core has written a few lines of a block: if it had the block, it still does; nobody else does.
+    /// A core has written a few lines of a block: if that core had the block, it still does; no other core does.
     pub(crate) fn wrote_lines(&mut self, id: BlockId, core: u16, socket: u16) {
         if self.is_near(id, core, socket) {
             self.wrote(id, core, socket);
@@ -151,7 +151,7 @@ impl Blocks {
         block.writer = NOBODY;
     }
 
-    /// The block's lines are as `core` has just written them, or in memory if it is nobody.
+    /// The block's lines are as `core` has just written them, or in memory if it is `NOBODY`.
     pub(crate) fn filled(&mut self, id: BlockId, core: u16) {
         let block = &mut self.blocks[id as usize];
         block.filled = block.filled.wrapping_add(1);

@@ -201,7 +201,7 @@ impl State {
         (cpu.core, cpu.socket)
     }
 
-    /// A thread that spins on bytes is never parked: their changes wake nobody.
+    /// A thread that spins on bytes is never parked: a change of bytes wakes no thread.
     fn cannot_watch(&mut self, how: Move) {
         self.current().watched_over |= how == Move::Read;
     }

@@ -1,4 +1,4 @@
-//! The directory of cache lines: who holds each, who waits for it, and until when it is busy.
+//! The directory of cache lines: which cores hold each line, which CPUs wait for it, and until when it is busy.
 //!
 //! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and nothing but that
 //! name ever reaches a result: the table below is only ever asked for one address, never walked.
@@ -67,9 +67,9 @@ pub(crate) struct Line {
     pub(crate) holders: CoreSet,
     /// The line is being handed over until then.
     pub(crate) busy: Ticks,
-    /// Until then it is still with those who had it before: the request for it is on its way.
+    /// Until then it is still with the cores that had it before: the request for it is on its way.
     pub(crate) leaves: Ticks,
-    /// Who had it before.
+    /// The cores that had it before.
     pub(crate) before: CoreSet,
     /// When it was last used.
     pub(crate) used: Ticks,
@@ -85,7 +85,7 @@ pub(crate) struct Line {
     pub(crate) modified: bool,
     /// For shared bytes: how often the block had been filled when this was last looked at.
     pub(crate) filled: u32,
-    /// For shared bytes: if no core has it, the socket of whoever asks does.
+    /// For shared bytes: if no core has the line, the socket cache of the CPU that asks does.
     pub(crate) in_socket_cache: bool,
 }
 
@@ -185,7 +185,7 @@ impl Directory {
             while self.slots[at].0 != 0 {
                 if self.slots[at].0 == number {
                     let id = self.slots[at].1 as usize;
-                    // Whoever still spins on it is kept: it can only be woken by what comes next.
+                    // A CPU that still spins on it is kept: only what comes next can wake it.
                     let waiters = std::mem::take(&mut self.lines[id].waiters);
                     self.lines[id] = Line { waiters, version: self.lines[id].version, ..Line::FRESH };
                     break;

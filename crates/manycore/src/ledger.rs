@@ -48,7 +48,7 @@ pub(crate) struct Subject {
     pub(crate) label: String,
     pub(crate) kind: &'static str,
     pub(crate) sums: Sums,
-    /// Times that it was taken, and how often somebody else had it.
+    /// Times that it was taken, and how often another thread had it.
     pub(crate) taken: u64,
     pub(crate) contended: u64,
     /// Time that threads were parked for it, while their CPUs did something else, or nothing.

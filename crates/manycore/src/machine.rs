@@ -102,8 +102,8 @@ impl Machine {
         self
     }
 
-    /// The same machine, on which contention costs nothing: lines move for free, and who waits for a lock or spins
-    /// goes on at the time at which it began to wait.
+    /// The same machine, on which contention costs nothing: lines move for free, and a thread that waits for a lock, or
+    /// spins, goes on at the time at which it began to wait.
     #[must_use]
     pub fn without_contention(mut self) -> Self {
         self.setup.contention = false;
@@ -223,8 +223,8 @@ impl Machine {
         self.run_tasks_with(tasks, || (), |(), task| body(task))
     }
 
-    /// As [`run_tasks`](Self::run_tasks), on something that is set up inside of the machine, and dropped there: what has
-    /// threads of its own, or a part for each CPU. Neither is measured.
+    /// As [`run_tasks`](Self::run_tasks), on data that `set_up` builds inside of the machine, and that is dropped there: data
+    /// that has threads of its own, or a part for each CPU. Neither is measured.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -286,7 +286,7 @@ impl Machine {
         self.measure_with(tasks, time, || (), |(), task| operation(task))
     }
 
-    /// As [`measure`](Self::measure), on something that is set up inside of the machine.
+    /// As [`measure`](Self::measure), on data that `set_up` builds inside of the machine.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) events: u64,
     /// Threads that wait for others to start with them, and by how much later each starts.
     pub(crate) gate: Vec<(TaskId, Ticks)>,
-    /// How many of those are done, who waits for all of them, and what there was to report then.
+    /// How many of those are done, which thread waits for all of them, and what there was to report then.
     pub(crate) stopped: usize,
     pub(crate) stop_waiter: Option<TaskId>,
     pub(crate) report: Option<Report>,
@@ -226,7 +226,7 @@ impl State {
         self.limit = self.limit.min(key);
     }
 
-    /// Chooses who runs next, firing timers on the way.
+    /// Chooses which thread runs next, firing timers on the way.
     pub(crate) fn pick(&mut self) -> Next {
         loop {
             if self.failure.is_some() {

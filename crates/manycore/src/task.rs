@@ -118,8 +118,8 @@ impl Task {
         }
     }
 
-    /// Notes that the thread has seen the line at that version. The first look since the last hint counts: who has seen
-    /// a line change already, and loops because of it, isn't to wait for the next change.
+    /// Notes that the thread has seen the line at that version. The first look since the last hint counts: a thread that has
+    /// seen a line change already, and loops because of it, isn't to wait for the next change.
     #[inline]
     pub(crate) fn watch(&mut self, line: LineId, version: u32) {
         if self.watched_over {
@@ -163,7 +163,7 @@ pub(crate) struct Cpu {
     pub(crate) task: Option<TaskId>,
     /// Threads that wait for it.
     pub(crate) queue: VecDeque<TaskId>,
-    /// When the thread on it has to make room; never, while nobody waits.
+    /// When the thread on it has to make room; never, while no thread waits.
     pub(crate) preempt_at: Ticks,
     pub(crate) slice_end: Ticks,
     /// Its thread spins.

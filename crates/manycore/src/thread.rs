@@ -147,7 +147,7 @@ fn join_task(world: &World, task: TaskId) {
     }
 }
 
-/// Threads that may borrow from whoever started them, as they end before [`scope`] returns.
+/// Threads that may borrow from the thread that started them, as they end before [`scope`] returns.
 pub struct Scope<'scope, 'env: 'scope> {
     tasks: RefCell<Vec<TaskId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -219,7 +219,7 @@ impl Thread {
     }
 }
 
-/// Waits until somebody unparks this thread.
+/// Waits until another thread unparks this one.
 ///
 /// # Panics
 /// Outside of a machine.

@@ -4,8 +4,8 @@
 //! `Coroutine::resume`, called by [`World::drive`]; it comes back into the machine through [`current`], which finds the
 //! world of this host thread, and gives the host thread back by [`World::suspend`].
 //!
-//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below, so the world it points to
-//!   is alive for whoever finds it there.
+//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below, so the world it points to is
+//!   alive for any code that finds it there.
 //! - W2. A task's `suspender` points to its coroutine's yielder, which lives at the bottom of its stack. It is set when
 //!   the coroutine starts, and used by that coroutine alone, which is alive when it does so.
 //! - W3. Coroutines never leave their host thread.

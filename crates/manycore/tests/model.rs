@@ -57,9 +57,9 @@ fn lines_cost_what_the_table_says() {
     near(cost(&machine, 4, write, look), costs.line_hit);
     near(cost(&machine, 1, write, look), costs.line_hit + costs.transfer_socket);
     near(cost(&machine, 2, write, look), costs.line_hit + costs.transfer_machine);
-    // A copy is kept until somebody writes.
+    // A core keeps its copy until another core writes.
     near(cost(&machine, 2, write, || (0..3).for_each(|_| look())), 3.0 * costs.line_hit + costs.transfer_machine);
-    // Who has a copy still has to take the others' away, and they have to get theirs again.
+    // A core that has a copy still has to take the others' away, and they have to get theirs again.
     let both = 2.0 * (costs.line_hit + costs.transfer_machine) + costs.rmw;
     let look_and_exchange = || (look(), exchange()).0;
     near(cost(&machine, 2, look, look_and_exchange), both);
@@ -404,7 +404,7 @@ fn a_conclusion_survives_every_cost_halved_and_doubled() {
     }
 }
 
-/// A reader that sees two different values in one round, as of a sequence lock, tries again: nobody will write any more.
+/// A reader that sees two different values in one round, as of a sequence lock, tries again: no write will come any more.
 #[test]
 fn who_has_seen_a_change_does_not_wait_for_another() {
     let lines = lines(1);

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     space.write_at(b"hello", heap.start + 5_000)?;
     space.write_at(b"hello", data.start + 5_000)?; // To the file.
-    let before = space.update_u64(heap.start, |number| Some(number + 1))?; // One step, whoever else does it.
+    let before = space.update_u64(heap.start, |number| Some(number + 1))?; // Atomic among threads.
     assert_eq!(before, 0);
     assert_eq!(space.page(data.start + PAGE)?[5_000 - PAGE as usize], b'h'); // Pinned, while the guard lives.
 

@@ -137,8 +137,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// What was written couldn't be brought to the file, or the file couldn't be made to keep it. Pages that the file
-    /// doesn't have stay in memory, and are written again, when somebody syncs or a while later.
+    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that the file doesn't have stay in
+    /// memory, and are written again at the next sync, or a while later.
     #[error("can't write {}: {error}", path.display())]
     WriteFailed {
         /// The file.
@@ -156,7 +156,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody has had the page pinned, or has been changing it, for seconds.
+    /// A guard has had the page pinned, or a writer has been changing it, for seconds.
     #[error("page {page} of {} is in use: pinned, or being changed", path.display())]
     PageBusy {
         /// The file.
@@ -223,7 +223,7 @@ pub enum Error {
         /// That error's [`source`](std::error::Error::source), which is also this one's.
         source: Option<DeviceFailure>,
     },
-    /// Somebody has had the page pinned, or has been changing it, for seconds.
+    /// A guard has had the page pinned, or a writer has been changing it, for seconds.
     #[error("the page at {address:#x} is in use: pinned, or being changed")]
     AddressBusy {
         /// The page's address.
@@ -266,8 +266,8 @@ pub enum Error {
         #[source]
         error: IoError,
     },
-    /// What came back from swap isn't what was written there. Nothing of it is given to anybody. The page fails until all of it
-    /// is overwritten, or it is discarded or unmapped.
+    /// What came back from swap isn't what was written there. No caller gets any of it. The page fails until all of it is
+    /// overwritten, or it is discarded or unmapped.
     #[error("the page at {address:#x} came back from swap as something else than was written there")]
     SwapCorrupt {
         /// Where the page begins.

@@ -69,7 +69,7 @@ pub(crate) struct Manager {
     pub(crate) cleaned: AtomicU64,
     /// Started at the beginning.
     pub(crate) clock: Instant,
-    /// Somebody is filling up a reserve. On a line of its own: whatever else is here is read by all CPUs.
+    /// A thread is filling up a reserve. On a line of its own: all CPUs read the fields around it.
     pub(crate) helping: CachePadded<AtomicBool>,
     /// Held while frames are turned into room for page maps and the like.
     pub(crate) room_making: Mutex<()>,
@@ -82,7 +82,7 @@ pub(crate) struct Manager {
 const DIRECT_BATCH: usize = 32;
 /// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
-/// And how often if all pages are listed, and pinned: then waiting helps only if somebody unpins.
+/// The same if all pages are listed, and pinned: then waiting helps only if a thread drops its pin.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
 /// After so many it takes the pins of pages that wait for futures that aren't polled.
 const KEPT_EACH: u32 = 8;
@@ -168,8 +168,8 @@ impl Manager {
         }
     }
 
-    /// As [`take_frame`](Self::take_frame) for up to `wanted` pages, by somebody who can do with fewer, and waits for nothing but
-    /// reclaim, a few times: others may take what that frees.
+    /// Takes frames for up to `wanted` pages. May return fewer. It retries reclaim a few times, because other threads can
+    /// take the freed frames first, and waits for nothing else. See also [`take_frame`](Self::take_frame).
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);
@@ -204,7 +204,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The same by a caller who sees to the reserves. Says whether they may be short.
+    /// The same by a caller that sees to the reserves itself. Returns whether they may be short.
     pub(crate) fn frames_of_reserve<'a>(
         &'a self,
         group: &'a GroupState,
@@ -236,15 +236,15 @@ impl Manager {
         }
     }
 
-    /// Whether a group that can't get a frame may get one without anybody's unpinning a page.
+    /// Whether a group that can't get a frame may get one without a pin being dropped.
     pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
         self.drain_entries();
         let whose = (group.charged() >= group.max()).then_some(group);
         self.ask_for_clean(whose) || self.in_flight(None)
     }
 
-    /// Whether pages are being loaded, or looked at by reclaim: those may become evictable without anybody's help.
-    /// Pages of `group`, or of any.
+    /// Whether pages of `group`, or of any group, are being loaded, or looked at by reclaim: those may become evictable by
+    /// themselves.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
         group.map_or_else(|| self.groups.any(some), some)
@@ -323,7 +323,7 @@ pub(crate) enum Otherwise<'a> {
     /// Nothing now; but others are about to give back what it takes.
     Soon,
     Nothing,
-    /// Nothing, and nobody needs it any more.
+    /// Nothing, and the caller no longer needs a frame.
     Over,
 }
 

@@ -227,7 +227,7 @@ impl<T> Errand<T> {
 pub(crate) struct Answers(Option<Arc<Device>>);
 
 impl Answers {
-    /// It has answered, and all who wait for that can see it.
+    /// It has answered, and all threads that wait for that can see it.
     pub(crate) fn heard(self) {
         self.0.into_iter().for_each(|device| device.answered());
     }

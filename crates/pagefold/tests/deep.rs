@@ -23,7 +23,7 @@ fn open(pages: u64, limit: u64, backend: impl pagefold::io::Backend) -> (Pagefol
     (mm, group, file)
 }
 
-/// A disk that answers when the test says so, or somebody helps.
+/// A disk that answers when the test says so, or when a waiting thread helps.
 fn by_hand() -> SimulatedDisk {
     let disk = disk(1, LEN);
     disk.answer_by_hand();
@@ -531,7 +531,7 @@ fn pages_read_ahead_in_vain_are_counted() {
     assert!(stats.read_ahead_wasted > 0);
 }
 
-/// They went while they waited, isolated, to be put on their group's lists; nobody counted them then.
+/// The story: pages left memory while they waited, isolated, to be put on their group's lists, and weren't counted.
 #[test]
 fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
     let (_mm, group, file) = open(4_000, 3_000, disk(2, LEN));

@@ -186,7 +186,7 @@ fn contents(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Who syncs until all is well, without faults. Says how often it wasn't.
+/// Syncs without faults until all is well. Returns how often a sync failed.
 fn sync_in_peace(file: &File) -> usize {
     (0..4).take_while(|_| file.sync().is_err()).count()
 }

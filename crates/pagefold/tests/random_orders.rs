@@ -207,7 +207,8 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
         let World { fold, groups, files, space, .. } = world;
         drop((files, space));
         for group in &groups {
-            // What CPUs have in stock is charged until somebody asks for it; and a flusher may be looking at a file that was closed.
+            // What CPUs have in stock is charged until a thread asks for it; and a flusher may be looking at a file that was
+            // closed.
             for _ in 0..50 {
                 if group.set_max(0_u64).is_ok() && group.charged() == 0 {
                     break;

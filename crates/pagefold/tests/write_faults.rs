@@ -1,4 +1,4 @@
-//! Files that can't be written: what that must not do to others, and how soon everybody gets an answer.
+//! Files that can't be written: what that must not do to others, and how soon each caller gets an answer.
 #![cfg(not(pagefold_loom))]
 
 mod support;

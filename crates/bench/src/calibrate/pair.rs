@@ -52,11 +52,12 @@ pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The share of a transfer in which a line is with whoever it came to, from two CPUs that add to one number. Each asks for
-/// it as soon as it has lost it, so a request always waits; the way of one that needn't wait is taken to be as long.
+/// The share of a transfer in which a line is with the CPU that got it, from two CPUs that add to one number. Each CPU asks
+/// for the line as soon as it has lost it, so a request always waits; a request that needn't wait is taken to be on its way
+/// for as long.
 ///
-/// The line changes hands once in a transfer's time, so so many additions are made in that; alone they would take the
-/// share that is looked for, and, as the last one is only begun in it, half of one more.
+/// The line changes hands once in a transfer's time, which gives the number of additions in that time. Alone they would take
+/// the share that is looked for, and half of one addition more, as the last addition is only begun in that share.
 fn overlap(bench: &mut Bench, takes: f64, together: Vec<f64>) -> Result<()> {
     let costs = bench.costs()?;
     let alone = costs.rmw + costs.line_hit;

@@ -44,7 +44,7 @@ pub(crate) fn calls(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Parking, waking somebody, and how long it takes until he runs.
+/// Parking, waking a parked thread, and how long it takes until that thread runs.
 pub(crate) fn waking(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     let Some(other) = shape::other_core(first).or_else(|| shape::sibling(first)) else { return Ok(()) };

@@ -65,7 +65,7 @@ pub(crate) struct Settings {
 /// The hidden command with which the program starts itself.
 pub(crate) const CHILD_COMMAND: &str = "count-child";
 
-/// Subjects whose hits are worth counting if nobody says which.
+/// Subjects whose hits are worth counting if the user names none.
 pub(crate) fn usual() -> Vec<Kind> {
     Kind::all().into_iter().filter(|kind| !matches!(kind, Kind::ArrayHuge | Kind::Mmap | Kind::Pread)).collect()
 }

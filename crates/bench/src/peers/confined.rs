@@ -1,9 +1,10 @@
 //! One subject in a process of its own, confined to a memory cgroup of its own.
 //!
-//! The *subject's* process is this program again with a hidden command; it joins the cgroup before it does anything else,
-//! and prints what it measured. The cgroup, and the swap device if there is one, belong to a second hidden process, the
-//! *keeper*, which waits for the end of its standard input: so they are removed, and what is left in it killed, whatever ends this program. The keeper is in a
-//! process group of its own, where Ctrl-C doesn't reach it.
+//! The *subject's* process is this program again with a hidden command; it joins the cgroup before it does anything else, and
+//! prints what it measured. The cgroup, and the swap device if there is one, belong to a second hidden process, the *keeper*.
+//! When this program ends for any reason, the keeper sees end of file on its standard input, kills what is left in the
+//! cgroup, and removes the cgroup and the swap device. The keeper is in a process group of its own, where Ctrl-C doesn't
+//! reach it.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read};
@@ -185,7 +186,7 @@ pub(crate) struct KeeperArgs {
 pub(crate) fn keep(args: KeeperArgs) -> Result<()> {
     let made = args.swap.map(SwapDevice::make).transpose().and_then(|device| {
         let group = Cgroup::limited_to(args.bytes, device.is_some())?;
-        Ok((group, device)) // In this order they are dropped: first who swaps there.
+        Ok((group, device)) // Dropped in this order: first the processes that swap there.
     });
     let answer = match &made {
         Ok((group, _)) => Answer::Made(group.path().to_owned()),

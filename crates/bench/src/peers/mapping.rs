@@ -29,7 +29,7 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the value is an address range (M1); what may be done with its bytes is up to whoever uses the pointer.
+// SAFETY: the value is an address range (M1); the user of the pointer answers for what is done with the bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: no method reads or writes the bytes through a shared reference, except `discard`, which says so.
 unsafe impl Sync for Mapping {}
@@ -97,7 +97,7 @@ impl Mapping {
     /// Gives the memory of `pages` back; they read as zeros from then on.
     ///
     /// # Safety
-    /// The mapping is anonymous, and nobody holds a reference to the bytes of the pages.
+    /// The mapping is anonymous, and no reference to the bytes of the pages exists.
     pub(crate) unsafe fn discard(&self, pages: &[u32]) -> Result<()> {
         // SAFETY: the caller's, handed on.
         if !pages.is_empty() && !unsafe { self.discard_at_once(pages) } {

@@ -13,7 +13,7 @@ pub(crate) struct PerfectLfu {
     nodes: Vec<Node>,
     /// One for each count so far.
     buckets: Vec<Bucket>,
-    /// Nobody resident has a smaller count.
+    /// No resident page has a smaller count.
     least: u32,
     /// Pages that may still come without another one going.
     room: u32,

@@ -115,7 +115,8 @@ impl Pace {
     }
 }
 
-/// Tells the other thread, unless it is forgotten: whoever returns early or panics would leave it waiting.
+/// Tells the other thread, unless it is forgotten: a thread that returned early or panicked would otherwise leave that thread
+/// waiting.
 struct Alarm<'a>(&'a AtomicBool);
 
 impl Drop for Alarm<'_> {

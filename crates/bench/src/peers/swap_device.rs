@@ -1,4 +1,4 @@
-//! A swap device for the kernel: zram, or a file. Whoever makes one needs the rights of an administrator.
+//! A swap device for the kernel: zram, or a file. Making one needs the rights of an administrator.
 //!
 //! (Linux, Documentation/admin-guide/blockdev/zram.rst; swapon(2); the header as in mkswap(8).)
 
@@ -125,7 +125,7 @@ impl Drop for SwapDevice {
         }
         let removed = match &self.place {
             Place::Zram(number) => {
-                let _ = self.set_zram("reset", 1); // Who never had a size needs none.
+                let _ = self.set_zram("reset", 1); // A device that never had a size needs none.
                 fs::write(format!("{CONTROL}/hot_remove"), number.to_string())
             }
             Place::File(path) => fs::remove_file(path),

@@ -1,4 +1,4 @@
-//! Does it depend on a cost that nobody knows exactly? Every cost halved and doubled.
+//! Does the result depend on a cost that isn't known exactly? Every cost halved and doubled.
 
 use std::fmt;
 

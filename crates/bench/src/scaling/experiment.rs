@@ -16,11 +16,11 @@ pub(crate) struct Experiment {
     pub(crate) question: &'static str,
     /// What is counted: `one read_at of a page`.
     pub(crate) operation: &'static str,
-    /// The preset it runs on if nobody says otherwise.
+    /// The preset it runs on unless the user names another.
     pub(crate) machine: &'static str,
     /// What tasks do.
     pub(crate) workloads: &'static [Workload],
-    /// Who is compared. The first is what speed-ups refer to.
+    /// The schemes that are compared. The first is what speed-ups refer to.
     pub(crate) schemes: &'static [Scheme],
     /// Bytes that an operation copies, if that can be chosen.
     pub(crate) bytes: Option<usize>,
@@ -68,7 +68,7 @@ pub(crate) struct Scheme {
     pub(crate) measure: fn(&Job<'_>) -> Result<Sample>,
 }
 
-/// Figures of somebody else's.
+/// Figures that others published.
 #[derive(Debug)]
 pub(crate) struct Published {
     /// The preset that stands for the machine.
@@ -152,7 +152,7 @@ impl Bound {
 }
 
 impl Experiment {
-    /// The schemes that are measured if nobody says which.
+    /// The schemes that are measured if the user names none.
     pub(crate) fn usual_schemes(&self) -> impl Iterator<Item = &'static Scheme> {
         self.schemes.iter().filter(|scheme| !scheme.hidden)
     }

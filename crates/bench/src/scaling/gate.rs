@@ -57,7 +57,7 @@ struct Runs {
 #[derive(Clone, Copy, PartialEq)]
 enum Seeds {
     One,
-    /// As many as an experiment has if nobody says otherwise.
+    /// As many as an experiment has if the user doesn't choose.
     Usual,
 }
 

@@ -79,7 +79,7 @@ impl Board {
     /// Waits until all processes are there; false if some never come.
     fn meet(&self) -> bool {
         let start = Instant::now();
-        // AcqRel: nobody begins before the others are ready.
+        // AcqRel: no process begins before the others are ready.
         self.words[0].fetch_add(1, Ordering::AcqRel);
         while self.words[0].load(Ordering::Acquire) < self.tasks as u64 {
             if start.elapsed() > PATIENCE {
@@ -105,7 +105,7 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        // SAFETY: the board's own mapping; nobody has a reference into it any more.
+        // SAFETY: the board's own mapping; no reference into it is left.
         let _ = unsafe { munmap(self.words.as_ptr().cast_mut().cast(), size_of_val(self.words)) };
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// Length of a run if nobody says otherwise.
+/// Length of a run if the user doesn't choose.
 const TIME: Duration = Duration::from_millis(300);
 const TIME_QUICK: Duration = Duration::from_millis(5);
 

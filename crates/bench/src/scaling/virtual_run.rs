@@ -95,7 +95,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// Virtual time of a run if nobody says otherwise.
+/// Virtual time of a run if the user doesn't choose.
 const TIME: Duration = Duration::from_micros(200);
 /// So much shorter where figures mean nothing.
 const QUICK_SHARE: u32 = 50;

@@ -26,7 +26,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// A condition that no thread waits for.
     #[must_use]
     pub const fn new() -> Self {
         Self { _place: 0 }
@@ -39,7 +39,7 @@ impl Condvar {
     /// Releases the lock, waits for a notification, and takes the lock again.
     ///
     /// # Panics
-    /// Outside of a machine, where nobody could notify.
+    /// Outside of a machine, where no other thread could notify.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.wait_until_ticks(guard, None);

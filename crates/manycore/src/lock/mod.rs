@@ -1,11 +1,11 @@
 //! Locks in virtual time, with parking_lot's interface: no poisoning.
 //!
-//! They are made of the machine's own atomics and of queues at an address (a futex, in other words): first they try,
-//! then spin as parking_lot does, then park. Nothing but the machine's directory decides who gets a free lock, so
-//! barging and convoys are seen as they are.
+//! They are made of the machine's own atomics and of queues at an address (a futex, in other words): first they try, then
+//! spin as parking_lot does, then park. Nothing but the machine's directory decides which thread gets a free lock, so barging
+//! and convoys are seen as they are.
 //!
-//! Outside of a machine the same words are taken by compare-and-swap, and who finds one taken lets others run: right,
-//! but slow; enough for setting things up.
+//! Outside of a machine the same words are taken by compare-and-swap, and a thread that finds one taken lets others run:
+//! right, but slow; enough for setting things up.
 
 mod condvar;
 mod mutex;
@@ -92,7 +92,7 @@ impl Drop for Under<'_> {
 enum Look {
     /// It can be taken.
     Free,
-    /// Somebody has it.
+    /// A thread has it.
     Taken,
     /// Others are parked for it: spinning has been in vain before.
     Wanted,
@@ -105,9 +105,9 @@ const PAUSED_LOOKS: u32 = 3;
 
 /// Waits for the word at `address`: tries to `take` it, looks for a while whether it is free, then parks.
 ///
-/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as waited for. No other
-/// thread runs between that access and `block_at`; so whoever gives the word back afterwards sees the mark, and finds
-/// this thread in the queue.
+/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as waited for. No other thread
+/// runs between that access and `block_at`; so the thread that gives the word back afterwards sees the mark, and finds this
+/// thread in the queue.
 #[track_caller]
 fn wait_for(
     (label, kind, address): (Label, &'static str, usize),

@@ -11,7 +11,7 @@ use std::panic::Location;
 
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
-/// Taken, and somebody may be parked for it.
+/// Taken, and a thread may be parked for it.
 const WANTED: u8 = 2;
 
 const KIND: &str = "mutex";
@@ -23,7 +23,7 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached by whoever has the lock, one thread at a time, so it needs to be `Send` but not
+// SAFETY: the value is only reached by the thread that has the lock, one thread at a time, so it needs to be `Send` but not
 // `Sync`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
@@ -35,7 +35,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     /// Where the lock was taken.
     at: At,
-    /// Not `Send`: a lock is given back by who took it.
+    /// Not `Send`: the thread that took a lock gives it back.
     _here: std::marker::PhantomData<*const ()>,
 }
 
@@ -90,13 +90,13 @@ impl<T: ?Sized> Mutex<T> {
         Some(self.lock())
     }
 
-    /// Whether somebody has the lock.
+    /// Whether a thread has the lock.
     #[track_caller]
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) != FREE
     }
 
-    /// The value, which nobody else can be using.
+    /// The value, which no other thread can be using.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -116,7 +116,8 @@ impl<T: ?Sized> Mutex<T> {
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Marks the lock as wanted, and takes it so if it was free: who was parked can't know whether others still are.
+    /// Marks the lock as wanted, and takes it so if it was free: a thread that was parked can't know whether others still
+    /// are.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.
@@ -167,7 +168,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the guard's owner has the lock, which nobody else gets before the guard is dropped.
+        // SAFETY: the guard's owner has the lock, which no other thread gets before the guard is dropped.
         unsafe { &*self.lock.value.get() }
     }
 }

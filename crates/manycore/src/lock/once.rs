@@ -9,14 +9,14 @@ use std::fmt;
 /// See `once_cell::sync::OnceCell`. What makes the value may access the machine, and wait.
 pub struct OnceCell<T> {
     ready: AtomicBool,
-    /// Held by who makes the value.
+    /// Held by the thread that makes the value.
     making: Mutex<()>,
     value: UnsafeCell<Option<T>>,
 }
 
 // SAFETY: the value may be made on one thread and dropped on another.
 unsafe impl<T: Send> Send for OnceCell<T> {}
-// SAFETY: the value is written before `ready`, by who holds `making`, and only read after; shared then.
+// SAFETY: the value is written before `ready`, by the thread that holds `making`, and only read after; shared then.
 unsafe impl<T: Send + Sync> Sync for OnceCell<T> {}
 
 impl<T> OnceCell<T> {
@@ -59,7 +59,7 @@ impl<T> OnceCell<T> {
         let making = self.making.lock();
         if self.get().is_none() {
             let value = make()?;
-            // SAFETY: not ready, so nobody reads; the lock is held, so nobody else writes.
+            // SAFETY: not ready, so no thread reads; the lock is held, so no other thread writes.
             unsafe { *self.value.get() = Some(value) };
             // Release pairs with the Acquire in `get`.
             self.ready.store(true, Ordering::Release);

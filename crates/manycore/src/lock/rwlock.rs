@@ -11,9 +11,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-/// Somebody writes.
+/// A writer has the lock.
 const WRITER: u32 = 1 << 31;
-/// Somebody may be parked, a writer among them: no new readers.
+/// Threads may be parked, a writer among them: no new readers.
 const WANTED: u32 = 1 << 30;
 /// Readers.
 const READERS: u32 = WANTED - 1;
@@ -94,7 +94,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }
     }
 
-    /// Takes a share of the lock if nobody writes or waits to.
+    /// Takes a share of the lock if no thread writes or waits to write.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         if self.take_share() { Some(RwLockReadGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
@@ -106,7 +106,7 @@ impl<T: ?Sized> RwLock<T> {
         if self.take_all() { Some(RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
     }
 
-    /// The value, which nobody else can be using.
+    /// The value, which no other thread can be using.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -154,7 +154,8 @@ impl<T: ?Sized> RwLock<T> {
         loop {
             let free = state & obstacle == 0;
             if !free && state & NO_WRITER == 0 {
-                // Only the mark is left, and whoever left last is about to remove it: parked, nobody would wake us.
+                // Only the mark is left, and the last holder is about to remove it: if this thread parked now, no thread
+                // would wake it.
                 crate::atomic::spin_hint();
                 state = self.state.load(Ordering::Relaxed);
                 continue;
@@ -179,7 +180,7 @@ impl<T: ?Sized> RwLock<T> {
         give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
-            // Whoever took the lock since then leaves the mark, and wakes in our place.
+            // If a thread took the lock since then, it leaves the mark, and that thread wakes the others in our place.
             let wakes =
                 left == WANTED && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if wakes { usize::MAX } else { 0 }
@@ -203,7 +204,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: while there are readers nobody writes.
+        // SAFETY: while there are readers, no thread writes.
         unsafe { &*self.lock.value.get() }
     }
 }

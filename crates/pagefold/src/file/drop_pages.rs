@@ -15,9 +15,9 @@ use crate::lru::stripe::BATCH_MAX;
 pub(crate) enum Dropped {
     /// It isn't there any more.
     Gone,
-    /// Somebody has it pinned.
+    /// A thread has it pinned.
     Pinned,
-    /// Somebody loads it, writes to it or looks at it, or its file doesn't have it.
+    /// A thread loads it, writes to it or looks at it, or its file doesn't have it.
     InUse,
 }
 
@@ -79,8 +79,8 @@ impl FileState {
                     gone.push(frame);
                     return Dropped::Gone;
                 }
-                // Whoever has it frozen most often doesn't wait for anything; or it may be somebody who looks at the page
-                // and finds that it isn't the one he wanted.
+                // A thread that has the page frozen seldom waits for anything itself. A pin may be that of a reader that only
+                // checks whether this is the page it wants.
                 Detach::Pinned if self.take_kept_pin(page) => {}
                 Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,

@@ -144,8 +144,8 @@ impl Handle {
         self.tell(result)
     }
 
-    /// What couldn't be written, now or before, if the handle wasn't told yet. Another thread with the same handle may have
-    /// been told of what failed now: this one has to know as well.
+    /// Returns any write-back error not yet reported through this handle. If another thread has already consumed the error of
+    /// this very write, it is reported here too.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))

@@ -89,8 +89,8 @@ impl FileState {
         self.map.len()
     }
 
-    /// How long the file is where it is kept, as far as is known. Acquire pairs with `written_up_to`: who finds that a page
-    /// was evicted after it had been written back finds that the file has it.
+    /// How long the file is where it is kept, as far as is known. Acquire pairs with `written_up_to`: a thread that finds
+    /// that a page was evicted after its write-back also finds that the file has it.
     pub(crate) fn disk_len(&self) -> u64 {
         self.disk_len.load(Ordering::Acquire)
     }

@@ -140,9 +140,9 @@ impl File {
         Ok(done)
     }
 
-    /// Begins to load the pages that the byte range touches, and returns without waiting for them. Loads no more than fit
-    /// half of the group's limit, and only as far as there is memory that isn't used, or whose pages aren't: pages in use stay. A page
-    /// that can't be read isn't there then, and whoever reads it gets the error.
+    /// Begins to load the pages that the byte range touches, and returns without waiting for them. It loads no more than fit
+    /// into half of the group's limit, and only into memory that is free or whose pages aren't in use: pages in use stay. A
+    /// page that can't be read is left out, and the next reader of that page gets the error.
     ///
     /// A backend without threads or a ring of its own reads before this returns.
     pub fn prefetch(&self, range: Range<u64>) {

@@ -4,11 +4,12 @@
 //!   that can be refused is; then the file is cut off where it is kept; then the pages past the end go. If the cut fails, the old
 //!   length comes back. A page that is loaded or made meanwhile past the lower length is right then, since what a file has of a page
 //!   is for `disk_len` to say, which changes with the file alone.
-//! - Z2. The page that the end lies in is held from before the file is cut until its tail is zeroed: in memory as a
-//!   writer has it, elsewhere by its word in *loading*. So nobody pins it, or loads it as it was, in between.
-//! - Z3. Pages past the end that another thread took hold of just before the cut may stay. So may the tail of the page that the end
-//!   is in, where the page map had no room to hold that page's word. No reader finds them, write-back writes
-//!   nothing of them, and they are put right before the file grows again (N3 of `length`).
+//! - Z2. The page that the end lies in is held from before the file is cut until its tail is zeroed: a page in memory as a
+//!   writer holds it, any other page by its word in *loading*. So no other thread pins the page, or loads it as it was, in
+//!   between.
+//! - Z3. Pages past the end that another thread took hold of just before the cut may stay in memory. So may the tail of the
+//!   page that the end lies in, if the page map had no room to hold that page's word. No reader finds these bytes, write-back
+//!   doesn't write them, and they are put right before the file grows again (N3 of `length`).
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
@@ -21,7 +22,7 @@ use crate::io::{BackingFile, uninterrupted};
 /// The page that a file is cut off in (Z2).
 enum CutPage<'a> {
     InMemory(Writing<'a>),
-    /// Its load, which is none: whoever waits for it looks again.
+    /// A load that never reads: a thread that waits for it looks at the page again.
     Elsewhere(#[expect(dead_code, reason = "held, not used")] Option<Loading<'a>>),
 }
 
@@ -101,7 +102,7 @@ impl FileState {
         }
     }
 
-    /// Takes a page as a writer does, so that nobody has it pinned. `None` if it isn't in memory.
+    /// Takes a page as a writer does, so that no other thread has it pinned. `None` if it isn't in memory.
     fn take_to_cut(&self, page: u64) -> Result<Option<Writing<'_>>, Error> {
         let (mut writer, mut backoff) = (self.map.writer(page), Backoff::new());
         loop {

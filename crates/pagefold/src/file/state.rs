@@ -215,7 +215,7 @@ impl FileState {
     fn close(&self) {
         self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
         if self.unclean() > 0 {
-            let _ = self.write_out(); // Nobody is left to be told.
+            let _ = self.write_out(); // No caller is left to be told.
         }
         self.release_lock();
     }
@@ -250,8 +250,8 @@ impl Drop for FileState {
         }
         // So that pages that wait to be listed are freed now, rather than when their batch is full.
         self.manager.drain_entries();
-        // Nobody has a handle any more, so no page is being loaded; only leaked guards can still pin one, and those
-        // keep their frame, and their part of the map, for good.
+        // No handle is left, so no page is being loaded; only leaked guards can still pin one, and those keep their frame,
+        // and their part of the map, for good.
         if self.unclean() > 0 {
             let (pages, error) = (self.unclean(), self.latch.failing());
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");

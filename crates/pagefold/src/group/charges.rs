@@ -1,13 +1,15 @@
 //! Charging pages to groups, files' and spaces' alike, without every CPU writing to the group's counter for every page.
 //!
-//! Each CPU has *stocks* of charges, of one group each: pages are charged out of them and uncharged into them, and the group's
-//! counter is changed for a batch at a time. What is in stock counts as charged, so a limit holds at every moment. As it doesn't
-//! serve anybody, stocks hold no more than an eighth of a group's limit, and aren't told to who asks what the group has. Who
-//! finds the limit reached, or somebody else faster where no more is left than that, takes what other CPUs have in stock before
-//! anything is evicted for it: all of it on a few CPUs, of many a few each time, in turn. Small groups have no stocks.
+//! Each CPU has *stocks* of charges, of one group each: pages are charged out of them and uncharged into them, and the
+//! group's counter is changed for a batch at a time. What is in stock counts as charged, so a limit holds at every moment.
+//! Charges in stock serve no page, so all stocks of a group together hold no more than an eighth of its limit, and the
+//! group's statistics leave them out. A thread takes what other CPUs have in stock before it evicts a page: when the limit is
+//! reached, or when another thread has charged first and no more is left than stocks may hold. It looks at a few CPUs each
+//! time, in turn; on a machine of few CPUs that is all of them. Small groups have no stocks.
 //!
-//! A stock is one word: the group's number plus one, and how many. Anybody may empty it. A group's stock is the one with its
-//! number, modulo how many a CPU has; groups that meet there make way for each other.
+//! A stock is one word: the group's number plus one, and the number of charges. Any thread may empty it. A group's stock on a
+//! CPU is the one at the group's number, modulo the stocks of a CPU; a group that finds another group's charges there
+//! displaces them.
 //!
 //! - S1. Charges in stock are in their group's `charged`. So a group that has some isn't forgotten, and its number isn't
 //!   another's (`group::table`).
@@ -135,7 +137,7 @@ impl ChargeStocks {
 
     /// Takes what CPUs have in stock until that is `wanted` or more, or there was a look at so many of them.
     fn take_elsewhere(&self, group: u32, wanted: u64) -> u64 {
-        // Relaxed: where the look begins matters to nobody.
+        // Relaxed: it doesn't matter which CPU the look begins at.
         let start = self.cpus.here().others.fetch_add(LOOKED_AT, Ordering::Relaxed);
         let mut got = 0;
         for cpu in self.cpus.from(start).take(LOOKED_AT) {
@@ -201,10 +203,11 @@ impl Manager {
         self.give_back(other);
     }
 
-    /// The same for whoever looks at the table of groups: with what it says, call [`give_back`](Self::give_back) afterwards.
+    /// The same for a caller that is looking at the table of groups: it calls [`give_back`](Self::give_back) with the result
+    /// afterwards.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // A group that nobody has a handle of is to end with its last page, and one whose limit was lowered to sink.
+        // A group without a handle is to end with its last page, and a group whose limit was lowered is to shrink to that.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {
@@ -234,7 +237,7 @@ impl Manager {
         stocks.inspect(|stock| self.give_back(Some(*stock))).map(|stock| stock.pages).sum()
     }
 
-    /// Pages of a group, without what is in stock. Exact when nobody is at it.
+    /// Pages of a group, without what is in stock. Exact only while no thread charges or uncharges.
     pub(crate) fn pages_of(&self, group: &GroupState) -> u64 {
         group.charged().saturating_sub(self.charges.of(group.id))
     }

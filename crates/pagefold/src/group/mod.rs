@@ -146,7 +146,7 @@ impl Group {
         let (mut clean, mut awaited) = (manager.clean_wait(Some(self.state())), 0);
         loop {
             manager.drain_charges(Some(self.state().id));
-            // Somebody may have raised it again.
+            // Another thread may have raised the limit again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
             // What was in vain before may not be now: pages were written back, or unpinned.
             self.state().walk.forget();

@@ -1,11 +1,13 @@
 //! Charging pages to another group: isolate, recharge, put back.
 //!
 //! Room is made in the new group before the first page comes, and never for the sake of a page on its way: reclaim would take
-//! those that came just before. For each page the new group is charged first and the old one uncharged last, so both limits hold. In
-//! between the page's frame is
-//! - *isolated*, so nobody else takes it off a list, or puts it on one, by the group that it names;
-//! - *frozen* while the group in its record changes, so nobody pins the page, writes to it or removes it by the old one;
-//! - *clean*, or nothing is done: a dirty page is counted in its group, and counted out there when it was written back.
+//! the pages that came just before. For each page the new group is charged first and the old group uncharged last, so both
+//! limits hold. In between, the page's frame is
+//! - *isolated*, so no other thread takes it off a list, or puts it on one, by the group that it names;
+//! - *frozen* while the group in its record changes, so no other thread pins the page, writes to it or removes it by the old
+//!   group;
+//! - *clean*, or nothing is done: a dirty page is counted in its group, and counted out of that group once it was written
+//!   back.
 //!
 //! A walk that comes upon the frame by an old link isolates it, finds that it is on another list, and gives it back
 //! (`lru::list`).

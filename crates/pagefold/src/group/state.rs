@@ -2,8 +2,8 @@
 //!
 //! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed: `charged ≤ max` at every
 //!   moment, except after the limit was lowered.
-//! - G2. A page's group is changed by nobody but who has its frame isolated (`recharge`); whoever isolates a frame may
-//!   therefore take it off the group's lists without looking again.
+//! - G2. Only the thread that has a page's frame isolated changes the page's group (`recharge`). So a thread that isolates a
+//!   frame may take it off the group's lists without looking at the group again.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::{CachePadded, ThreadCounter};
@@ -52,7 +52,7 @@ pub(crate) struct GroupState {
     anonymous_gone: ThreadCounter,
     /// Pages of the group in swap slots.
     pub(crate) swapped: Swapped,
-    /// Nobody has a handle any more: the group goes when its last page does.
+    /// No handle is left: the group goes when its last page does.
     abandoned: AtomicBool,
 }
 
@@ -122,9 +122,10 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Charges up to `pages` pages, and `stock` for those to come, as far as the limit allows it. Says how many: also none where
-    /// CPUs have stocks and no more is left than those may hold, if somebody else was faster. Whoever went on trying would have
-    /// all others wait for the line, uncharging included, and may as well look for what is in stock. Without `stock` it is tried on.
+    /// Charges up to `pages` pages, and `stock` more for pages to come, as far as the limit allows it. Returns how many it
+    /// charged. With `stock`, it returns 0 after losing a race when no more is left than stocks may hold: a retry would keep
+    /// the line from every other thread, those that uncharge included, and the caller can look for charges in stock. Without
+    /// `stock` it retries.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
         let (max, wanted) = (self.max(), pages + stock);
         let mut before = self.charged();
@@ -139,7 +140,7 @@ impl GroupState {
                 Err(now) => before = now,
             }
         };
-        // Either a limit that was lowered meanwhile is seen here, or whoever lowered it sees this charge: SeqCst, with
+        // Either this sees a limit that was lowered meanwhile, or the thread that lowered it sees this charge: SeqCst, with
         // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
         if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
             self.uncharge(got);
@@ -178,7 +179,7 @@ impl GroupState {
         debug_assert!(before >= pages, "more uncharged than charged");
     }
 
-    /// Whether nobody has a handle any more.
+    /// Whether no handle of the group is left.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
 //! Pages on their way to their groups' lists.
 //!
 //! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it, so that the head of a group's
-//! list goes to a CPU once for many pages. Nobody depends on a CPU to get on with it: whoever is short of pages drains the
-//! batches of all CPUs.
+//! list goes to a CPU once for many pages. No thread depends on another CPU to empty its batch: a thread that is short of
+//! pages drains the batches of all CPUs.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame};
@@ -141,7 +141,7 @@ impl Manager {
     pub(crate) fn return_isolated(&self, isolated: IsolatedFrame) {
         let id = isolated.id();
         let Err(orphan) = self.frames.put_back(isolated) else { return };
-        // Its page was removed meanwhile, and nobody else will take it off its list.
+        // Its page was removed meanwhile, and no other thread will take the frame off its list.
         let Some(group) = self.groups.get(self.frames.group(id)) else { return };
         if Rank::of(&self.frames, id).is_unlisted() {
             self.release_anonymous(&group, [orphan]);

@@ -1,8 +1,8 @@
 //! One list of frames, first in, first out but for those taken from the middle, and how long it is.
 //!
-//! There is no lock: the links are `smp_list`'s, and what keeps frames apart is that whoever takes one off has isolated it
-//! first. A frame's group and rank say which list that is, and don't change while it is isolated; so a walk that comes
-//! upon a frame by an old link finds out, once it has isolated the frame, that it is on another list, and gives it back.
+//! There is no lock: the links are `smp_list`'s, and a thread isolates a frame before it takes the frame off the list. A
+//! frame's group and rank name its list, and don't change while the frame is isolated. A walk may come upon a frame by an old
+//! link: once the walk has isolated the frame, it finds that the frame is on another list, and gives it back.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame};
@@ -28,9 +28,9 @@ impl LruList {
         Self { list: SmpList::new(place.list_number(group)), len: AtomicUsize::new(0), group, place }
     }
 
-    /// How many frames are on it. Exact when nobody is at it; no list is ever taken for shorter than it is.
+    /// How many frames are on it. Exact only while no thread changes the list; a list is never taken for shorter than it is.
     pub(crate) fn len(&self) -> usize {
-        // Relaxed: nobody relies on it for more than a policy.
+        // Relaxed: only policy relies on it.
         self.len.load(Ordering::Relaxed)
     }
 
@@ -63,8 +63,8 @@ impl LruList {
         self.len.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Isolates up to `wanted` frames from the cold end and unlinks them. Frames that somebody else has claimed stay where
-    /// they are: the claimant takes them off.
+    /// Isolates up to `wanted` frames from the cold end and unlinks them. Frames that another thread has claimed stay where
+    /// they are: that thread takes them off.
     pub(crate) fn cut<const N: usize>(
         &self,
         frames: &Frames,

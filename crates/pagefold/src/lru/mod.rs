@@ -31,11 +31,11 @@
 //! another, in turn, so that pages of CPUs that do something else age, too. Small groups, and machines of a few CPUs, have
 //! one stripe, and one order.
 //!
-//! **Who may do what.** There is no lock. A frame is on a list, or isolated by somebody (`frames`): whoever isolates a listed
-//! frame, and nobody else, may unlink it, from the list that its group and rank name; both are his to change until he puts
-//! the frame back, after its links are published. All of it runs side by side in `smp_list`'s shared mode, batches off an
-//! end included, so nobody takes the lists for himself, and there is no exclusive mode. Lengths are counters beside the
-//! lists.
+//! **Ownership.** There is no lock. A frame is on a list, or isolated by a thread (`frames`). Only the thread that has
+//! isolated a listed frame may unlink it, from the list that the frame's group and rank name. That thread may change both
+//! until it puts the frame back, after the frame's links are published. All of this runs concurrently in `smp_list`'s shared
+//! mode, batches off an end included: there is no exclusive mode, so no thread keeps others from the lists. Lengths are
+//! counters beside the lists.
 
 pub(crate) mod entry_batches;
 pub(crate) mod list;
@@ -79,7 +79,7 @@ impl GroupLists {
         (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
     }
 
-    /// Pages that may be in nobody's use.
+    /// Pages that may be unused.
     pub(crate) fn maybe_unwanted(&self) -> usize {
         self.stripes().map(Stripe::maybe_unwanted).sum()
     }

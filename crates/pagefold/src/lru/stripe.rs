@@ -51,7 +51,7 @@ pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
 pub(crate) struct Leftovers {
     /// Frames that were freed, as their page had been removed while they were isolated. They are still charged.
     pub(crate) orphans: u64,
-    /// Whose those of them were that had been read ahead for nobody.
+    /// The owners of those orphans that had been read ahead and were never used.
     pub(crate) wasted: Vec<u32>,
     /// Frames that turned out to be on other lists, when they had been isolated. They are there still.
     pub(crate) misplaced: ArrayVec<IsolatedFrame, 8>,
@@ -100,12 +100,12 @@ impl Stripe {
 
     /// The number of the next turn.
     pub(crate) fn next_turn(&self) -> usize {
-        // Relaxed: which turn it is matters to nobody.
+        // Relaxed: only the policy uses the number.
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
     fn ageing_paid(&self) -> i64 {
-        // Relaxed, also below: that a few more or less age is the same to everybody.
+        // Relaxed, also below: it doesn't matter if a few more or less age.
         self.ageing_paid.load(Ordering::Relaxed).cast_signed()
     }
 
@@ -229,8 +229,8 @@ impl Stripe {
         result
     }
 
-    /// Cuts off up to `wanted` pages that may be in nobody's use: of cold, and of main's lowest level, where pages are that weren't used
-    /// for long.
+    /// Cuts off up to `wanted` pages that may be unused: pages of cold, and of main's lowest level, whose pages weren't used
+    /// for a long time.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);
@@ -258,8 +258,8 @@ impl Stripe {
         }
     }
 
-    /// Puts back at the cold ends what [`cut`](Self::cut) took, or [`cut_main`](Self::cut_main), and nobody looked at, in the
-    /// order in which it was cut.
+    /// Puts back, at the cold ends, pages that [`cut`](Self::cut) or [`cut_main`](Self::cut_main) took and reclaim didn't
+    /// look at, in the order in which they were cut.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {

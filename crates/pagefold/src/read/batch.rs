@@ -171,7 +171,7 @@ impl Handle {
         let mut call = Call::of_many();
         let mut missing = self.missing(pages, reading);
         missing.truncate(self.launch_max() as usize);
-        // One page alone is read by who wants it.
+        // A single missing page isn't launched: the reader that wants it loads it itself.
         let mut rest = if missing.len() > 1 { &missing[..] } else { &[] };
         while !rest.is_empty() {
             let (part, after) = rest.split_at(rest.chunk_by(is_next).take(STRETCHES_TOGETHER).map(<[u64]>::len).sum());

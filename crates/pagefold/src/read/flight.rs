@@ -1,11 +1,12 @@
 //! Loads in flight: those whose thread goes on while the device reads.
 //!
 //! Frames are obtained first, for all of them; then the words are put in *loading*, in the order of the file, neighbours in
-//! one run of up to 1 MiB; then all runs are submitted together. From there a load needs nobody: it owns its words, its
-//! frames, their charge and its file (`frames`' `loading_run`), and *lands* in whichever thread hears of its end first.
+//! one run of up to 1 MiB; then all runs are submitted together. From there a load needs no thread of ours: it owns its
+//! words, its frames, their charge and its file (`frames`' `loading_run`), and *lands* (completes) in whichever thread first
+//! sees the device's answer.
 //!
-//! - F1. Whoever launches loads has no page word in *loading* of his own, and reclaims before the first of them.
-//! - F2. Landing waits for nobody and obtains nothing.
+//! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before the first of them.
+//! - F2. Landing waits for no thread and obtains nothing.
 //! - F3. A load that has landed lets go of the file before it is counted out, and the last handle of a file waits for the
 //!   count to be 0, or for another handle: that one is the last then, and waits. So no file, and nothing that it keeps alive,
 //!   ends in a thread of the device's; and closing a file doesn't wait for what later readers load:
@@ -14,8 +15,8 @@
 //! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns
 //! another tenant:                   handles 0 -> 1, openings + 1 ── loads, loads … ┘
 //! ```
-//! - F4. If a run of several pages can't be read, nobody is told: they are out of memory again, and whoever wants one of
-//!   them reads that alone. So one bad page fails none but itself.
+//! - F4. A failed read of a run of several pages isn't reported: the pages are out of memory again, and a reader that wants
+//!   one of them reads that page alone. So one bad page fails no other page's reader.
 
 use std::ops::Range;
 
@@ -49,7 +50,7 @@ const LIMIT_SHARE: u64 = 4;
 /// For whom pages are loaded.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// Somebody waits for them, or will look for them soon.
+    /// A reader waits for them, or will look for them soon.
     Use,
     /// They come ahead of their use, the page given first.
     ReadAhead(u64),
@@ -84,7 +85,7 @@ struct Flying(Arc<InFlight>);
 
 impl InFlight {
     fn take_off(self: &Arc<Self>) -> Flying {
-        // Relaxed: who takes off has a handle, and so is no more when the last one waits.
+        // Relaxed: the thread that takes off has a handle, so it has counted before the last handle waits.
         self.count.fetch_add(1, Ordering::Relaxed);
         Flying(Arc::clone(self))
     }
@@ -288,7 +289,7 @@ impl Handle {
                 }
                 // The frame is for the next one.
                 BeginLoad::Resident | BeginLoad::Busy => next = Some(frame),
-                // Making room is for who has no word in *loading*.
+                // Only a thread without a word in *loading* may make room.
                 no_word @ (BeginLoad::NoRoom | BeginLoad::NoPlace) => {
                     next = Some(frame);
                     let is_room = matches!(no_word, BeginLoad::NoRoom);
@@ -343,7 +344,7 @@ impl Landing {
         if let Purpose::Future(future) = purpose {
             future.tell(reply);
         }
-        answers.heard(); // After all who wait were told (WATCH-1 of `watchdog`).
+        answers.heard(); // After all waiting threads were told (WATCH-1 of `watchdog`).
     }
 
     /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is for a future.
@@ -355,7 +356,7 @@ impl Landing {
         let mut entering = ArrayVec::<_, RUN_PAGES>::new();
         let (mut refaults, mut kept) = (0, None);
         for (at, page) in run.pages().enumerate() {
-            // Shorter than was known: those who wait look again, and find out.
+            // Shorter than was known: the threads that wait look again, and find out.
             if whole(got, at) < whole(*expected, at) {
                 break;
             }

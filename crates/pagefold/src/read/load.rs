@@ -1,7 +1,7 @@
 //! The way of a miss: from a page that isn't in memory to its bytes.
 //!
-//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the
-//! page word; then the read. So whoever has a word in *loading* depends on nothing but the device.
+//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the page
+//! word; then the read. So a thread that has a word in *loading* depends on nothing but the device.
 
 use std::cell::{Cell, RefCell};
 
@@ -82,8 +82,8 @@ impl Handle {
         some
     }
 
-    /// Loads a page, or waits for whoever does, and takes from it what is wanted. Says how many bytes were copied: fewer
-    /// than wanted, and no pin, if the file has become shorter.
+    /// Loads a page, or waits for the thread that is loading it, and takes from it what is wanted. Returns the number of
+    /// bytes copied: fewer than wanted, and no pin, if the file has become shorter.
     pub(crate) fn fault(
         &self,
         call: &mut Call,
@@ -98,7 +98,7 @@ impl Handle {
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
-            // Somebody may have found out that the file has become shorter. A page past its end is never found.
+            // Another thread may have found out that the file has become shorter. A page past its end is never found.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -159,7 +159,7 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded it. It may be gone again already: then it is our turn. Or somebody writes to it.
+            // Another thread has loaded the page. If it is gone again already, this thread loads it. Or a writer has it.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
@@ -292,7 +292,7 @@ impl Handle {
         };
         if got < expected {
             // Sometimes: a page is short because the file was cut off.
-            drop(loading); // Who waits looks again.
+            drop(loading); // Threads that wait look again.
             drop(frame);
             return Ok(Loaded::FileIsShorter);
         }

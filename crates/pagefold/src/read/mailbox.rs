@@ -6,9 +6,9 @@
 //! page for itself, or memory that has to come from such pages, takes it out of the mailbox
 //! ([`Mailboxes::take_pin`], [`Mailboxes::take_pins`]). The future then looks for its page anew.
 //!
-//! - MAIL-1. A mailbox has one outcome, once: of its load, or that the pin was taken. Whoever puts
-//!   it there, reads it or takes the pin has the mailbox's lock; pins, and wakers, are dropped
-//!   without it.
+//! - MAIL-1. A mailbox has one outcome, once: of its load, or that the pin was taken. A thread
+//!   that puts it there, reads it or takes the pin has the mailbox's lock; pins, and wakers, are
+//!   dropped without it.
 //! - MAIL-2. A mailbox is in the table from before its load is submitted, with the page's word in
 //!   *loading*, until its future has read it or is dropped, or its pin was taken. So every pin in a
 //!   mailbox is found in the table; one that is about to be put there is found by the next look,

@@ -80,7 +80,7 @@ impl Call {
         (self.pages, self.launched, self.is_late) = (pages, 0, false);
     }
 
-    /// The same of a user who knows what comes next.
+    /// The same of a user that knows what comes next.
     pub(crate) fn told(pages: Range<u64>) -> Self {
         Self { pages, told: true, ..Self::default() }
     }
@@ -258,7 +258,7 @@ impl Handle {
         frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
     }
 
-    /// Pins a page that is in memory, waiting if somebody writes to it.
+    /// Pins a page that is in memory, waiting while a writer has it.
     pub(crate) fn pin_in_memory(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, Error> {
         let (mut backoff, mut ahead) = (Backoff::new(), Ahead::No);
         let mut pinner = self.file.map.pinner(page);

@@ -1,8 +1,8 @@
 //! Many reads under way in one thread, each handed out when its bytes are there.
 //!
-//! A batch ends with its slowest read, and the device runs dry towards the end. Here whoever takes a read out puts the next
-//! one in, so that as many as he likes are under way all the time. Nobody else is needed for that: the thread that waits
-//! helps the backend (`io`), and so sleeps on its own ring.
+//! A batch ends with its slowest read, and the device runs dry towards the end. In a queue the caller puts the next read in
+//! whenever it takes one out, so that as many as it likes are under way all the time. That needs no other thread: the thread
+//! that waits helps the backend (`io`), and so sleeps on its own ring.
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|

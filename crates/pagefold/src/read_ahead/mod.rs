@@ -1,10 +1,10 @@
 //! Read-ahead: which pages a reader will want next, judged from where it has been.
 //!
-//! Pure policy: it is told of accesses that missed and of *marked* pages that were reached, and answers with pages to
-//! load. Hits tell it nothing, so they cost nothing: the first page of each window is marked when it is loaded (in its
-//! frame's record, which only a page's first use looks at), and whoever reaches it asks for the next window while the
-//! rest of this one is still to be used. So the device works while the reader does. (The marker is Linux's,
-//! `mm/readahead.c`, PG_readahead.)
+//! Pure policy: it is told of accesses that missed and of *marked* pages that were reached, and answers with pages to load.
+//! Hits don't call it, so they cost nothing. The first page of each window is marked when it is loaded (in its frame's
+//! record, which only a page's first use looks at). The reader that reaches the mark asks for the next window while it still
+//! has the rest of this window to use, so the device works while the reader does. (The marker is Linux's, `mm/readahead.c`,
+//! PG_readahead.)
 //!
 //! An access continues a *stream* if it starts where the stream's last one ended, or as far from it as that was from the
 //! one before: forwards, backwards, or with a stride. A handle follows several at once, because many readers may share
@@ -21,8 +21,9 @@
 //! were more, while one window was used, than a part of what can wait, the next window is as much smaller. Readers so share
 //! the room, however many they are, by a clock that is there anyway; fewer read further.
 //!
-//! A reader in strides may come upon pages that another one has had read ahead in sequence, and from mark to mark would have
-//! all the pages between his read with them. So who goes on is asked whether he has used those that he comes from.
+//! A reader in strides may come upon pages that another reader has had read ahead in sequence. It would then go from mark to
+//! mark, and have all pages between its reads loaded. So before a stream goes on, read-ahead checks that the reader has used
+//! the pages that it comes from.
 
 pub(crate) mod advice;
 pub(crate) mod prefetch;
@@ -206,7 +207,7 @@ impl Stream {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
-    /// Whether a reader who comes to `access` has left out most of what was read ahead for him on the way.
+    /// Whether a reader that comes to `access` left out most of what was read ahead for it on the way.
     fn is_left_out(&self, access: Range2, is_used: IsUsed<'_>) -> bool {
         let from = if self.stride == -1 { access.end - 1 } else { access.start };
         let before = |blocks: i64| from.checked_add_signed(self.stride.checked_mul(-blocks)?);

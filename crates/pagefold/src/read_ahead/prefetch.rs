@@ -123,7 +123,7 @@ impl Handle {
         self.read_window(window.flatten());
     }
 
-    /// Begins to load what may come after a page whose mark says that somebody should.
+    /// Begins to load what may come after a marked page that a reader has reached.
     #[cold]
     pub(crate) fn mark_reached(&self, page: u64) {
         let Some(bounds) = self.bounds() else { return };

@@ -8,7 +8,7 @@ use super::*;
 struct Reader {
     streams: Streams,
     bounds: Bounds,
-    /// Pages in memory: whether nobody has used them, and whether they are marked.
+    /// Pages in memory: whether each is still unused, and whether it is marked.
     pages: BTreeMap<u64, (bool, bool)>,
     order: VecDeque<u64>,
     room: usize,
@@ -77,7 +77,7 @@ impl Reader {
         accesses.into_iter().for_each(|pages| self.read(pages));
     }
 
-    /// Pages read ahead that nobody has used, in memory or not.
+    /// Pages read ahead that were never used, in memory or not.
     fn unused(&self) -> u64 {
         self.bounds.wasted + self.pages.values().filter(|(unused, _)| *unused).count() as u64
     }
@@ -164,8 +164,8 @@ fn many_readers_of_one_handle_are_told_apart() {
     assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
 }
 
-/// The story: what another handle had read ahead beyond where it stopped was where a reader in strides began. From mark to
-/// mark he was taken for a sequential one, and five of six pages that came from the disk were for nobody.
+/// The story: a reader in strides began where another handle's read-ahead had gone on beyond that handle's last read. From
+/// mark to mark the reader was taken for a sequential one, and five of six pages that came from the disk were never used.
 #[test]
 fn a_reader_in_strides_is_not_led_on_by_the_marks_of_another() {
     for (stride, room) in [(8, 2_000), (8, 100_000), (3, 2_000), (64, 2_000)] {
@@ -227,7 +227,7 @@ fn pages_that_were_there_already_are_no_reason_to_stop() {
 
 #[test]
 fn windows_shrink_where_they_are_wasted() {
-    // Runs of eight pages, then elsewhere: what is read ahead beyond is for nobody.
+    // Runs of eight pages, then elsewhere: what is read ahead beyond a run is never used.
     let mut reader = Reader::new(1 << 24, 1_000);
     let mut random = Random::seeded(9);
     let mut late = (0, 0);

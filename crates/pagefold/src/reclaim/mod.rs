@@ -1,13 +1,13 @@
 //! Reclaim: making room, from a group's own pages when its limit is short, from those of the groups that `ranking` names when
 //! the whole budget is.
 //!
-//! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those that have to go, and
-//! puts the others back where `lru` says. A page is looked at only by who has it isolated, so passes of
-//! several threads over one group, or one stripe, run side by side.
+//! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those that have to go, and puts
+//! the others back where `lru` says. Only the thread that has a page isolated looks at it, so passes of several threads over
+//! one group, or one stripe, run side by side.
 //!
-//! A page that its file doesn't have can't go. It goes round in cold, which so becomes as long as writing back takes, and
-//! main gives up a page in its place: if main kept all of its own while cold is full of such pages, nobody would get a
-//! frame before they are written.
+//! A page that its file doesn't have can't be evicted. It goes round in cold, which grows with the time that write-back
+//! takes, and main gives up a page in its place. If main kept all of its pages while cold is full of such pages, no thread
+//! would get a frame before they are written.
 //!
 //! A page that no file has goes to swap (`swap_out`), all of a pass together; where that can't be, it stays in the same way.
 //!
@@ -310,14 +310,14 @@ impl Manager {
 }
 
 impl Manager {
-    /// Counts pages that were read ahead for nobody, of those that have just left memory.
+    /// Counts those pages that were read ahead and never used, of pages that have just left memory.
     pub(crate) fn count_wasted(&self, gone: &[OwnedFrame<'_>], group: &GroupState) {
         for frame in gone.iter().filter(|frame| self.frames.is_unused_ahead(frame.id())) {
             self.count_wasted_of(&[self.frames.owner(frame.id())], group);
         }
     }
 
-    /// The same of pages that were files' with these numbers, or no file's.
+    /// The same of pages by their owners: the numbers of files, or `ANONYMOUS`.
     pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
         for &owner in owners {
             self.files.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
@@ -447,7 +447,7 @@ mod tests {
     use crate::io::SimulatedDisk;
     use crate::{Advice, Group, Pagefold};
 
-    /// The story: each batch of frames for anybody began with a walk over all pages of the fullest group, twice, also where
+    /// The story: each batch of frames, for any group, began with two walks over all pages of the fullest group, also where
     /// the last thousand such walks had freed nothing, because its pages were pinned or dirty.
     #[test]
     fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {

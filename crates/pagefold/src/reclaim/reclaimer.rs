@@ -1,8 +1,8 @@
 //! The background reclaimer: one thread that fills up reserves that threads take from faster than they fill them up
 //! themselves (`reserve`).
 //!
-//! It sleeps until somebody who took a frame finds a group's reserve, or the whole budget's, half used up. Asking it
-//! is a load of `asked` for all but the first.
+//! It sleeps until a thread that took a frame finds a group's reserve, or the whole budget's, half used up. For all but the
+//! first such thread, asking it is one load of `asked`.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ impl Reclaimer {
 
 impl Drop for Reclaimer {
     fn drop(&mut self) {
-        // A forked child has no such thread to wait for, and perhaps locks that nobody will release.
+        // A forked child has no such thread to wait for, and perhaps locks that no thread will release.
         if self.manager.frames.forked() {
             return;
         }

@@ -1,11 +1,11 @@
-//! How many pages are kept free, and who sees to it.
+//! How many pages are kept free, and which threads free them.
 //!
-//! Clean pages cost nothing to evict but a look, so whoever takes a page out of the reserve frees a few at once, while
-//! the lists and the records of the coldest pages are in its CPU's caches. (A background thread that did all of it took
-//! 224 ns of CPU a page in a loop of random 4 KiB reads from memory, most of it waiting for lines that the reading CPU
-//! had.) One thread at a time does so; where much is missing, because threads take faster than one of them frees, each. Where
-//! that doesn't keep up, because the coldest pages are pinned or unclean, the background reclaimer is woken. Only a reserve that
-//! is used up makes a thread reclaim before it gets its page.
+//! Clean pages cost nothing to evict but a look, so a thread that takes a page out of the reserve frees a few at once, while
+//! the lists and the records of the coldest pages are in its CPU's caches. (A background thread that did all of it took 224
+//! ns of CPU a page in a loop of random 4 KiB reads from memory, most of it waiting for lines that the reading CPU had.) One
+//! thread at a time does so; where much is missing, because threads take pages faster than one of them frees, each thread
+//! does. Where that doesn't keep up, because the coldest pages are pinned or unclean, the background reclaimer is woken. Only
+//! a thread that finds the reserve used up has to reclaim before it gets its page.
 
 use sync::atomic::Ordering;
 
@@ -18,21 +18,22 @@ use crate::reclaim::ranking::For;
 pub(crate) enum Shortage {
     /// There is enough.
     None,
-    /// Less than there should be: whoever takes a page frees a few.
+    /// Less than there should be: a thread that takes a page frees a few, one thread at a time.
     Slight,
-    /// Less than half of that: each who takes a page frees a few, and so many are freed in the background if that is in vain.
+    /// Less than half of that: each thread that takes a page frees a few, and so many are freed in the background if that is
+    /// in vain.
     Deep(usize),
 }
 
-/// The reserve's share of the limit, as a power of two. Small, because free frames serve nobody: each percent costs
-/// about 0.1 % of misses on a zipf trace.
+/// The reserve's share of the limit, as a power of two. Small, because free frames hold no page: each percent of the limit
+/// costs about 0.1 % of misses on a zipf trace.
 const SHARE_SHIFT: u32 = 11;
 /// At least so many pages are worth keeping,
 const PAGES_MIN: u64 = 32;
 /// and so many for each CPU, as all of them may miss at a time, but no more than this share, as a power of two.
 const PAGES_PER_CPU: u64 = 8;
 const CPUS_SHARE_SHIFT: u32 = 6;
-/// Smaller limits have no reserve: who needs a page reclaims it.
+/// Smaller limits have no reserve: the thread that needs a page reclaims it.
 const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 
 impl Shortage {
@@ -77,7 +78,8 @@ impl Manager {
             return;
         }
         let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
-        // Where much is missing each helps himself. Otherwise one is enough for now; looked at first, as many CPUs ask.
+        // Where much is missing, each thread helps. Otherwise one thread is enough for now; looked at first, as many CPUs
+        // ask.
         let deep = shortages.into_iter().any(is_deep);
         if deep {
             if !self.help(group, shortages[0]) {

@@ -137,7 +137,7 @@ impl Manager {
     pub(crate) fn make_room_until(&self, is_charged: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.refuse_child()?;
         if self.await_lowering(is_charged) {
-            return Ok(()); // Most often at once, without waiting for those who make room.
+            return Ok(()); // Most often at once, without waiting for threads that make room.
         }
         let mut clean = self.clean_wait(None);
         loop {

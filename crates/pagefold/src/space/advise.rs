@@ -68,8 +68,8 @@ impl Space {
     /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages of files stay as they are.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if somebody keeps a page of it pinned, or is changing it,
-    /// with the pages before that discarded, and perhaps others.
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page in `range` stays pinned, or is being
+    /// changed: then the pages before it are discarded, and perhaps others.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
         self.state.discard(self.state.pages(&range)?)
     }

@@ -24,7 +24,7 @@ const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 /// Whom a change of entries waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
-    /// Who writes to a page, or brings one in.
+    /// Threads that write to a page, or bring one in.
     Writers,
     /// These, of pages of files: the space's own pages are waited for when they are freed.
     OfFiles,
@@ -56,8 +56,9 @@ impl SpaceState {
         Locked::new(self, self.lock.write(self.lock_range(pages)))
     }
 
-    /// Two ranges that don't overlap, the lower one first. Nobody waits for one while he has the other: whoever wants both, and
-    /// what is between them, may have a claim to it already.
+    /// Locks two ranges that don't overlap, the lower one first. A thread that has the first waits only briefly for the
+    /// second, and then lets go of the first: a thread that wants both, and what is between them, may have a claim to the
+    /// second already.
     pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
@@ -67,7 +68,7 @@ impl SpaceState {
                 return (first, Locked::new(self, second)); // Dropped in this order.
             }
             drop(first);
-            drop(self.lock(high)); // Until whoever has it lets go.
+            drop(self.lock(high)); // Waits for the thread that has it.
         }
     }
 
@@ -184,7 +185,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Changes the protection of pages that are all mapped, after `check` said yes to each run. Waits for those who go by the old one.
+    /// Changes the protection of pages that are all mapped, after `check` said yes to each run. Waits for threads that still
+    /// go by the old protection.
     pub(super) fn change_protection(
         &self,
         pages: Pages,

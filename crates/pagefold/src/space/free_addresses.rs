@@ -155,8 +155,8 @@ impl FreeAddresses {
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Pays for another range that comes back, as far as there is room without reclaim: otherwise the next one who maps something pays.
-    /// Or gives back what was paid too much.
+    /// Pays for another range that comes back, as far as there is room without reclaim; otherwise the next thread that maps
+    /// something pays. Or gives back what was paid too much.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
         if owed > 0 && account.try_charge(payer, CHARGED_AT_ONCE) {

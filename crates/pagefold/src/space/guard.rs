@@ -48,10 +48,10 @@ impl fmt::Debug for MappedPage<'_> {
 }
 
 impl Space {
-    /// Pins the page that `address` is in, and gives access to its bytes, from the page's first one. The last page of a mapped
-    /// file is as short as it is in the file. While the guard lives nobody writes to the page, and memory that it is in can't
-    /// be unmapped or moved; a page of a file can, and stays as it is for the guard. A page that was never written is zeros, and
-    /// isn't pinned.
+    /// Pins the page that `address` is in, and gives access to its bytes, from the page's first one. The last page of a
+    /// mapped file is as short as it is in the file. While the guard lives, no thread writes to the page. The memory that the
+    /// page is in can't be unmapped or moved meanwhile; a page of a file can, and the guard keeps it as it is. A page that
+    /// was never written is zeros, and isn't pinned.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at); [`Error::AddressBusy`] after seconds, if the page is being changed, as through a
@@ -76,7 +76,7 @@ impl Space {
 }
 
 impl SpaceState {
-    /// Before somebody is given a page to keep (S1).
+    /// Called before a caller gets a page to keep (S1).
     pub(super) fn expect_guards(&self) {
         if !self.has_guards.load(Ordering::Relaxed) {
             self.has_guards.store(true, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl SpaceState {
             let Some(mapped) = self.mapped(number) else { continue };
             let PinnedPage { frame, len } = mapped.opening(entry)?.page(mapped.page_of(page))?;
             let frame = self.manager().frames.adopt_pin(frame);
-            // Loading it may have taken long, and nobody who changes the entry waited.
+            // Loading it may have taken long, and a thread that changes the entry didn't wait for that.
             fence(Ordering::SeqCst);
             if self.index.entry(page) != entry {
                 continue;

@@ -1,7 +1,7 @@
 //! Files that are mapped in a space: which page of which file is at an address.
 //!
-//! An entry has a mapping's number, and the mapping says what to add to a page's number in the space for its number in the
-//! file. So a mapping of any size is one entry for all of its pages, and splitting it changes nothing here.
+//! An entry has a mapping's number, and the mapping has a delta: file page = space page + delta. So all pages of a mapping
+//! have the same entry, and splitting a mapping changes nothing here.
 //!
 //! A hit looks at the mapping's window alone, which takes no lock (`window`). A thread that faults or writes needs the mapping to stay:
 //! it takes a handle of its CPU's (`sync::nearby`), and so writes to no line that another CPU does, as long as each uses a few
@@ -11,7 +11,8 @@
 //! - M1. A mapping is at its place before an entry has its number, and until no page has it (`pages`, which only changes
 //!   of entries count). A number that isn't found is thus an entry's that has changed meanwhile: look at it again.
 //! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 files the answer is an error.)
-//! - M3. Mapped files are closed, which may write to them, by whoever lets go of the last handle: never with a lock.
+//! - M3. The thread that drops the last handle of a mapped file closes it, which may write to the file. That thread has no
+//!   lock then.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Mutex, OnceCell};

@@ -9,16 +9,16 @@
 //!   unmap [2 MiB, 4 MiB)            protect [0, 2 MiB)         one area of 8 MiB
 //!   range write lock of its own     range write lock of its own: disjoint, at once
 //!   entries of its pages = none     entries of its pages = read-only
-//!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: right whoever was first
+//!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: the same in either order
 //! ```
 //! The index costs what is mapped (`tree`, `index`): one word covers 512 GiB, 1 GiB, 2 MiB or a page, tables of smaller words are made where
 //! a range is cut, and go when nothing is mapped in them (`tidy`). A request for what isn't mapped takes nothing. All that a space takes is
 //! charged to its group, within the group's limit (`account`).
 //!
-//! **Page words lie by address** (`region`), for memory that is no file's: each GiB in which a page was written, or a range cut, has a page
-//! map, and a page of it its word in there: *vacant* until first touched. Looking up costs no more than in a file. **Pages of files** are
-//! in their file's page map, where everybody else finds them, so a mapping is only a way there (`mapped`), and what is written through it
-//! is what is written to the file.
+//! **Page words lie by address** (`region`), for memory that is no file's: each GiB in which a page was written, or a range
+//! cut, has a page map, and a page of it its word in there: *vacant* until first touched. Looking up costs no more than in a
+//! file. **Pages of files** are in their file's page map, where all other users of the file find them, so a mapping only
+//! leads there (`mapped`), and a write through the mapping is a write to the file.
 //!
 //! | | excludes each other by |
 //! |---|---|
@@ -29,9 +29,10 @@
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
-//! - S1. Who changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one, looks at the
-//!   entry again while it has the page; who changes entries looks at the pages after it has changed them, and waits for whoever
-//!   has one. A fence on each side (a writer's is behind the change that froze the frame), so at least one sees the other:
+//! - S1. A thread that changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one,
+//!   looks at the entry again while it has the page. A thread that changes entries looks at the pages after it has changed
+//!   their entries, and waits for each thread that has one of them. There is a fence on each side (a writer's is behind the
+//!   change that froze the frame), so at least one side sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
@@ -41,8 +42,8 @@
 //! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame before it has the word.
 //! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that word, only if its entry is the same
 //!   before and afterwards. As the number in an entry never comes back (ENTRY-1 of `entry`), the page was mapped all the time in between.
-//! - S4. Who unmaps a page gets the slot that it was swapped out to, or that it kept, whatever the page was on its way to: the
-//!   word tells, or the frame's record (`frames::swapping`).
+//! - S4. The thread that unmaps a page gets the slot that the page was swapped out to, or that it kept, whatever the page was
+//!   on its way to: the word tells, or the frame's record (`frames::swapping`).
 //! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word
 //!   again, and a written page's version: so at that moment the page was there, with these bytes, and mapped as the entry says
 //!   (`read`).
@@ -135,7 +136,7 @@ struct SpaceState {
     /// Tables of the index that may not be needed any more.
     noted: Noted,
     page_shift: u32,
-    /// Whether anybody ever had a guard of a page: only then does unmapping look for pins first.
+    /// Whether there ever was a guard of a page: only then does unmapping look for pins first.
     has_guards: AtomicBool,
 }
 
@@ -186,9 +187,9 @@ impl Space {
     }
 
     /// Maps `len` bytes of a file, rounded up to whole pages, from `offset` in it on, which is whole pages; where there is room.
-    /// What is written there is written to the file, as [`File::write_at`] does, and seen by everybody who reads it. Pages are
-    /// loaded when they are first used, and charged to the space's group, which keeps the file open until no part of it is
-    /// mapped any more.
+    /// A write there is a write to the file, as by [`File::write_at`], and all readers of the file see it. Pages are loaded
+    /// when they are first used, and charged to the space's group, which keeps the file open until no part of it is mapped
+    /// any more.
     ///
     /// The file may be shorter than what is mapped, or become so: then an access past its end is an error, down to the byte.
     /// Nothing that is written here makes it longer.

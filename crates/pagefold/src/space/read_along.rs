@@ -1,21 +1,23 @@
-//! Reading along: pages that come back from swap with the one that is wanted, because they lie beside it.
+//! Reading along (swap readahead): pages that come back from swap with the wanted page, because they lie beside it.
 //!
-//! Slots are given out in the order in which pages leave memory, which is about the order in which they were last used. Who uses
-//! them in that order again walks along the slots, whatever the pages' addresses. So the policy is that of files (`read_ahead`), with
-//! slots in the place of pages, for each space: two steps in a row are believed; as what was read along is used, there is more of
-//! it, up to 256 KiB with one fault; and less, down to none, as that leaves memory unused.
+//! Slots are given out in the order in which pages leave memory, which is about the order in which they were last used. A
+//! thread that uses the pages in that order again walks along the slots, whatever the pages' addresses. So the policy is that
+//! of files (`read_ahead`), with slots in the place of pages, for each space: two steps in a row are believed. As pages read
+//! along are used, more are read, up to 256 KiB with one fault; as they leave memory unused, fewer are read, down to none.
 //!
-//! What comes along is in slots that follow each other and the wanted page's, in pages of the same region: one request brings all.
-//! Where a read is a copy, or a page has to be unpacked, nothing is gained by that, and nothing is read along.
+//! The pages read along are in the slots next to the wanted page's, without gaps, and in the same region: one request reads
+//! them all. Where a read is a copy, or a page has to be unpacked, nothing is gained by that, and nothing is read along.
 //!
-//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in *loading*. It is given back before
-//!   anything is waited for: that the wanted page is somebody else's by then, or has no room.
-//! - A2. A neighbour comes as if it were faulted on: its word in *loading*, which waits for nobody, and its entry looked at after
-//!   that (S1). The run ends at the first one that is somebody else's, has another slot by now, or mustn't be read.
-//! - A3. A neighbour keeps its slot, however few there are: unused, it leaves again without a write, and leaves as many as there
-//!   were. So who writes to pages has others come along only where there are slots enough.
-//! - A4. If the request fails, or the wanted page isn't what was written, that is read again alone, and nobody hears of the others:
-//!   a neighbour that isn't what was written is where it was, for who wants it.
+//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in *loading*. If another thread has
+//!   the wanted page by then, or there is no room for it, the memory is given back before this thread waits.
+//! - A2. A neighbour is treated as if it were faulted on: its word is put in *loading*, without waiting for any thread, and
+//!   its entry is looked at after that (S1). The run ends at the first page that another thread has, that has another slot by
+//!   now, or that mustn't be read.
+//! - A3. A neighbour keeps its slot, however few are free. If it isn't used, it leaves memory again without a write, and as
+//!   many slots are free as before. So a fault that writes reads neighbours along only where there are slots enough.
+//! - A4. If the request fails, or the wanted page isn't what was written, the wanted page is read again alone, and no error
+//!   is reported for the neighbours. A neighbour that isn't what was written stays in its slot: the thread that wants it gets
+//!   the error.
 
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
@@ -99,7 +101,7 @@ impl SpaceState {
         is_there.then(|| Along { region, slot, neighbours: neighbours.to_vec(), frames })
     }
 
-    /// The pages beside a slot that a reader who comes to it will want next.
+    /// The pages beside a slot that a reader that comes to the slot will want next.
     fn neighbours(
         &self,
         manager: &Manager,

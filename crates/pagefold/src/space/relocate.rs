@@ -210,7 +210,7 @@ impl SpaceState {
                     self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
                     continue;
                 }
-                // Somebody who found the page mapped, before it wasn't any more.
+                // A thread that found the page while it was still mapped.
                 PageState::Loading => {
                     let _ = region.map.wait(page);
                     continue;
@@ -238,7 +238,7 @@ impl SpaceState {
         loop {
             match region.map.begin_load(page % REGION_PAGES) {
                 BeginLoad::Begun(loading) => return Ok(loading),
-                // Somebody who went by an entry of the past, and finds that out now.
+                // A thread that went by an old entry, and finds that out now.
                 BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
                 BeginLoad::NoRoom | BeginLoad::NoPlace if rooms_made == ROOM_ATTEMPTS => {
                     return Err(self.at(page, self.manager().limit_reached(self.group.state())));

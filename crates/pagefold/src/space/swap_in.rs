@@ -1,11 +1,11 @@
 //! Swapping in: what a fault does with a page whose word says that it is elsewhere.
 //!
-//! Changing the word to *loading* makes this thread the one reader; others wait for the word, and get this one's error if there
-//! is one. The frame, charged to the space's group, was taken before (S2 of `space`). Then the page is read, and its seal
-//! checked (`swap`); a page that is overwritten as a whole isn't.
+//! Changing the word to *loading* makes this thread the only one that reads the page. Other threads wait for the word, and
+//! get this thread's error if there is one. The frame, charged to the space's group, was taken before (S2 of `space`). Then
+//! the page is read, and its seal (checksum) verified (`swap`); a page that is overwritten as a whole isn't read.
 //!
-//! A page that is only read keeps its slot, as long as slots aren't scarce: if nobody writes to it, it leaves memory again
-//! without a write. Otherwise its slot is freed.
+//! A page that is only read keeps its slot, as long as slots aren't scarce: if no thread writes to the page, it leaves memory
+//! again without a write. Otherwise its slot is freed.
 //!
 //! | the word was | page | if that fails |
 //! |---|---|---|
@@ -97,7 +97,7 @@ impl Fault<'_> {
         matches!(self, Self::Write { bytes, .. } if bytes.len() == page_size)
     }
 
-    /// Whether somebody wants what is in its slot.
+    /// Whether the fault needs the bytes in the page's slot.
     pub(super) fn reads_slot(self, page_size: usize) -> bool {
         self.frees_slot() && !self.overwrites(page_size)
     }
@@ -183,14 +183,16 @@ impl SpaceState {
         Ok(Memory { frame, is_listed: manager.swaps(), is_warm: manager.spaces.warm.take(), exchange: exchange.take() })
     }
 
-    /// Gives memory back that turned out not to be needed. A page that left it goes back into it, if nobody was faster.
+    /// Gives memory back that turned out not to be needed. A page that was evicted for it is brought back, if no other thread
+    /// was faster.
     pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
         drop((memory, along));
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// As [`fault`](Self::fault); waits if somebody else is at the page, before it takes memory for it.
+    /// Does what [`fault`](Self::fault) does, but if another thread is loading the page, waits for that instead of taking
+    /// memory.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
             PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES)),

@@ -38,8 +38,8 @@ const ROOM_ATTEMPTS: u32 = 64;
 const OUTRUN_MAX: u32 = 8;
 
 impl SpaceState {
-    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is done to it. False, with
-    /// nothing done, if it is there, or somebody else is at it, or it isn't the space's own any more.
+    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is done to it. Returns
+    /// false, with nothing done, if the page is in memory, if another thread has it, or if it isn't the space's own any more.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
@@ -57,7 +57,7 @@ impl SpaceState {
             let memory = match self.take_memory(manager, region, local, fault) {
                 Ok(memory) => memory,
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
-                    // Somebody else got the last frame for this very page.
+                    // Another thread got the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
                     PageState::Loading => return self.outcome(page, region.map.wait(local)),
                     // Or had it, in vain or for a moment.
@@ -68,7 +68,7 @@ impl SpaceState {
                     PageState::Swapped { .. } | PageState::Vacant { .. } => return Err(error),
                 },
             };
-            // Most pages are new: filled before anybody has to wait for them.
+            // Most pages are new: filled before any thread has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
             if is_new {
                 memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
@@ -111,13 +111,14 @@ impl SpaceState {
         self.manager().spaces.warm.freed(count as u64);
     }
 
-    /// Takes all of `pages` out of memory, and waits for those who have one (S1): nobody gets one any more.
+    /// Takes all of `pages` out of memory, and waits for threads that have one of them (S1). No thread gets one of them any
+    /// more.
     pub(super) fn free(&self, pages: Pages) {
         let held = self.free_unless_held(pages, None);
         debug_assert!(held.is_none(), "each page was waited for");
     }
 
-    /// The same without pages that somebody keeps for long. Says which is the first of them.
+    /// The same without pages that another thread keeps for long. Returns the first of these.
     pub(super) fn free_unheld(&self, pages: Pages) -> Option<u64> {
         self.free_unless_held(pages, Some(Backoff::new()))
     }
@@ -148,7 +149,7 @@ impl SpaceState {
         self.manager().free_slots(self.group.state(), gone.slots.drain(..));
     }
 
-    /// Takes a page out of memory. False if somebody keeps it longer than there is `patience`.
+    /// Takes a page out of memory. Returns false if another thread keeps it longer than there is `patience`.
     fn take_out<'a>(
         &'a self,
         region: &'a Region,
@@ -169,7 +170,7 @@ impl SpaceState {
                     };
                     return true;
                 }
-                // Whoever has it isolated is about to put it back, and frees it.
+                // The thread that has it isolated is about to put it back, and frees it.
                 Detach::Orphaned { slot, .. } => {
                     gone.add_slot(slot);
                     return true;

@@ -14,8 +14,8 @@
 //! # Invariants
 //! - TREE-1. A link never comes back to a word, bit 62 aside: a leaf's has the table's count of uses, a region's its record's.
 //! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are Acquire).
-//! - TREE-3. A table is given back after the link to it was replaced. What its words are then is other threads' affair, and a zero,
-//!   too, is stored so that who loads it finds the link replaced (T1 of `frames::tables`).
+//! - TREE-3. A table is given back after the link to it was replaced. What its words are then is other threads' affair, and a
+//!   zero, too, is stored so that a reader that loads it finds the link replaced (T1 of `frames::tables`).
 //! - TREE-4. A link to a leaf is replaced by a thread that has locked the whole granule; one to a region, by a thread that has locked
 //!   the region, in which nothing is mapped. So neither goes while a thread has locked a part of what it covers.
 //!

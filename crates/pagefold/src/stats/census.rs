@@ -1,4 +1,4 @@
-//! Gathering the numbers: what each handle, file and group counted, added up when somebody asks.
+//! Gathering the numbers: the counts of each handle, file and group, added up on request.
 
 use std::fmt;
 use std::ops::Deref;

@@ -41,7 +41,7 @@ impl Counters {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts pages loaded from `bytes` bytes in one request. Those that come ahead of their use are nobody's misses.
+    /// Counts pages loaded from `bytes` bytes in one request. Pages loaded ahead of their use aren't counted as misses.
     pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, refaults: u64, ahead: bool) {
         if ahead {
             Self::add(&self.read_ahead, pages);
@@ -128,8 +128,8 @@ pub struct GroupStats {
     pub errors: u64,
     /// Times that a thread had to reclaim for itself.
     pub direct_reclaims: u64,
-    /// Pages that were loaded before anybody asked for them, because a reader was on the way there. They are no misses;
-    /// who comes to them in time has a hit.
+    /// Pages that were loaded before any reader asked for them, because a reader was on the way there. They aren't misses; a
+    /// reader that comes to one in time has a hit.
     pub read_ahead: u64,
     /// Those of them that left memory without having been used.
     pub read_ahead_wasted: u64,
@@ -139,8 +139,8 @@ pub struct GroupStats {
     pub same_filled: u64,
     /// Pages that came back.
     pub swap_ins: u64,
-    /// Those of them that nobody had asked for yet: they lay beside one that somebody had, in the order in which the group's
-    /// slots were being read.
+    /// Those of them that no thread had asked for yet: each lay beside a page that was asked for, in the order in which the
+    /// group's slots were being read.
     pub swap_read_along: u64,
     /// Those of these that left memory without having been used.
     pub swap_read_along_wasted: u64,
@@ -187,7 +187,7 @@ pub struct FileStats {
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
-    /// Pages that were loaded before anybody asked for them.
+    /// Pages that were loaded before any reader asked for them.
     pub read_ahead: u64,
     /// Those of them that left memory without having been used.
     pub read_ahead_wasted: u64,

@@ -96,10 +96,12 @@ impl SwapArea {
         self
     }
 
-    /// Encrypts each page that is written there (AES-256-GCM). The key is made when the area is added, and is in memory alone: after the
-    /// process has ended, what is on the disk can't be read. A page that somebody changed there, or put an older one in the place of, is an
-    /// error when it comes back, as without encryption, but also if it was done on purpose. Takes 24 bytes of the budget for each page
-    /// of the area, and 256 KiB for each CPU (4 at least, 16 at most; less for areas below 16 MiB). Compressed pages don't leave memory, and are as they are.
+    /// Encrypts each page that is written there (AES-256-GCM). The key is made when the area is added, and is in memory
+    /// alone: after the process has ended, what is on the disk can't be read. A page that was changed on the disk, or
+    /// replaced by an older one, is an error when it comes back: without encryption only if that happened by accident, with
+    /// encryption also if it was done on purpose. Takes 24 bytes of the budget for each page of the area, and 256 KiB for
+    /// each CPU (4 at least, 16 at most; less for areas below 16 MiB). Compressed pages don't leave memory, and are as they
+    /// are.
     ///
     /// Adding the area fails with [`Error::SwapRefused`] where Pagefold was built without the feature `encrypted-swap`.
     #[must_use]

@@ -31,7 +31,7 @@ pub(crate) struct Swapped {
     /// Pages in slots, and what CPUs have in stock.
     pages: CachePadded<AtomicU64>,
     max: AtomicU64,
-    /// The fewest that there were since the limit was set, as far as anybody looked: pages change places within it, too.
+    /// The fewest pages in slots that an exchange has found since the limit was set: exchanges may use as many slots, too.
     in_use: AtomicU64,
     /// So many pages are to change places without a look for any that can simply go.
     reclaims_to_skip: AtomicU32,
@@ -160,7 +160,7 @@ impl Manager {
         if slots == 0 {
             return;
         }
-        // A group that nobody has a handle of is to end with its last slot.
+        // A group without a handle is to end with its last slot.
         if group.is_abandoned() {
             return group.swapped.uncharge(slots);
         }
@@ -191,7 +191,7 @@ impl Manager {
         area.map(|area| SwapFailure { area: area.name, error })
     }
 
-    /// Slots that a group's pages are in. Exact when nobody is at it.
+    /// Slots that a group's pages are in. Exact only while no thread takes or frees one.
     pub(crate) fn swapped_of(&self, group: &GroupState) -> u64 {
         group.swapped.pages().saturating_sub(self.swap_charges.of(group.id))
     }

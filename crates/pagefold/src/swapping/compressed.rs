@@ -1,10 +1,11 @@
 //! Memory for swap areas of compressed pages: where it is charged, and how it is found.
 //!
-//! Such an area takes memory from the budget as it fills, a chunk at a time. It fills when memory is short, so frames have all of
-//! the budget then, and an extent of theirs has to be drained for it: whose pages go to swap in their turn, and may have to be
-//! compressed as well. So the area has a *stock*, charged in advance, of as much as an extent has. It serves when nothing else is to
-//! be had; whoever is about to reclaim fills it up again first, as he has no page isolated yet, which would stand in the way of a drain.
-//! What finds no memory in spite of that goes to the next area, or stays.
+//! Such an area takes memory from the budget as it fills, a chunk at a time. It fills when memory is short. Frames have all
+//! of the budget then, and an extent of frames has to be drained for it; the extent's pages go to swap in their turn, and may
+//! have to be compressed as well. So the area has a *stock*, charged in advance, of as much memory as an extent has. The
+//! stock is used when no other memory is to be had. A thread that is about to reclaim fills the stock up again first: it has
+//! no page isolated yet, which would stand in the way of a drain. A page that finds no memory in spite of that goes to the
+//! next area, or stays.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ impl Memory for BudgetMemory {
 
 /// Extents that are drained at a time.
 const DRAINS_MAX: u32 = 4;
-/// How long nobody tries again after memory couldn't be had: a drain in vain costs many pages their places.
+/// How long no thread tries again after memory couldn't be had: a drain in vain evicts many pages.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Manager {
@@ -46,7 +47,7 @@ impl Manager {
         if !self.swaps() || self.swap.stock_up() {
             return;
         }
-        // One at a time is enough, and not one who is making room already.
+        // One thread at a time is enough, and none that is making room already.
         let Some(mut failed) = self.stocking_failed.try_lock() else { return };
         if failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
             return;

@@ -1,14 +1,14 @@
-//! Pages that change places: one comes back from swap although all memory and all slots of its group are in use.
+//! Exchanges: a page comes back from swap although all memory and all slots of its group are in use.
 //!
-//! One has to go before another comes, and for a moment that takes a slot more than there are: one that areas keep for this
-//! (`swap`'s reserve). The frame passes from the page that goes to the one that comes, with its charge, so that nobody gets it
-//! in between; and the slot of the one that comes, when it is freed, is the next one to be kept. So as many pages as there
-//! are places for can go on changing them.
+//! Another page has to go first, and for a moment that takes a slot more than there are: one that areas keep for this
+//! (`swap`'s reserve). The frame passes from the page that goes to the page that comes, with its charge, so no other thread
+//! gets it in between. The slot of the page that comes, when it is freed, is the next one to be kept. So a group whose pages
+//! take all of its memory and slots can go on exchanging them.
 //!
-//! A frame may come in vain all the same: others were faster, or what comes can't be read. Then the group has one more slot
-//! than before, and anybody may get the frame. So a page only goes if the other one is still *wanted* once it is written; it
-//! comes back at once if the other one doesn't come after all; and the group never has more than [`BEYOND_MAX`] slots beyond its
-//! `swap_max`, whatever happens.
+//! A frame may be taken in vain all the same: other threads were faster, or the page that comes can't be read. Then the group
+//! has one more slot than before, and any thread may get the frame. So a page only goes if the other one is still *wanted*
+//! once it is written; it comes back at once if the other one doesn't come after all; and the group never has more than
+//! [`BEYOND_MAX`] slots beyond its `swap_max`, whatever happens.
 //!
 //! Before pages change places, reclaim has looked for others in vain, which takes long. So the next few do so at once:
 //! meanwhile nothing else will have become free, as a rule.
@@ -29,7 +29,7 @@ pub(crate) const BEYOND_MAX: u64 = 8;
 /// Pages of a stripe that are looked at for one that can go, at most.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
 
-/// Threads that have pages change places just now. Relaxed throughout: who waits for them looks again.
+/// Threads that are exchanging pages just now. Relaxed throughout: a thread that waits for them looks again.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeCount(AtomicU32);
 
@@ -105,7 +105,7 @@ impl Manager {
     /// Brings the page back that has gone in vain, if there is memory for it.
     pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
         let gone = exchange.gone;
-        drop(exchange); // Nobody needs to wait for this.
+        drop(exchange); // No thread needs to wait for the rest.
         // Otherwise it stays in its slot, which is as good.
         let _ = self.spaces.swap_in(gone.number());
     }

@@ -1,8 +1,8 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
-//! The caller asks the flusher, and waits for what that does: for its own group's pages, or for anybody's, but not for long if
-//! nothing comes of it. So a device that doesn't answer keeps no call that needs memory. It holds no lock meanwhile that
-//! other tenants need.
+//! The caller asks the flusher, and waits for what the flusher does: for pages of the caller's own group, or of any group,
+//! but not for long if nothing comes of it. So a device that doesn't answer doesn't block calls that need memory. The caller
+//! holds no lock meanwhile that other tenants need.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// The waiting of one call.
 pub(crate) struct CleanWait<'a> {
     manager: &'a Manager,
-    /// Whose pages are waited for; `None` for anybody's.
+    /// Whose pages are waited for; `None` for those of any group.
     group: Option<&'a GroupState>,
     waited: bool,
     /// Pages that had become clean at the last look, and when that changed.

@@ -1,9 +1,9 @@
 //! A cycle of write-back in the hands of its leader: requests go out in the order of the file, many at a time, their answers
 //! come back in any order.
 //!
-//! Whoever leads the cycle does all of it but what the device does; no other thread looks at it. An *answer* is put down by
-//! whichever thread hears of it, with the pages that it is about, and changes nothing else. So a request that is over keeps
-//! neither the file nor anything of it alive.
+//! The leader of the cycle does all of it but what the device does; no other thread looks at it. An *answer* is put down by
+//! whichever thread hears of it, with the pages that it is about, and changes nothing else. So a request that has completed
+//! keeps neither the file nor anything of it alive.
 
 use std::mem;
 
@@ -110,7 +110,7 @@ impl Answers {
 }
 
 impl<'a> Cycle<'a> {
-    /// A cycle over `course`, for whoever has the file's turn.
+    /// A cycle over `course`, for the thread that has the file's turn.
     pub(crate) fn new(file: &'a FileState, writer: &'a dyn BackingFile, course: Course, kind: Kind) -> Self {
         let start = Instant::now();
         Self {

@@ -36,7 +36,7 @@ impl ErrorLatch {
 
     /// Why the file can't be written now, if so.
     pub(crate) fn failing(&self) -> Option<IoError> {
-        // Relaxed: a hint to those who would wait for the file's pages to become clean.
+        // Relaxed: a hint to threads that would wait for the file's pages to become clean.
         if self.failing.load(Ordering::Relaxed) == 0 { None } else { self.last.lock().1 }
     }
 

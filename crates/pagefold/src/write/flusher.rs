@@ -135,7 +135,7 @@ impl Flusher {
 
     /// Whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: who hears of it late syncs once too often. What is to be done is in the line.
+        // Relaxed: a thread that hears of it late syncs once too often. What is to be done is in the line.
         self.leaving.load(Ordering::Relaxed)
     }
 

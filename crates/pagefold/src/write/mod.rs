@@ -8,9 +8,9 @@
 //! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the length again once they
 //!   have the page, or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is
 //!   before the cut, and cut off, or after it, and goes past the end.
-//! - L3. `set_len` may fail, and gives the old length back then. A page that isn't in the file as a whole is therefore changed
-//!   in place only by who has looked at the length in the turn; else its guard would be too short, and leave old bytes behind
-//!   new ones.
+//! - L3. `set_len` may fail, and then gives the old length back. So a page that isn't in the file as a whole is changed in
+//!   place only by a thread that has looked at the length while it had the turn (`extension`). Otherwise its guard would be
+//!   too short, and leave old bytes behind new ones.
 //!
 //! - L4. A page is charged to the group that makes it dirty: the writer takes it over before that, if it is another group's. So a
 //!   group's limit isn't filled with dirty pages by others, and the writer is held back, or refused, by its own. A page
@@ -51,12 +51,12 @@ pub(crate) enum Written {
     Done,
     /// The file has become shorter: the bytes lie past its end.
     PastEnd,
-    /// Who wanted it mustn't, any more.
+    /// The caller may not write there any more.
     Refused,
 }
 
-/// Whether a write may happen, asked once nobody else has the page: whoever takes the permission away waits for those who
-/// have one.
+/// Whether a write may happen, asked once no other thread has the page. A thread that takes the permission away waits for the
+/// writers that have a page.
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -310,7 +310,7 @@ impl Handle {
             return Ok(Some(refused)); // Dropped, the load is none.
         }
         if self.needs_reading(at, at + piece.len() as u64, grows) {
-            return Ok(None); // Meanwhile somebody wrote to the page, and it was written back and evicted.
+            return Ok(None); // Meanwhile another thread wrote to the page, and it was written back and evicted.
         }
         let offset = (at - (page << file.page_shift())) as usize;
         frame.fill(|bytes| {
@@ -344,7 +344,7 @@ impl Handle {
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
         // The length may be one that `set_len` tries and takes back. For a page that lies in the file as a whole that is no
-        // matter: `set_len` waits for it. For others the length is looked at while nobody changes it (L3).
+        // matter: `set_len` waits for it. For others the length is looked at while no other thread can change it (L3).
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {

@@ -17,7 +17,7 @@ pub(crate) enum Owner<'a> {
     File(&'a Handle),
     /// A file that is mapped in a space; this is what keeps it open.
     Mapping(Arc<Mapped>),
-    /// A space's own. Nobody counts how many of these were written to.
+    /// A space's own. Writes to these aren't counted.
     Space,
 }
 
@@ -49,9 +49,8 @@ impl Drop for CopyCharge<'_> {
     }
 }
 
-/// A page that nobody else writes to or pins while this lives. Changes are made to a copy, since readers without
-/// a lock may be copying from the page itself, and become the page's all at once when this is dropped: also if that
-/// is because of a panic.
+/// A page that no other thread writes to or pins while this lives. Changes are made to a copy, since readers without a lock
+/// may be copying from the page itself. All changes become the page's at once when this is dropped, even by a panic.
 ///
 /// Others can read the page meanwhile, as it was. Pinning it, or writing to it, waits; so don't do that in the thread that
 /// has this.

@@ -1,7 +1,7 @@
 //! What one request of write-back has: neighbouring dirty pages.
 //!
-//! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay dirty that can't be written;
-//! whoever syncs is told all the same.
+//! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay dirty that can't be
+//! written. Callers of `sync` get the error all the same.
 //!
 //! # Devices that need stable bytes
 //! Pages may change while a device reads them. Some devices can't bear that

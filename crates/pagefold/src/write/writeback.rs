@@ -12,11 +12,11 @@
 //! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side. A cycle for
 //! *farewell* goes through the whole file when it has no handle any more, and syncs nothing (B7).
 //!
-//! - B1. One cycle of a file at a time (`turn`), led by one thread, which alone holds pages. What it was answered it looks at
-//!   when it comes to it: a page stays held until then, which is in nobody's way.
-//! - B2. A full cycle that began after a write returned writes it: it comes to every page, and one that is dirty is found by
-//!   its word. So who wants to sync, and finds a cycle under way, waits for that one to end and for the next, which
-//!   serves all who wait.
+//! - B1. One cycle of a file at a time (`turn`), led by one thread, and only that thread holds pages. It looks at the
+//!   device's answers when it comes to them. A page stays held until then, which is in no other thread's way.
+//! - B2. A full cycle that began after a write returned writes it: the cycle comes to every page, and finds a dirty one by
+//!   its word. So a caller of `sync` that finds a cycle under way waits for that cycle to end, and then for the next one,
+//!   which serves all callers that wait.
 //! - B3. Which pages there are to write is in the page map. A request takes some hundred bytes, and there are few of them.
 //! - B4. A stage settles what lies before the first run under way, and after the last stage: all of it was
 //!   written before the stage's sync began, since each page is come to once in a cycle. If a sync fails, everything that was
@@ -35,8 +35,7 @@
 //!   is opened later, and syncs, covers those bytes as well; if that fails, it is told, and they are lost, as they would be if
 //!   the file had been opened anew.
 //!
-//! Lock order: `extension` → `turn`; under it whoever leads waits for the device alone. Frames are never
-//! obtained here.
+//! Lock order: `extension` → `turn`; under it the leader waits for the device alone. Frames are never obtained here.
 
 use std::ops::Range;
 
@@ -63,7 +62,7 @@ const SWEEP_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Writeback {
     /// The thread that has it runs a cycle, or keeps others from it.
     turn: Mutex<Turn>,
-    /// Who wants it, other than for a sweep.
+    /// Calls that want the turn, other than for a sweep.
     waiting: AtomicU64,
     /// Cycles over the whole file that have begun, and the last one of those that has ended.
     begun: AtomicU64,
@@ -90,7 +89,7 @@ struct Round {
 impl Writeback {
     /// Keeps the file from being written back, from when what is under way has ended.
     pub(crate) fn pause(&self) -> MutexGuard<'_, Turn> {
-        // Relaxed, here and in `is_wanted`: a hint to who sweeps.
+        // Relaxed, here and in `is_wanted`: a hint to the thread that sweeps.
         self.waiting.fetch_add(1, Relaxed);
         let turn = self.turn.lock();
         self.waiting.fetch_sub(1, Relaxed);
@@ -106,10 +105,10 @@ impl FileState {
     /// Everything written before the call is in the file when this returns, and survives a power cut.
     ///
     /// # Errors
-    /// What went wrong, in the cycle that this was waiting for: all who wait for it have to know. It is in the file's latch
-    /// too.
+    /// What went wrong, in the cycle that this was waiting for: all threads that wait for the cycle get that error. It is in
+    /// the file's latch too.
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
-        // Relaxed: who wrote is the caller, or was waited for by him (B2).
+        // Relaxed: the caller wrote, or waited for the thread that wrote (B2).
         let wanted = self.writeback.begun.load(Relaxed) + 1;
         let mut turn = self.writeback.pause();
         if self.writeback.ended.load(Relaxed) < wanted {
@@ -233,7 +232,7 @@ impl FileState {
             match self.map.hold(page, state) {
                 Hold::Held(held) => return Some(held),
                 Hold::Other => return None,
-                // Somebody who takes it for another page (B1): for a few instructions.
+                // A thread that takes it for another page has it (B1), for a few instructions.
                 Hold::Busy => backoff.wait(),
             }
         }

@@ -58,8 +58,8 @@ fn a_lowered_limit_holds_though_all_pages_are_hot() {
     );
 }
 
-/// An operator tried to shrink a budget that pins held, which fails; meanwhile another tenant built a group without a
-/// limit. It took the small budget for the budget, nobody told it when the old one was put back, and it was stuck there.
+/// An operator tried to shrink a budget that pins held, which fails; meanwhile another tenant built a group without a limit.
+/// The group took the small budget for the budget, wasn't told when the old budget was put back, and was stuck there.
 #[test]
 fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     const RESIZES: u64 = 20;
@@ -100,8 +100,9 @@ fn a_limit_being_set_survives_a_resize() {
     });
 }
 
-/// Whoever added up the hits held each open handle for a moment, and with it its file and its group. A tenant who
-/// dropped all he had and built his group again was told that it still existed, because somebody looked at statistics.
+/// A thread that added up the hits held each open handle for a moment, and with it the handle's file and group. A tenant
+/// dropped all its handles and built its group again, and was told that the group still existed, because another thread was
+/// reading statistics.
 #[test]
 fn who_reads_statistics_keeps_no_group_alive() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -120,8 +121,9 @@ fn who_reads_statistics_keeps_no_group_alive() {
     );
 }
 
-/// A group went while another had a page of it pinned, so that page outlived it. When it was dropped at last, nobody
-/// swept the table of groups: the name was listed twice as soon as there was a new group of that name.
+/// A group was dropped while another group had a page of it pinned, so that page outlived the group. When the page was
+/// dropped at last, no thread swept the table of groups: the name was listed twice as soon as there was a new group of that
+/// name.
 #[test]
 fn a_group_whose_last_page_goes_later_is_not_listed_beside_its_successor() {
     let mm = manager(256, disk(1, 1 << 20));

@@ -131,8 +131,9 @@ fn a_group_full_of_pins_has_no_neighbours_files_written() {
     assert_eq!(syncs, 0, "syncs of their file");
 }
 
-/// Pages that one tenant had read were overwritten by another, and stayed the first one's charge: all of its limit was dirty, it
-/// couldn't read anything, and the writer, who had nothing dirty by the counts, was neither slowed down nor refused.
+/// Pages that one tenant had read were overwritten by another, and stayed the first tenant's charge: all of its limit was
+/// dirty, it couldn't read anything, and the writer, which had nothing dirty by the counts, was neither slowed down nor
+/// refused.
 #[test]
 fn a_page_is_charged_to_the_group_that_makes_it_dirty() {
     let devices = Devices::new(1);

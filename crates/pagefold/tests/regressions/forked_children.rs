@@ -23,7 +23,7 @@ pub(crate) fn in_child(body: impl FnOnce() -> bool) {
 
 fn expect_success(child: libc::pid_t) {
     let mut status = 0;
-    // SAFETY: `status` is ours and writable; `child` is our child, and nobody else waits for it.
+    // SAFETY: `status` is ours and writable; `child` is our child, and no other thread waits for it.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child);
     let signal = status & 0x7f;
@@ -85,8 +85,8 @@ fn a_child_can_drop_everything() {
     });
 }
 
-/// At a fork, other threads of the parent hold locks, which the child inherits taken and nobody will ever release.
-/// Children that dropped a file or looked at statistics took those locks, and hung there.
+/// At a fork, other threads of the parent hold locks. The child inherits these locks taken, and has no thread that will ever
+/// release them. Children that dropped a file or looked at statistics took those locks, and hung there.
 #[test]
 fn a_child_does_not_wait_for_locks_that_were_held_at_the_fork() {
     let mm = manager(64, disk(1, 64 << 20));

@@ -9,8 +9,8 @@ use crate::support::eventually;
 
 const PAGE: u64 = 4096;
 
-/// A budget that was being lowered kept everybody waiting that needed a few KiB of it, to open a file, say: until the end,
-/// which was a long time, or, as here, for a page that another thread was loading.
+/// A budget that was being lowered blocked every call that needed a few KiB of it, to open a file, say: until the end, which
+/// was a long time, or, as here, for a page that another thread was loading.
 #[test]
 fn a_file_can_be_opened_while_the_budget_is_lowered() {
     let gate = Arc::new(Gate::default());

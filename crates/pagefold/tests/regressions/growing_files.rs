@@ -1,6 +1,6 @@
 //! Files that become much longer while they are open. A page map's size was fixed when its file was opened: 1 GiB for a short
-//! file that was opened for reading, 64 GiB for one opened for writing. Whoever made the file longer than that, it was
-//! `FileTooLarge` from then on for each of its handles.
+//! file that was opened for reading, 64 GiB for one opened for writing. When the file became longer than that, each of its
+//! handles answered `FileTooLarge` from then on.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Arguments that nobody means, but somebody passes.
+//! Arguments that make no sense, and that callers pass all the same.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use pagefold::{Advice, Error, Pagefold, Protection, ReadQueue, ReadRequest, Writ
 
 use crate::support::{disk, manager, read};
 
-/// A vector with a place for each imaginary NUMA node overflowed its capacity when somebody asked for very many. Beyond
+/// A vector with a place for each imaginary NUMA node overflowed its capacity when the caller asked for very many. Beyond
 /// what any machine has, the number is now cut down.
 #[test]
 fn absurd_numbers_of_numa_nodes_are_cut_down() {

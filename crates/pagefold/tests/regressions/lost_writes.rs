@@ -162,8 +162,8 @@ fn timed_a_cut_within_a_pinned_page_is_refused_at_once() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// All pages but a few were pinned, and those few unclean, too few for the flusher to care: whoever wanted a page waited
-/// for seconds and was refused.
+/// All pages but a few were pinned, and those few were unclean, too few for the flusher to start: a thread that needed a
+/// frame waited for seconds and was refused.
 #[test]
 fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -174,8 +174,8 @@ fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     file.read_at(&mut [0; 10], 30 * 4096).unwrap();
 }
 
-/// Another process cut the file off between two looks at its length, and then was believed to have more than it had: a
-/// write beyond the new end waited for a page to be read that nobody could find.
+/// Another process cut the file off between two looks at its length, and the file was then believed to have more than it had:
+/// a write beyond the new end waited for a page to be read that no reader could find.
 #[test]
 fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let disk = disk(1, 10 * 4096);
@@ -260,8 +260,9 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     }
 }
 
-/// A file was being cut off in a page, which somebody else was about to change in place; then the cut was refused, because
-/// another page was pinned. The guard had the length that was never to be: what was written through it was half of the page.
+/// A file was being cut off within a page that another thread was about to change in place; then the cut was refused, because
+/// another page was pinned. The guard had the length that the file never got: what was written through the guard was half of
+/// the page.
 #[test]
 fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     let mm = manager(64, disk(1, 10 * 4096));
@@ -353,7 +354,8 @@ fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
 #[test]
 fn what_was_written_while_a_sync_failed_is_written_again() {
     let disk = disk(0, 0);
-    // More than are under way at a time, so there are three stages; and so few of what may be unclean that nobody else writes.
+    // More pages than are under way at a time, so there are three stages; and few enough unclean ones that the flusher stays
+    // idle.
     let pages = 10_000;
     let (syncs, armed) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
     let (fails, on) = (disk.clone(), Arc::clone(&armed));

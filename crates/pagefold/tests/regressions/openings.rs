@@ -28,8 +28,8 @@ fn a_file_without_a_length_is_refused_at_its_opening() {
     }
 }
 
-/// A union file system gave two files one device and inode number. Whoever opened the second one while the first was open read and
-/// wrote the first.
+/// A union file system gave two files one device and inode number. A caller that opened the second file while the first was
+/// open read and wrote the first one.
 #[test]
 fn two_files_with_the_same_numbers_are_two_files() {
     let disk: SimulatedDisk = disk(3, 1 << 16);

@@ -10,8 +10,8 @@ use crate::hooked::{Gate, MOMENT};
 use crate::support::{bytes_on, disk, manager};
 use crate::watched::Watched;
 
-/// The first writer finds that the file doesn't have the page and waits for a frame. Meanwhile somebody else writes to
-/// the page, and it goes to the file and out of memory: now it has to be read.
+/// The first writer finds that the file doesn't have the page, and waits for a frame. Meanwhile another thread writes to the
+/// page, and the page goes to the file and out of memory: now the first writer has to read it.
 #[test]
 fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     let disk = disk(1, 10 * 4096);
@@ -75,8 +75,8 @@ fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
     assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (5 * 4096, 5 * 4096));
 }
 
-/// A write past the end has its bytes in the page, but the length hasn't grown yet, because somebody looks how long the
-/// file is. Write-back writes the page as far as the old length.
+/// A write past the end has its bytes in the page, but the length hasn't grown yet, because a reader is looking up the file's
+/// length. Write-back writes the page as far as the old length.
 #[test]
 fn a_page_written_back_before_the_length_grows_is_written_again() {
     let disk = disk(1, 100);

@@ -1,4 +1,4 @@
-//! Pins and hot pages: who has to wait, or pay, for what another does.
+//! Pins and hot pages: which thread or group has to wait, or pay, for what another does.
 
 use sync::Arc;
 
@@ -57,8 +57,8 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
     }
 }
 
-/// Who loads a page pays for it, also when a neighbour is the one who uses it. The neighbour's reads kept all pages of a
-/// group hot, so its limit couldn't be lowered below them.
+/// The group that loads a page pays for it, also when only a neighbour uses it. The neighbour's reads kept all pages of a
+/// group hot, so the group's limit couldn't be lowered below them.
 #[test]
 fn a_limit_can_be_lowered_below_pages_that_a_neighbour_uses() {
     with_pages_kept_hot_by_another_group(|_, group, _file| {
@@ -75,8 +75,8 @@ fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
     });
 }
 
-/// And when the group was dropped, taking its pages out of memory gave up on those in use just then. They stayed,
-/// charged to a group that nobody had a handle of.
+/// And when the group was dropped, taking its pages out of memory gave up on those in use just then. They stayed, charged to
+/// a group without a handle.
 #[test]
 fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     with_pages_kept_hot_by_another_group(|mm, group, file| {
@@ -119,8 +119,8 @@ fn a_neighbours_slow_load_does_not_delay_an_error() {
     assert!(beside < 10 * alone, "{alone} tries alone, {beside} while a neighbour loads a page");
 }
 
-/// Misses of a neighbour who reads the same 300 pages over and over, while group `a`, with a page in each extent that it
-/// may have pinned, reads a sparse file and needs room for its page map.
+/// Misses of a neighbour that reads the same 300 pages over and over, while group `a`, with a page in each extent that it may
+/// have pinned, reads a sparse file and needs room for its page map.
 fn misses_of_a_neighbour(pinned: bool) -> u64 {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(2, 64 << 30)).build().unwrap();
     let (a, b) = (mm.group("a").max("1MiB").build().unwrap(), mm.group("b").build().unwrap());
@@ -146,16 +146,16 @@ fn misses_of_a_neighbour(pinned: bool) -> u64 {
     b.stats().misses - before
 }
 
-/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page, which made the work
-/// useless; then the next. One tenant's few pins cost his neighbours their hot pages, again and again.
+/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page, which made the work useless;
+/// then the next. One tenant's few pins cost its neighbours their hot pages, again and again.
 #[test]
 fn a_few_pins_do_not_cost_a_neighbour_his_pages() {
     let (without, with) = (misses_of_a_neighbour(false), misses_of_a_neighbour(true));
     assert!(with < 3 * without.max(300), "{without} misses, {with} with a pin in each extent");
 }
 
-/// A shrinking budget was tried on sixteen extents, and given up when each of them had a pin in it. A budget with
-/// eighteen pins in 15,000 pages called itself busy, with extents left that nobody had pinned anything in.
+/// A shrinking budget was tried on sixteen extents, and given up when each of them had a pin in it. A budget with eighteen
+/// pins in 15,000 pages reported that it was busy, although it had extents without a pin.
 #[test]
 fn a_budget_shrinks_where_nothing_is_pinned() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 30)).build().unwrap();

@@ -45,22 +45,22 @@ fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Se
     }
 }
 
-/// A reader waited for a page that somebody else loaded. When it came, the file had become shorter, so the lookup found
-/// no such page; the page word said it was there; and the reader went round between the two for ever.
+/// A reader waited for a page that another thread loaded. When the page came, the file had become shorter, so the lookup
+/// found no such page; the page word said that it was there; and the reader went back and forth between the two for ever.
 #[test]
 fn a_reader_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.read_at(&mut [0; 4096], 2 * 4096));
 }
 
-/// The same for who wanted the page pinned: the pin was refused as past the end, and asked for again, without end.
+/// The same for a thread that wanted the page pinned: the pin was refused as past the end, and asked for again, without end.
 #[test]
 fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.page(2).map(|page| page.len()));
 }
 
-/// A load came back short, because the file had been truncated, and its page was published before the new length was
-/// known. Then asking for the length failed: the reader got his error, and everybody after him got zeros past the
-/// file's end as if they were its bytes.
+/// A load came back short, because the file had been truncated, and its page was published before the new length was known.
+/// Then asking for the length failed: the reader got its error, and all later readers got zeros past the file's end as if
+/// they were its bytes.
 #[test]
 fn a_short_load_whose_length_is_unknown_leaves_no_page() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));
@@ -103,8 +103,8 @@ fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
     }
 }
 
-/// The page of a short load was in memory while its loader was still asking for the file's length. Who read or pinned
-/// it in that time was given a whole page: a few bytes of the file, and zeros behind them.
+/// The page of a short load was in memory while its loader was still asking for the file's length. A thread that read or
+/// pinned the page in that time was given a whole page: a few bytes of the file, and zeros behind them.
 #[test]
 fn nobody_sees_a_short_page_before_its_length_is_known() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));
@@ -132,8 +132,8 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     });
 }
 
-/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met the end of the map,
-/// and reported it as the end of the file: whoever copied the file lost the rest of it without a word.
+/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met the end of the map, and
+/// reported it as the end of the file: a program that copied the file lost the rest of it without an error.
 #[test]
 fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     const MAPPED: u64 = 4096 << 18;

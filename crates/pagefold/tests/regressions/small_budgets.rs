@@ -29,9 +29,9 @@ fn the_smallest_budgets_are_enough_for_several_files() {
     }
 }
 
-/// A tenant had one page pinned in each extent, and read a sparse file. No extent can be given up for its page map then,
-/// and parts of the map become idle only when the pages in them go: unless somebody evicts some, reads meet
-/// `LimitReached` with most of the budget unpinned.
+/// A tenant had one page pinned in each extent, and read a sparse file. No extent can be given up for its page map then, and
+/// parts of the map become idle only when the pages in them go: unless reclaim evicts some, reads meet `LimitReached` with
+/// most of the budget unpinned.
 #[test]
 fn maps_find_room_with_a_pin_in_each_extent() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 64 << 30)).build().unwrap();

@@ -135,8 +135,8 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
     mm.remove_swap(0).unwrap();
 }
 
-/// A disk with a swap area on it didn't answer, and a second area was added to help out. Adding it waited for the write to the first
-/// one, and meanwhile kept everybody who swapped on that CPU waiting, whatever their area.
+/// A disk with a swap area on it didn't answer, and a second area was added to help out. Adding it waited for the write to
+/// the first one, and meanwhile kept all threads that swapped on that CPU waiting, whatever their area.
 #[test]
 fn areas_come_and_go_beside_one_that_doesnt_answer() {
     const STUCK: u64 = 7;

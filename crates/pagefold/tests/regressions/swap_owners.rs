@@ -1,4 +1,5 @@
-//! Whose page is it? What swap asks of the owners of page words, and what that does to tenants who have nothing to do with it.
+//! Whose page is it? What swap asks of the owners of page words, and what that does to tenants that have nothing to do with
+//! it.
 
 use std::time::{Duration, Instant};
 

@@ -122,7 +122,7 @@ fn an_offset_that_no_file_has_is_refused() {
     assert!(matches!(hit(&space, range.start + PAGE).unwrap_err().cause(), Error::PastEnd { .. }));
 }
 
-/// Two files, and pages of the space's own, take turns at an address. Whoever reads there sees one of them, or nothing; never what
+/// Two files, and pages of the space's own, take turns at an address. A reader sees one of them there, or nothing; never what
 /// is only mapped elsewhere, or mayn't be read.
 #[test]
 fn readers_see_what_is_mapped_while_mappings_change() {

@@ -126,7 +126,7 @@ fn what_is_written_while_memory_moves_moves_with_it() {
     let (_mm, group) = group();
     let space = group.space().unwrap();
     space.map_at(address(0, 0)..address(0, PAGES), Protection::ReadWrite).unwrap();
-    // All are there, whoever comes to write.
+    // All pages are in memory, whichever writer runs.
     (0..PAGES).for_each(|page| space.write_at(&[0], address(0, page)).unwrap());
     let moves = Arc::new(AtomicU64::new(0));
     let writers: Vec<_> = (0..WRITERS)

@@ -1,4 +1,5 @@
-//! Pages that come back with others: few requests for who comes in the order in which pages went, none in vain for others.
+//! Swap readahead: few requests for a thread that reads pages in the order in which they were swapped out, and no page read
+//! in vain for other orders.
 
 use super::faults::{is_corrupt, overwrite, slot_of};
 use super::*;

@@ -25,7 +25,7 @@ fn nothing_of_a_page_is_on_the_disk() {
     assert_eq!(left(&mm, &group), (0, 0, 0));
 }
 
-/// A device, or somebody with access to it, that gives back what it had before.
+/// A device that returns an older state of what was written to it, by itself or because an attacker put it back.
 #[test]
 fn a_disk_put_back_in_time_is_found_out() {
     let (disk, mm, group) = encrypted(1000);

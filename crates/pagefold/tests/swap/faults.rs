@@ -1,4 +1,4 @@
-//! Devices that fail, fill up, lie and vanish: no page is lost, no foreign byte is given to anybody, and others go on.
+//! Devices that fail, fill up, lie and vanish: no page is lost, no reader gets a foreign byte, and others go on.
 
 use super::*;
 use pagefold::Error;
@@ -178,14 +178,14 @@ fn a_page_that_cant_come_back_leaves_others_their_places() {
     let (spare, spare_base) = filled(&other, 4 * ROOM);
     let more = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     for turn in 0..2 * ROOM {
-        // Somebody else frees slots, and so the reserve never ends.
+        // Another group frees slots, and so the reserve never ends.
         spare.discard(spare_base + turn * PAGE..spare_base + (turn + 1) * PAGE).unwrap();
         let read = space.read_at(&mut [0], base + page * PAGE);
         assert!(read.is_err(), "page {page} isn't what was written");
         let _ = space.write_at(&contents(turn, 1), more + turn * PAGE);
         assert!(group.stats().swapped_bytes <= (MAX + 8) * PAGE, "{:?}", group.stats());
     }
-    // Whoever can come back does.
+    // Every page that can come back does.
     (0..ROOM + MAX).filter(|&other| other != page).for_each(|page| check(&space, base, page, 0));
 }
 

@@ -148,7 +148,7 @@ fn a_group_has_no_more_slots_than_it_may() {
     small.set_swap_max(20 * PAGE).unwrap();
     (refused..refused + 10).for_each(|page| write(page).unwrap());
     assert!(write(refused + 10).is_err());
-    // Whoever has no room left has pages change places.
+    // With no room left, the group exchanges pages.
     (0..refused + 10).for_each(|page| check(&space, base, page, 0));
     assert_eq!((small.stats().swapped_bytes, small.charged()), (20 * PAGE, small.max()));
     // And goes on so when the limit is far below what is in use.

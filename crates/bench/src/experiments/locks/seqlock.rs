@@ -1,4 +1,4 @@
-//! A sequence lock: readers write nothing, and read again if somebody wrote meanwhile.
+//! A sequence lock: readers write nothing, and read again if a writer wrote meanwhile.
 
 use sync::atomic::{AtomicU64, Ordering, fence, spin_hint};
 
@@ -17,7 +17,7 @@ pub(super) const SCHEME: Scheme = Scheme {
 #[derive(Default)]
 #[repr(align(64))]
 struct Sequence {
-    /// Odd while somebody writes.
+    /// Odd while a writer writes.
     number: AtomicU64,
     words: [AtomicU64; 2],
 }

@@ -1,4 +1,4 @@
-//! A ticket lock: whoever comes first is served first.
+//! A ticket lock: tasks are served in the order in which they come.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering, spin_hint};
 
@@ -44,7 +44,7 @@ impl Pair for Ticket {
             // Relaxed: under the lock.
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire of who is next.
+        // Release pairs with the Acquire of the next holder.
         self.serving.0.store(ticket.wrapping_add(1), Ordering::Release);
     }
 }

@@ -32,7 +32,7 @@ mod seam {
 const PAGE: usize = 4096;
 /// Pages of each task's own part: they stay in its core's cache, as in a test that measures lookups and not memory.
 const PART: u64 = 16;
-/// The page that everybody wants.
+/// The page that all tasks want.
 const HOT: u64 = 3;
 /// The rest of a page fault: 2.04 s for 2 Mi faults of 16 KiB in the published run on one CPU, less the lookup.
 const FAULT_NS: u64 = 900;

@@ -14,7 +14,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     measure: |job| measure(job, Locked::<CountingLock>::new),
 };
 
-/// Set while somebody writes; below it, the number of readers.
+/// Set while a writer has the lock; below it, the number of readers.
 const WRITER: u32 = 1 << 31;
 
 /// On a line of its own. The tree doesn't change while it is measured, so there are no writers, but readers look.

@@ -51,7 +51,7 @@ impl Tree {
         let mut node = 0;
         for level in (1..height).rev() {
             let slot = slot_of(page as u64, level);
-            // Relaxed, here and below: nobody else sees the tree yet.
+            // Relaxed, here and below: no other thread sees the tree yet.
             node = match self.nodes[node].slots[slot].load(Ordering::Relaxed) {
                 0 => {
                     self.nodes.push(Node::empty());
@@ -111,7 +111,7 @@ impl Page {
     /// One user more, unless the page is being freed.
     #[inline]
     pub(super) fn get_unless_zero(&self) -> bool {
-        // Acquire pairs with the Release in `put` of whoever used the page's memory before.
+        // Acquire pairs with the Release in `put` of the task that used the page's memory before.
         self.count.fetch_update(Ordering::Acquire, Ordering::Relaxed, |count| (count != 0).then(|| count + 1)).is_ok()
     }
 

@@ -71,7 +71,7 @@ impl Pages {
         SharedBytes::new(&self.bytes[page as usize].0).copy_to(0, into);
     }
 
-    /// Takes the page's LRU bit. Whoever wins may take the page off its list.
+    /// Takes the page's LRU bit. The task that gets it may take the page off its list.
     pub(crate) fn claim(&self, page: u32) -> bool {
         // Acquire pairs with the Release in `publish`.
         self.record(page).listed.swap(0, Ordering::Acquire) == 1

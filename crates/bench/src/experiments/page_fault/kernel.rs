@@ -35,7 +35,7 @@ impl<const HUGE_PAGES: bool> Memory for Mapped<HUGE_PAGES> {
 
     fn map(&self, _: usize) -> u64 {
         let advice = if HUGE_PAGES { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // SAFETY: a new mapping of its own, which nobody else knows of.
+        // SAFETY: a new mapping of its own, which no other code knows of.
         unsafe {
             let area = mmap_anonymous(null_mut(), AREA as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
                 .expect("the system has memory");

@@ -86,7 +86,7 @@ struct Node {
     lru_head: Head,
 }
 
-/// A value of whoever has a lock, or of one task.
+/// A value that belongs to the holder of a lock, or to one task.
 #[repr(align(64))]
 struct UnderLock<T>(UnsafeCell<T>);
 
@@ -124,7 +124,7 @@ impl<F: Way, L: Way> Linux<F, L> {
         &self.nodes[usize::from(2 * task >= self.tasks && self.tasks > 1)]
     }
 
-    /// Touches a record as who links or unlinks it does.
+    /// Touches a record as a task does that links or unlinks it.
     fn relink(&self, page: u32) {
         let record = &self.records[page as usize];
         // Relaxed: under a lock, or by the one that claimed the page.

@@ -1,5 +1,5 @@
-//! How first touches of anonymous memory scale: the page-fault path of Linux as published in 2018, with its two locks eased
-//! one by one, beside a space of Pagefold.
+//! How first touches of anonymous memory scale: models Linux 4.18's fault path with the two list locks (free pages, page
+//! lists) relaxed one at a time, then together, as in Daniel Jordan's patches of 2018, next to a space of Pagefold.
 //!
 //! The old designs do the same work a fault: lock the space, take a frame from a list of the CPU's which is filled from its
 //! node's under a lock, zero it, put it in a batch that goes on the node's page lists under another lock. The rest of a
@@ -79,7 +79,7 @@ trait Memory: Sync {
     fn map(&self, task: usize) -> u64;
     /// The area's end.
     fn unmap(&self, task: usize, area: u64);
-    /// Writes to a page that nobody wrote to.
+    /// Writes to a page that wasn't written before.
     fn touch(&self, task: usize, address: u64);
     /// Reads from it.
     fn read(&self, task: usize, address: u64);

@@ -1,5 +1,6 @@
-//! The lock of 2019, over any collection of ranges: held and wanted ones are in it, under a spinlock. Who comes counts
-//! those that it conflicts with, and waits until each of them has left and counted it down. First come, first served.
+//! The lock of 2019, over any collection of ranges: held and wanted ranges are in it, under a spinlock. A task that comes
+//! counts the ranges that its own conflicts with, and waits until the task of each has left and counted it down. First
+//! come, first served.
 
 use range_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -19,7 +19,7 @@ pub(super) const SCHEME: Scheme = Scheme {
 };
 
 const WRITER: u64 = 1;
-/// Somebody is in the queue: nobody overtakes.
+/// A task is in the queue: no other task overtakes it.
 const QUEUED: u64 = 2;
 /// One reader.
 const READER: u64 = 4;
@@ -74,7 +74,7 @@ impl Fair {
                 Use::Read if word & (WRITER | QUEUED) == 0 => word + READER,
                 _ => return false,
             };
-            // Acquire pairs with the Release of who left.
+            // Acquire pairs with the Release of the task that left.
             match self.word.compare_exchange_weak(word, to, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(other) => word = other,
@@ -87,7 +87,7 @@ impl Fair {
         let seat = &self.seats[task];
         seat.sit();
         let mut queue = self.queue.lock();
-        // Nobody enters from now on, and who leaves last looks into the queue.
+        // No task enters from now on, and the last holder to leave looks into the queue.
         let before = self.word.fetch_or(QUEUED, Ordering::Acquire);
         queue.push_back(Waiter { task, what });
         if before & !QUEUED == 0 && queue.len() == 1 {
@@ -97,14 +97,14 @@ impl Fair {
         seat.wait();
     }
 
-    /// The last holder gives the lock to who is first in the queue.
+    /// The last holder gives the lock to the first waiter in the queue.
     #[cold]
     fn hand_over(&self) {
         let mut queue = self.queue.lock();
         self.serve(&mut queue);
     }
 
-    /// Lets the first in, or the readers that are first. Nobody is in but the caller, who leaves.
+    /// Lets the first waiter in, or all readers at the front. No task holds the lock but the caller, which is leaving.
     fn serve(&self, queue: &mut VecDeque<Waiter>) {
         let mut enter = 0;
         let mut told = Vec::new();
@@ -120,7 +120,7 @@ impl Fair {
             }
         }
         let queued = if queue.is_empty() { 0 } else { QUEUED };
-        // Release: what the last holder did. Nobody else changes the word: it is queued, and nobody is in.
+        // Release: what the last holder did. No other task changes the word: it is queued, and no task holds the lock.
         self.word.store(enter | queued, Ordering::Release);
         told.into_iter().for_each(|task| self.seats[task].tell());
     }

@@ -1,8 +1,8 @@
 //! How locks of ranges scale: the one proposed for Linux in 2019 beside a plain lock and `range-lock`.
 //!
-//! That one keeps all ranges, held and wanted, in an interval tree under a spinlock; each waiter counts the ranges that it
-//! conflicts with and came before it. XFS found its B-tree of extents faster than the tree. Both have a line that everybody
-//! writes to, however far apart the ranges are. `range-lock` has none.
+//! The proposed lock keeps all ranges, held and wanted, in an interval tree under a spinlock; each waiter counts the earlier
+//! ranges that it conflicts with. XFS found its B-tree of extents faster than the tree. Both have a line that all tasks write
+//! to, however far apart the ranges are. `range-lock` has none.
 
 mod counting;
 mod extents;
@@ -121,7 +121,7 @@ pub(super) trait FileLock: Sync {
     /// lock's length isn't to be in the figures.
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
 
-    /// Lets disjoint ranges meet, for who remembers that.
+    /// Lets disjoint ranges meet, for a lock that remembers that.
     fn meet(&self) {}
 }
 

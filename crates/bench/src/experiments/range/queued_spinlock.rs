@@ -1,9 +1,9 @@
-//! Linux's spinlock since 4.2, without the short cut for a second waiter: who waits spins on a line of its own (Mellor-
-//! Crummey and Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", TOCS 1991).
+//! Linux's spinlock since 4.2, without the short cut for a second waiter: each waiter spins on a line of its own
+//! (Mellor-Crummey and Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", TOCS 1991).
 
 use sync::atomic::{AtomicU32, Ordering, spin_hint};
 
-/// Nobody. Tasks are numbered from 1 here.
+/// No task. Tasks are numbered from 1 here.
 const NOBODY: u32 = 0;
 
 #[derive(Default)]
@@ -32,10 +32,10 @@ impl QueuedSpinlock {
     pub(in crate::experiments) fn with<R>(&self, task: usize, inside: impl FnOnce() -> R) -> R {
         let me = task + 1;
         let mine = &self.places[me];
-        // Relaxed: nobody knows the place yet.
+        // Relaxed: no other task knows the place yet.
         mine.next.store(NOBODY, Ordering::Relaxed);
         mine.waits.store(1, Ordering::Relaxed);
-        // AcqRel: the place is ready; pairs with the Release of who leaves the lock free.
+        // AcqRel: the place is ready; pairs with the Release of the task that leaves the lock free.
         let before = self.last.0.swap(me as u32, Ordering::AcqRel);
         if before != NOBODY {
             self.places[before as usize].next.store(me as u32, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Where a task waits until somebody tells it to go on: it spins for a while, then sleeps.
+//! Where a task waits until another task tells it to go on: it spins for a while, then sleeps.
 
 use sync::atomic::{AtomicU32, Ordering, spin_hint};
 use sync::lock::{Condvar, Mutex};
@@ -23,7 +23,7 @@ pub(super) struct Seat {
 impl Seat {
     /// Before it becomes known that the task waits.
     pub(super) fn sit(&self) {
-        // Relaxed: whoever tells learns of the wait under a lock.
+        // Relaxed: the task that tells learns of the wait under a lock.
         self.state.store(WAITS, Ordering::Relaxed);
     }
 

@@ -46,7 +46,7 @@ pub(crate) const READTWICE: Experiment = Experiment {
     schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
     bytes: None,
     devices: &[],
-    // A reader who asks for a window of 256 pages is at it for 0.3 ms: with less, its end is what is measured.
+    // A reader that asks for a window of 256 pages is at it for 0.3 ms: with less, its end is what is measured.
     time: Some(Duration::from_millis(2)),
     lists: true,
     spread: false,

@@ -1,8 +1,8 @@
 //! The older designs: an active and an inactive list for each group, under one lock for all of them, or one for each.
 //!
-//! Pages are found without a lock, and counted while they are read, as in Linux since 2.6.27. A page used twice is activated,
-//! 15 pages at a time; what is new is listed 15 at a time; whoever has no page left takes 32 off the inactive list under the
-//! lock, each by itself, and puts back what was used.
+//! Pages are found without a lock, and counted while they are read, as in Linux since 2.6.27. Pages used twice are activated
+//! 15 at a time, and new pages are listed 15 at a time. A reader without a free page left takes 32 off the inactive list
+//! under the lock, each by itself, and puts back those that were used.
 
 use sync::atomic::{AtomicU32, Backoff, Ordering};
 
@@ -102,7 +102,7 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
             for page in reader.activating.drain(..) {
                 own_work(PAGE_NS);
                 let record = self.pages.record(page);
-                // It may have been taken off meanwhile, or activated by somebody else.
+                // The page may have been taken off meanwhile, or activated by another reader.
                 if record.listed.load(Ordering::Relaxed) == 1
                     && record.flags.load(Ordering::Relaxed) & ACTIVE == 0
                     && record.owner.load(Ordering::Relaxed) / PART as u32 == reader.first as u32 / PART as u32
@@ -183,7 +183,7 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
         true
     }
 
-    /// Brings a page into memory. False if somebody else is at it.
+    /// Brings a page into memory. Returns false if another reader is loading it.
     fn load(&self, reader: &mut Reader, at: usize, into: &mut [u8]) -> bool {
         let page = loop {
             match reader.free.pop() {

@@ -1,7 +1,8 @@
 //! The kernel that this runs on: memory of a process that is confined to the budget, and swap in zram or in a file.
 //!
-//! The process is this program again with a hidden command, in a memory cgroup of its own; its keeper makes cgroup and swap
-//! device, and removes them whatever ends this program. So nothing is left, and nobody else swaps there but if memory is short.
+//! The process is this program again with a hidden command, in a memory cgroup of its own. Its keeper makes the cgroup and
+//! the swap device. When this program ends for any reason, the keeper removes both, so nothing is left. No other process
+//! swaps to that device unless memory is short.
 
 use std::fs;
 use std::path::PathBuf;
@@ -86,7 +87,7 @@ struct Mapped;
 impl Memory for Mapped {
     fn map(&self, pages: u64) -> u64 {
         let len = (pages * PAGE) as usize;
-        // SAFETY: a new mapping of its own, which nobody else knows of.
+        // SAFETY: a new mapping of its own, which no other code knows of.
         unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             let area = mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
@@ -97,12 +98,13 @@ impl Memory for Mapped {
     }
 
     fn fill(&self, address: u64, page: &[u8; PAGE as usize]) {
-        // SAFETY: within a mapping of ours that is never unmapped; a task fills its own pages alone, before anybody reads them.
+        // SAFETY: within a mapping of ours that is never unmapped; a task fills its own pages alone, before any task reads
+        // them.
         unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE as usize]>(address as usize).write(*page) }
     }
 
     fn discard(&self, address: u64) {
-        // SAFETY: as above; nobody has a reference there.
+        // SAFETY: as above; no reference to it is left.
         unsafe {
             let page = std::ptr::with_exposed_provenance_mut(address as usize);
             madvise(page, PAGE as usize, Advice::LinuxDontNeed).expect("it is mapped");
@@ -124,7 +126,7 @@ impl Memory for Mapped {
         let of_process = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let fields = of_process.rsplit(')').next().unwrap_or_default();
         let faults = fields.split_whitespace().nth(9).and_then(|field| field.parse().ok()).unwrap_or(0);
-        // Of the whole machine: who else swaps now isn't told apart.
+        // Of the whole machine: what other processes swap isn't told apart.
         let of_machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
         let bytes = |name: &str| {
             let pages = of_machine.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());

@@ -7,16 +7,16 @@
 //! of the rest. The old designs are made of `sync`'s atomics throughout: the map of slots, the nodes of the swap cache
 //! and the counters beside them.
 //!
-//! Half of an area's slots are in use from the beginning, here and there, so that no cluster is free. A task takes one
-//! page in after the other, at random, and each time it has taken 32, it writes 32 out: as in the published runs as
-//! many pages go as come. What is between is named work:
+//! Half of an area's slots are in use from the beginning, here and there, so that no cluster is free. A task takes one page
+//! in after the other, at random, and each time it has taken 32, it writes 32 out: as in the published runs, as many pages go
+//! as come. What is between is named work:
 //! - a copy for each transfer;
-//! - `OTHER_NS` for the rest of a fault, half of it for the page that comes and half for the one that goes: what is left of
+//! - `OTHER_NS` for the rest of a fault, half of it for the page that comes and half for the page that goes: what is left of
 //!   19.9 µs, the time of a fault in the published run with the change (16 tasks, 3.30 GB/s);
 //! - `HELD_NS` under a lock of the swap cache, each time, for what the kernel does there besides touching words that CPUs
-//!   share: walking the tree, making nodes, the page's flags and count, memory groups. How long that takes nobody
-//!   published. It is put in such that the two locks take the share of time that was published for the shared position,
-//!   15.0 %. Without it (`bare`) they take less than one percent, and there is nothing to gain.
+//!   share: walking the tree, making nodes, the page's flags and count, memory groups. No published figure says how long that
+//!   takes. It is chosen such that the two locks take the share of time that was published for the shared position, 15.0 %.
+//!   Without it (`bare`) they take less than one percent, and there is nothing to gain.
 //!
 //! So throughput with the change, and the locks' share without it, are put in; how much the change gains, and what is left
 //! of the locks' share, come out.
@@ -130,7 +130,7 @@ struct Share {
 /// All areas, and what tasks hand on.
 struct Areas<A> {
     areas: Vec<A>,
-    /// Those of pages that somebody wrote out and that this task will take in.
+    /// The slots of pages that another task wrote out and that this task will take in.
     slots: Vec<Mutex<Vec<u64>>>,
     hands_on: bool,
 }

@@ -1,4 +1,4 @@
-//! A spinlock as the kernel's: who finds it taken queues up, and spins on a line of its own until its turn has come.
+//! A spinlock as the kernel's: a task that finds it taken queues up, and spins on a line of its own until its turn has come.
 //!
 //! After J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors" (TOCS
 //! 1991), with a word that the first in the queue takes, as in Linux's `qspinlock`.
@@ -14,7 +14,7 @@ pub(super) struct QueueLock {
     last: AtomicUsize,
 }
 
-/// The places in queues, one for each task: nobody waits for two locks at a time.
+/// The places in queues, one for each task: no task waits for two locks at a time.
 pub(super) struct Places(Box<[Place]>);
 
 #[derive(Default)]

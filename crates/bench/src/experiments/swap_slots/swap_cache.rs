@@ -34,7 +34,7 @@ struct Node {
     count: Line<AtomicU64>,
 }
 
-/// Who takes a lock.
+/// The task that takes a lock.
 pub(super) struct Holder<'a> {
     pub(super) places: &'a Places,
     pub(super) task: usize,
@@ -57,7 +57,7 @@ impl Node {
     }
 }
 
-/// A counter that somebody's lock protects, or that may lose counts.
+/// Adds to a counter that the caller's lock protects, or that may lose counts.
 fn add(counter: &AtomicU64, n: u64) {
     // Relaxed: under a lock, or a statistic.
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

@@ -51,7 +51,7 @@ pub(super) struct Round {
     /// Of reads.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Share of the pages from the disk that nobody had asked for, if the subject knows.
+    /// Share of the pages from the disk that no reader had asked for, if the subject knows.
     pub(super) unused: Option<f64>,
     /// The most memory that was in use, if the process was confined.
     pub(super) peak_bytes: Option<u64>,
@@ -126,8 +126,8 @@ fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
     })
 }
 
-/// Pages that have come from the disk when no more come: those that were read ahead for who filled the caches aren't the
-/// workload's.
+/// Pages that have come from the disk when no more come: those that were read ahead for the thread that filled the caches
+/// aren't the workload's.
 fn settled(store: &dyn Store) -> Option<u64> {
     let mut known = store.pages_in()?;
     loop {

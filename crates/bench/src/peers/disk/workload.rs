@@ -72,7 +72,7 @@ impl Workload {
         }
     }
 
-    /// How many have the file open: whoever does the work, and then who fills caches before it.
+    /// The number of handles of the file: those of the readers, and one to fill caches before the run.
     pub(super) fn handles(self) -> usize {
         self.readers() + 1
     }
@@ -95,7 +95,7 @@ pub(super) fn warm_pages(pages: u32) -> u32 {
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
-    /// Which of those who have the file open.
+    /// Which of the handles.
     pub(super) handle: usize,
     /// The first page,
     pub(super) page: u32,

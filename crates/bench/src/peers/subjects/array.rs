@@ -20,7 +20,7 @@ impl Array {
         let source = Source::new(plan.data, None)?;
         let memory = Mapping::anonymous(plan.data.pages(), backing)?;
         for page in 0..plan.data.pages() {
-            // SAFETY: the page is inside of the mapping, and nobody else knows the mapping yet.
+            // SAFETY: the page is inside of the mapping, and no other code knows the mapping yet.
             unsafe { source.load_raw(page, memory.page(page))? };
         }
         Ok(Self { memory })
@@ -36,7 +36,7 @@ impl Array {
 impl Pages for Array {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        // SAFETY: the caller stays within the file, which the array is as long as; nobody writes to it.
+        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes to it.
         unsafe { copy_from(self.page(page), offset, into) };
         Ok(())
     }
@@ -45,7 +45,7 @@ impl Pages for Array {
 /// Copies from `offset` in the page at `page` on.
 ///
 /// # Safety
-/// `page` points to a page that is readable and that nobody writes to; the range is inside of it.
+/// `page` points to a page that is readable and that no thread writes to; the range is inside of it.
 #[inline(always)]
 pub(super) unsafe fn copy_from(page: *const u8, offset: usize, into: &mut [u8]) {
     // SAFETY: the caller's; `into` is exclusive, so it can't overlap.

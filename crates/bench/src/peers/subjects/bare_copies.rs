@@ -1,5 +1,5 @@
-//! What a cache of whole pages can't do without: where a page is in memory, a copy out of it; where it isn't, a `pread` and a copy
-//! into memory. No lookup, no choice of what goes, no list, no account, nobody to share with.
+//! What a cache of whole pages can't do without: where a page is in memory, a copy out of it; where it isn't, a `pread` and a
+//! copy into memory. It has no lookup, no choice of what goes, no list, no accounting, and no sharing between threads.
 
 use std::slice;
 
@@ -14,13 +14,13 @@ use crate::peers::mapping::{Backing, Mapping};
 use crate::peers::source::Source;
 use crate::peers::subject::{Misses, Pages};
 
-/// Every so manyeth page is in memory for good; pages read are put, past the CPU's caches, where nobody looks for them.
+/// One page in `step` is in memory for good. Pages read are put, past the CPU's caches, where no reader looks for them.
 pub(super) struct BareCopies {
     source: Source,
     resident: Mapping,
     kept: Mapping,
     budget_pages: u32,
-    /// Every so manyeth.
+    /// One page in `step` is in memory.
     step: u32,
     /// Pages kept so far.
     next: AtomicU32,
@@ -38,7 +38,7 @@ impl BareCopies {
         let map = || Mapping::anonymous(budget_pages, Backing::Huge);
         let (resident, kept) = (map()?, map()?);
         for page in (0..plan.data.pages()).step_by(step as usize) {
-            // SAFETY: the page is inside of the mapping, and nobody else knows the mapping yet.
+            // SAFETY: the page is inside of the mapping, and no other code knows the mapping yet.
             unsafe { source.load_raw(page, resident.page(page / step))? };
         }
         for page in 0..budget_pages {
@@ -61,7 +61,7 @@ impl Pages for BareCopies {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         if page.is_multiple_of(self.step) {
-            // SAFETY: the caller stays within the file, a page of which this is; nobody writes to it.
+            // SAFETY: the caller stays within the file, a page of which this is; no thread writes to it.
             unsafe { copy_from(self.resident.page(page / self.step), offset, into) };
             return Ok(());
         }

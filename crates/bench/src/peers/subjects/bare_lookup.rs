@@ -39,11 +39,11 @@ impl<const PIN: bool> Pages for BareLookup<PIN> {
         // Relaxed: nothing ever changes.
         let place = self.places[page as usize].load(Ordering::Relaxed) as u32;
         let count = &self.counts[place as usize].0;
-        // Acquire and Release as a pin needs them, though nobody evicts here.
+        // Acquire and Release as a pin needs them, though no page is evicted here.
         if PIN {
             count.fetch_add(1, Ordering::Acquire);
         }
-        // SAFETY: the caller stays within the file, which the array is as long as; nobody writes to it.
+        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes to it.
         unsafe { copy_from(self.array.page(place), offset, into) };
         if PIN {
             count.fetch_sub(1, Ordering::Release);

@@ -7,7 +7,7 @@ use super::array::copy_from;
 use crate::peers::mapping::Mapping;
 use crate::peers::subject::Pages;
 
-/// A shared mapping of the file, which nobody writes to.
+/// A shared mapping of the file, which no thread writes to.
 pub(super) struct Mmap {
     memory: Mapping,
 }

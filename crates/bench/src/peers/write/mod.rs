@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) directory: Option<PathBuf>,
     /// Pages of the budget.
     pub(crate) budget_pages: u32,
-    /// Dirty pages that are synced while somebody writes.
+    /// Dirty pages that are synced while a thread writes.
     pub(crate) synced_pages: u32,
     pub(crate) rounds: u32,
     /// How long a round of overwriting is.

@@ -11,13 +11,13 @@ use crate::peers::disk::workload::Workload;
 use crate::peers::mapping::Mapping;
 use crate::peers::scratch::Scratch;
 
-/// Copies from and to shared mappings, one for each who reads, and `msync`.
+/// Copies from and to shared mappings, one for each reader, and `msync`.
 pub(super) struct Mmap {
     maps: Vec<Mapping>,
 }
 
 impl Mmap {
-    /// The kernel is told if the order is random, as who knows that does.
+    /// The kernel is told if the order is random, as a program that knows its order tells it.
     pub(super) fn new(file: &Scratch, workload: Workload) -> Result<Self> {
         let advice = if workload.is_random() { Advice::Random } else { Advice::Normal };
         let map = |_| {
@@ -33,14 +33,14 @@ impl Mmap {
 impl Blocking for Mmap {
     fn read(&self, handle: usize, first: u32, into: &mut [u8]) -> Result<()> {
         let from = self.maps[handle].page(first);
-        // SAFETY: the caller stays within the file, all of which is mapped; pages are asked for once, so nobody writes to
+        // SAFETY: the caller stays within the file, all of which is mapped; pages are asked for once, so no thread writes to
         // these meanwhile; `into` isn't part of the mapping.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&self, page: u32, bytes: &Page) -> Result<()> {
-        // SAFETY: as above, and nobody reads this page meanwhile.
+        // SAFETY: as above, and no thread reads this page meanwhile.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.maps[0].page(page), PAGE) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Pagefold: one group with all of the budget, a handle for each who reads. Many operations at once are a batch, a queue or
+//! Pagefold: one group with all of the budget, a handle for each reader. Many operations at once are a batch, a queue or
 //! futures in one thread, or as many threads.
 
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! io_uring with a hash map, as people write it: pages in an LRU map behind a mutex, and a ring that one thread keeps full
 //! of the misses. Past the kernel's page cache, so that its budget is one.
 //!
-//! Invariant U1: the kernel reads or writes a slot of `memory` only from its submission to its completion; meanwhile the
-//! slot is in no map and in no list, so nobody else touches it. [`UringLru::run`] doesn't return before all are completed.
+//! Invariant U1: the kernel reads or writes a slot of `memory` only from its submission to its completion; meanwhile the slot
+//! is in no map and in no list, so no other code touches it. [`UringLru::run`] doesn't return before all are completed.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -92,12 +92,12 @@ impl UringLru {
     }
 
     fn copy_slot(&self, slot: u32, into: &mut Page) {
-        // SAFETY: slots that are in the map, or just completed, are nobody else's (U1), and lie within the memory.
+        // SAFETY: slots that are in the map, or just completed, have no other user (U1), and lie within the memory.
         into.copy_from_slice(unsafe { slice::from_raw_parts(self.memory.page(slot), PAGE) });
     }
 
     fn fill_slot(&self, slot: u32, page: u32, version: u64) {
-        // SAFETY: a slot that was taken is nobody else's (U1), and lies within the memory.
+        // SAFETY: a slot that was taken has no other user (U1), and lies within the memory.
         let bytes: &mut Page = unsafe { &mut *self.memory.page(slot).cast() };
         pages::fill(page, version, bytes);
     }
@@ -150,7 +150,7 @@ impl Flight<'_> {
         }
     }
 
-    /// Waits until nothing is on the way. Errors of others than the first are nobody's concern.
+    /// Waits until nothing is on the way. Returns the first error; later ones are dropped.
     fn drain(&mut self) -> Result<()> {
         let mut result = Ok(());
         while self.requests.iter().any(Option::is_some) {

@@ -1,4 +1,4 @@
-//! One word for each page: who holds it, and how often its contents have changed.
+//! One word for each page: which threads hold it, and how often its contents have changed.
 //!
 //! The top byte is the state, the lower 56 bits are a version, as in "Virtual-Memory Assisted Buffer Management"
 //! (Leis et al., SIGMOD 2023):
@@ -103,7 +103,7 @@ impl PageState {
         self.exchange(seen, LOCKED)
     }
 
-    /// Adds a reader, if nobody has the page exclusively.
+    /// Adds a reader, if no thread has the page exclusively.
     #[inline(always)]
     pub(super) fn try_share(&self, seen: Seen) -> bool {
         match seen.state() {

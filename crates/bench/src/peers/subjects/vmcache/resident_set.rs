@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::random::mix;
 
-/// A set of page numbers. Whoever inserts or removes a page holds its lock, so nobody does both at once.
+/// A set of page numbers. A thread that inserts or removes a page holds that page's lock, so no two threads do so at once.
 pub(super) struct ResidentSet {
     slots: Box<[AtomicU64]>,
     hand: AtomicU64,
