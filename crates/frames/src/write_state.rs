@@ -11,7 +11,8 @@
 //!   it has the frame frozen, which keeps writers out.
 //! - S2. The *holder* of a page is the flusher that made it `HELD`. It keeps the page in its frame, but keeps neither
 //!   readers nor writers from it. If a writer came by meanwhile (`REWRITTEN`), the holder leaves the page `DIRTY`.
-//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`. If
+//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`
+//!   (except for pages that no file has, see [`written_unfiled`](WriteState::written_unfiled)). If
 //!   its change comes before the change to `HELD`, the holder sees the bytes (Release to Acquire). If it comes after,
 //!   the page is `DIRTY` again when the holder lets go. A writer in the middle of its bytes may find that the flusher
 //!   has written its half-written page to the file and settled it. The writer has the frame frozen, so no evictor takes

@@ -12,7 +12,7 @@
 
 mod model;
 
-use frames::{BeginLoad, Detach, LoadFailure, PageState};
+use pagefold_frames::{BeginLoad, Detach, LoadFailure, PageState};
 use model::*;
 use sync::Arc;
 
@@ -93,7 +93,7 @@ fn a_refused_chunk_leaves_nothing_charged() {
         frames.set_budget(CHUNK + STATES);
         let map = map(&frames, 4);
         let theirs = Arc::clone(&map);
-        let begin = |map: &frames::PageMap, page| match map.begin_load(page) {
+        let begin = |map: &pagefold_frames::PageMap, page| match map.begin_load(page) {
             BeginLoad::Begun(loading) => loading.fail(LoadFailure(5)),
             BeginLoad::NoRoom => {}
             other => panic!("only one loader wants the page: {other:?}"),
@@ -115,7 +115,7 @@ fn maps_that_share_a_page_of_states_charge_it_once() {
         let frames = frames(1);
         let stays = map(&frames, 2);
         let goes = map(&frames, 2);
-        let begin = |map: &frames::PageMap| match map.begin_load(0) {
+        let begin = |map: &pagefold_frames::PageMap| match map.begin_load(0) {
             BeginLoad::Begun(loading) => loading.fail(LoadFailure(5)),
             other => panic!("there is room: {other:?}"),
         };

@@ -11,7 +11,7 @@
 
 mod model;
 
-use frames::{Detach, FrameId, Frames, PageMap, PageState};
+use pagefold_frames::{Detach, FrameId, Frames, PageMap, PageState};
 use model::*;
 use sync::Arc;
 

@@ -7,7 +7,7 @@ mod model;
 #[path = "../../pagefold/src/space/tree.rs"]
 mod tree;
 
-use frames::{Frames, PageMap, PageMaps, Table, Tables};
+use pagefold_frames::{Frames, PageMap, PageMaps, Table, Tables};
 use model::frames;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};

@@ -9,7 +9,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, Labels, PageMap, PageState};
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, Labels, PageMap, PageState};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence, fence_after_update};

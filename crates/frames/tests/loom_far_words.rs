@@ -10,7 +10,7 @@
 
 mod model;
 
-use frames::{BeginLoad, LoadFailure, PageMap, PageState};
+use pagefold_frames::{BeginLoad, LoadFailure, PageMap, PageState};
 use model::*;
 use sync::Arc;
 

@@ -6,7 +6,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, HeldRun, Hold, Labels, OwnedFrame, PageMap, Unclean};
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, HeldRun, Hold, Labels, OwnedFrame, PageMap, Unclean};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
@@ -57,7 +57,7 @@ fn load_dirty_into(map: &PageMap, page: u64, mark: u64, frame: OwnedFrame<'_>) {
 }
 
 /// A map whose page 0 is in memory with 0xa, and written to with 0xb.
-fn written(count: usize) -> (Arc<frames::Frames>, Arc<PageMap>) {
+fn written(count: usize) -> (Arc<pagefold_frames::Frames>, Arc<PageMap>) {
     let frames = frames(count);
     let map = map(&frames, 2);
     load(&map, 0, 0xa);

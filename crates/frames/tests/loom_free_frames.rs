@@ -12,7 +12,7 @@
 
 mod model;
 
-use frames::{Frames, OwnedFrame};
+use pagefold_frames::{Frames, OwnedFrame};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,10 @@
 //! A page moves to another frame, its old one going to another page, while it is read, pinned and removed. The picture is in
-//! `frames::moving`.
+//! `pagefold_frames::moving`.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use frames::{FrameId, Frames, PageMap, PageState};
+use pagefold_frames::{FrameId, Frames, PageMap, PageState};
 use model::*;
 use sync::Arc;
 

@@ -18,7 +18,7 @@ use model::*;
 use sync::Arc;
 
 /// Reads page `page`; a copy that passes is one of `marks`, whole.
-fn read(map: &frames::PageMap, page: u64, marks: &[u64]) -> bool {
+fn read(map: &pagefold_frames::PageMap, page: u64, marks: &[u64]) -> bool {
     let mut bytes = [0; PAGE];
     let read = map.read_hot(page * PAGE as u64, &mut bytes) || map.read(page * PAGE as u64, &mut bytes);
     assert!(!read || marks.iter().any(|&mark| bytes == contents(mark)), "page {page} read as {bytes:x?}");
@@ -94,9 +94,9 @@ fn the_referenced_bit_never_revives_a_word() {
         let isolated = frames.isolate(frame_of(&map, 0)).unwrap();
         let _ = frames.take_referenced(isolated.id());
         drop(frames.evict(isolated, 7).expect("optimistic readers pin nothing"));
-        assert_eq!(map.state(0), frames::PageState::Vacant { shadow: 7 });
+        assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 7 });
         reader.join().unwrap();
-        assert_eq!(map.state(0), frames::PageState::Vacant { shadow: 7 });
+        assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 7 });
     });
 }
 

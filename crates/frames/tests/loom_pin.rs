@@ -12,7 +12,7 @@
 
 mod model;
 
-use frames::{Ahead, BeginWrite, PageMap};
+use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use model::*;
 use sync::Arc;
 
@@ -78,7 +78,7 @@ fn a_loaders_pin_is_there_before_the_page_can_be_evicted() {
         let map = map(&frames, 2);
         let theirs = Arc::clone(&map);
         let evictor = thread(move || {
-            if let frames::PageState::Resident { frame } = theirs.state(0)
+            if let pagefold_frames::PageState::Resident { frame } = theirs.state(0)
                 && let Some(evicted) = evict(theirs.frames(), frame, 0)
             {
                 drop(evicted);

@@ -13,7 +13,7 @@ mod model;
 
 use std::task::{Poll, Wake, Waker};
 
-use frames::{BeginLoad, Frames, Labels, LoadFailure, Loading, LoadingRun, PageMap};
+use pagefold_frames::{BeginLoad, Frames, Labels, LoadFailure, Loading, LoadingRun, PageMap};
 use model::*;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, StableBytes};
@@ -82,7 +82,7 @@ fn a_failed_or_forgotten_run_tells_its_waiters_and_frees_its_frames() {
             assert!(outcome == Ok(()) || outcome == Err(expected), "{outcome:?}");
             reaper.join().unwrap();
             assert_eq!(frames.stats().free_frames, 1);
-            assert_eq!(map.state(0), frames::PageState::Vacant { shadow: 0 });
+            assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 0 });
             load(&map, 0, 1);
             assert!(check(&map, 0));
         });

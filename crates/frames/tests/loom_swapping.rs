@@ -3,7 +3,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing};
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
@@ -219,7 +219,7 @@ fn a_fault_that_fails_leaves_the_entry() {
         let theirs = Arc::clone(&map);
         let faulter = thread(move || {
             if let BeginLoad::Begun(loading) = theirs.begin_load(0) {
-                loading.fail(frames::LoadFailure(5));
+                loading.fail(pagefold_frames::LoadFailure(5));
             }
         });
         let _ = map.wait(0);

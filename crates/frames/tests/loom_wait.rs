@@ -12,7 +12,7 @@
 
 mod model;
 
-use frames::{BeginLoad, Labels, LoadFailure, PageMap};
+use pagefold_frames::{BeginLoad, Labels, LoadFailure, PageMap};
 use model::*;
 use sync::Arc;
 
@@ -70,7 +70,7 @@ fn waiters_get_the_error_of_the_load_they_waited_for() {
         for waiter in waiters {
             waiter.join().unwrap();
         }
-        assert_eq!(map.state(0), frames::PageState::Vacant { shadow: 0 });
+        assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 0 });
         assert_eq!(frames.sweep_maps(1), 1, "every load that failed has left its chunk");
         assert_eq!(frames.budget().used(), STATES);
     });
@@ -103,7 +103,7 @@ fn an_abandoned_load_wakes_its_waiter() {
         let theirs = Arc::clone(&map);
         let waiter = thread(move || {
             let outcome = theirs.wait(0);
-            assert!(outcome == Err(frames::Loading::ABANDONED) || outcome == Ok(()));
+            assert!(outcome == Err(pagefold_frames::Loading::ABANDONED) || outcome == Ok(()));
         });
         drop(loading);
         waiter.join().unwrap();

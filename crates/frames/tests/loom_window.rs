@@ -6,7 +6,7 @@ mod model;
 #[path = "../../pagefold/src/space/window.rs"]
 mod window;
 
-use frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
+use pagefold_frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
 use model::*;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};

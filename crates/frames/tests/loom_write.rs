@@ -3,7 +3,7 @@
 
 mod model;
 
-use frames::{BeginLoad, BeginWrite, Detach, Frames, HeldRun, Hold, Labels, PageMap, PageState, Unclean};
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, HeldRun, Hold, Labels, PageMap, PageState, Unclean};
 use model::*;
 use sync::Arc;
 use sync::atomic::spin_hint;

@@ -12,7 +12,7 @@
 
 mod model;
 
-use frames::{Ahead, BeginWrite, PageMap};
+use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use model::*;
 use sync::Arc;
 

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use io::{Access, Backend, DirectIo, IoError, Posix, Request, ThreadPool, Uring};
+use pagefold_io::{Access, Backend, DirectIo, IoError, Posix, Request, ThreadPool, Uring};
 use sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sync::lock::Mutex;
 use sync::random::Random;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use io::{Access, Backend, BackingFile, Batch, Helping, Identity, IoError, Request, ThreadPool};
+use pagefold_io::{Access, Backend, BackingFile, Batch, Helping, Identity, IoError, Request, ThreadPool};
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{Arc, SharedBytes, thread};
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use backends::patience::wait_until;
 use backends::{Batch, FILE_LEN, PAGE, each_world, wanted_word};
-use io::{Access, Backend, BackingFile, Fault, FaultyBackend, IoError, Request, Schedule};
+use pagefold_io::{Access, Backend, BackingFile, Fault, FaultyBackend, IoError, Request, Schedule};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, StableBytes};
 
@@ -56,7 +56,7 @@ fn what_is_written_is_read_back() {
         assert!(batch.results().iter().all(|(_, result)| result.is_ok()), "{}: {:?}", world.name, batch.results());
         assert_eq!(file.len(), Ok(len), "{}", world.name);
         let words: Arc<[AtomicU64]> = (0..len.next_multiple_of(PAGE) / 8).map(|_| AtomicU64::new(7)).collect();
-        assert_eq!(io::read_full(&*file, 0, sync::SharedBytes::new(&words)), Ok(len as usize));
+        assert_eq!(pagefold_io::read_full(&*file, 0, sync::SharedBytes::new(&words)), Ok(len as usize));
         for (at, word) in words.iter().enumerate() {
             let at = at as u64 * 8;
             let wanted = if at < len { wanted_word(1, at) } else { 0 };
@@ -202,7 +202,7 @@ fn callers_that_go_away_leave_nothing_behind() {
 #[test]
 fn answers_of_the_simulated_disk_come_in_the_order_of_the_seed() {
     let order = |seed| {
-        let disk = io::SimulatedDisk::default();
+        let disk = pagefold_io::SimulatedDisk::default();
         disk.add_generated("f", 0, FILE_LEN);
         disk.answer_by_hand();
         disk.reorder(seed);

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 
 use backends::patience::{PATIENCE, wait_until};
 use backends::{Batch, FILE_LEN, PAGE};
-use io::{Access, Backend, BackingFile, DirectIo, IoError, Uring};
+use pagefold_io::{Access, Backend, BackingFile, DirectIo, IoError, Uring};
 use rustix::process::{Pid, Signal, kill_process};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::time::{Duration, Instant};
@@ -90,7 +90,7 @@ fn seccomp_that_refuses_a_ring_leaves_threads() {
 fn ring_refused() {
     forbid(libc::SYS_io_uring_setup);
     assert_eq!(Uring::new(DirectIo::Auto).err(), Some(REFUSED));
-    let backend = io::automatic();
+    let backend = pagefold_io::automatic();
     assert_eq!(backend.name(), "threads");
     reads_are_right(&*backend);
 }
@@ -105,7 +105,7 @@ fn seccomp_that_refuses_to_use_a_ring_leaves_threads() {
 fn use_refused() {
     forbid(libc::SYS_io_uring_enter);
     assert_eq!(Uring::new(DirectIo::Auto).err(), Some(REFUSED));
-    let backend = io::automatic();
+    let backend = pagefold_io::automatic();
     assert_eq!(backend.name(), "threads");
     reads_are_right(&*backend);
 }
@@ -176,7 +176,7 @@ fn little_allowed() {
         assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
     };
     limit(libc::RLIMIT_MEMLOCK, 0);
-    let backend = io::automatic();
+    let backend = pagefold_io::automatic();
     reads_are_right(&*backend);
     // Room for the file, but not for a ring for each thread.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use io::{Access, Backend, BackingFile, Identity, IoError, Posix, SimulatedDisk};
 use support::*;
-use swap::{AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError};
+use pagefold_swap::{AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError};
 use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes};
 
@@ -140,7 +140,7 @@ fn removal_brings_pages_back_or_says_what_is_missing() {
     pages.room = u64::MAX.into();
     swap.remove(number, &pages).unwrap();
     assert!(pages.slots.lock().is_empty());
-    assert_eq!((swap.areas(), swap.lookup(slot)), (vec![], Err(swap::StaleSlot(slot))));
+    assert_eq!((swap.areas(), swap.lookup(slot)), (vec![], Err(pagefold_swap::StaleSlot(slot))));
     assert_eq!(swap.remove(number, &pages), Err(RemoveError::Unknown { area: number }));
     assert_eq!(swap.remove(4711, &pages), Err(RemoveError::Unknown { area: 4711 }));
     assert_eq!(out(&swap, &[1], 0), [Err(SwapOutError::Full)]);

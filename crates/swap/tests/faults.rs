@@ -5,7 +5,7 @@ mod support;
 
 use io::{Access, Backend as _, Call, Fault, FaultKind, FaultyBackend, IoError, Schedule, SimulatedDisk};
 use support::*;
-use swap::{AreaOptions, SlotId, Source, Swap, SwapInError, SwapOutError};
+use pagefold_swap::{AreaOptions, SlotId, Source, Swap, SwapInError, SwapOutError};
 use sync::SharedBytes;
 
 const EIO: i32 = 5;
@@ -270,7 +270,7 @@ fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
                 if at == 5 {
                     swap.free(slot).unwrap(); // As its owner does with a page that has changed.
                 } else {
-                    swap.set_swapped(slot, owner(numbers[at]), swap::Note::new(group(numbers[at]), 0)).unwrap();
+                    swap.set_swapped(slot, owner(numbers[at]), pagefold_swap::Note::new(group(numbers[at]), 0)).unwrap();
                     check_in(&swap, slot, numbers[at], 0);
                 }
             }

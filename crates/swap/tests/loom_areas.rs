@@ -21,7 +21,7 @@
 #![cfg(pagefold_loom)]
 
 use io::SimulatedDisk;
-use swap::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapOutError};
+use pagefold_swap::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapOutError};
 use sync::atomic::AtomicU64;
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use manycore::{Costs, Machine, Shape};
-use swap::{Placement, SlotBatch, SlotId, Slots};
+use pagefold_swap::{Placement, SlotBatch, SlotId, Slots};
 use sync::lock::Mutex;
 use sync::random::Random;
 

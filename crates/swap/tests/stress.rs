@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use io::SimulatedDisk;
 use support::*;
-use swap::{AreaOptions, NotBack, Note, Owner, Owners, Placement, SlotId, Source, Swap};
+use pagefold_swap::{AreaOptions, NotBack, Note, Owner, Owners, Placement, SlotId, Source, Swap};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 use sync::{Arc, thread};

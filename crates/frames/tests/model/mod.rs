@@ -1,7 +1,7 @@
 //! What the models share: few frames of two words, and pages that say whose they are.
 #![allow(dead_code, unreachable_pub, reason = "each model uses some of it, and nobody else any")]
 
-use frames::{BeginLoad, Config, Frames, IsolatedFrame, Labels, OwnedFrame, PageMap, PinnedFrame};
+use pagefold_frames::{BeginLoad, Config, Frames, IsolatedFrame, Labels, OwnedFrame, PageMap, PinnedFrame};
 use sync::Arc;
 
 /// Bytes in a model's page: two words, so that a copy can be torn.
@@ -62,7 +62,7 @@ pub fn list(frames: &Frames, frame: IsolatedFrame) -> bool {
 }
 
 /// Evicts what is in frame 0, if it can be had. Hands back the frame.
-pub fn evict(frames: &Frames, frame: frames::FrameId, shadow: u64) -> Option<OwnedFrame<'_>> {
+pub fn evict(frames: &Frames, frame: pagefold_frames::FrameId, shadow: u64) -> Option<OwnedFrame<'_>> {
     let isolated = frames.isolate(frame)?;
     match frames.evict(isolated, shadow) {
         Ok(frame) => Some(frame),
@@ -74,8 +74,8 @@ pub fn evict(frames: &Frames, frame: frames::FrameId, shadow: u64) -> Option<Own
 }
 
 /// The frame that a resident page is in.
-pub fn frame_of(map: &PageMap, page: u64) -> frames::FrameId {
-    let frames::PageState::Resident { frame } = map.state(page) else { panic!("page {page} isn't in memory") };
+pub fn frame_of(map: &PageMap, page: u64) -> pagefold_frames::FrameId {
+    let pagefold_frames::PageState::Resident { frame } = map.state(page) else { panic!("page {page} isn't in memory") };
     frame
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PageMaps, PinError, PinnedFrame};
+use pagefold_frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PageMaps, PinError, PinnedFrame};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::lock::Mutex;

@@ -1,6 +1,6 @@
 //! Pages that are only read. Each says how often it was loaded.
 
-use frames::{BeginLoad, Labels, LoadFailure};
+use pagefold_frames::{BeginLoad, Labels, LoadFailure};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::random::Random;
 use sync::thread;

@@ -3,7 +3,7 @@
 //! Every word of a page says which version of the page it is. What is read is one version, and not older than what was
 //! written before the read began; nothing that was written is lost, except to a removal that throws it away.
 
-use frames::{BeginLoad, BeginWrite, Detach, HeldPage, HeldRun, Hold, Labels, LoadFailure, Unclean};
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, HeldPage, HeldRun, Hold, Labels, LoadFailure, Unclean};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::random::Random;

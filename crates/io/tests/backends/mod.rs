@@ -6,7 +6,7 @@ pub(crate) mod patience;
 
 use std::path::{Path, PathBuf};
 
-use io::{
+use pagefold_io::{
     Access, Backend, BackingFile, DirectIo, Direction, IoError, Posix, Request, SimulatedDisk, ThreadPool, Timing,
     Uring,
 };
@@ -19,7 +19,7 @@ pub(crate) const FILE_LEN: u64 = 264 * PAGE;
 
 /// The word at `offset`, a multiple of 8, as the file has it at first, or as `version` 1 has it.
 pub(crate) fn wanted_word(version: u64, offset: u64) -> u64 {
-    io::generated_word(version, offset)
+    pagefold_io::generated_word(version, offset)
 }
 
 /// Makes the file, as it is at first.
