@@ -31,7 +31,8 @@ pub(crate) fn on_real_cpus(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Flags from the environment win over all others, silently: those that choose a backend can't be meant.
+/// Flags from the environment win over all others, silently: those that choose a backend can't be
+/// meant.
 fn refuse_other_backends() -> Result<(), ExitCode> {
     let chooses = |name: &str| env::var(name).is_ok_and(|flags| flags.contains("pagefold_"));
     if env::var_os("CARGO_ENCODED_RUSTFLAGS").is_some() {

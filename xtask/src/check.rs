@@ -12,8 +12,8 @@ use crate::workspace::{self, root, target_directory};
 
 /// How many checks run at once: one builds while another's tests wait for each other.
 const SIDE_BY_SIDE: usize = 2;
-/// The longest that a check may take, with what it builds, if nothing else is said: a test may hang. Over ten times what
-/// any takes on a quiet machine.
+/// The longest that a check may take, with what it builds, if nothing else is said: a test may
+/// hang. Over ten times what any takes on a quiet machine.
 const LIMIT: Duration = Duration::from_mins(60);
 
 /// One check: a name, and the command that makes it.
@@ -188,8 +188,8 @@ pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     })
 }
 
-/// Prints a table of all, the last that those printed which failed, and at the end the first error of each and the command
-/// that repeats it.
+/// Prints a table of all, the last that those printed which failed, and at the end the first error
+/// of each and the command that repeats it.
 pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
     let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
     for Outcome { name, printed, .. } in failed.iter().filter(|outcome| !outcome.printed.is_empty()) {
@@ -247,8 +247,8 @@ pub(crate) fn loom(name: &'static str, arguments: &str) -> Check {
     cargo_with(name, "--cfg pagefold_loom", "loom", arguments)
 }
 
-/// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies, or if a thread reads it
-/// later.
+/// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies,
+/// or if a thread reads it later.
 pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
     let target = concat!("--target ", "x86_64-unknown-linux-gnu");
     let check = cargo_with(name, "-Zsanitizer=address", "asan", &format!("{arguments} {target}"));
@@ -257,7 +257,8 @@ pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
 
 /// Sees memory that is read and written at once.
 pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
-    // The sanitizer is in the stable compiler, behind a flag; naming the target keeps it out of build scripts.
+    // The sanitizer is in the stable compiler, behind a flag; naming the target keeps it out of
+    // build scripts.
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg pagefold_tsan";
     let target = concat!("--target ", "x86_64-unknown-linux-gnu");
     let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));

@@ -1,4 +1,5 @@
-//! Commands that end: by themselves, after their limit, or with this program. With each ends all that it started.
+//! Commands that end: by themselves, after their limit, or with this program. With each ends all
+//! that it started.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

@@ -1,8 +1,8 @@
-//! `cargo xtask`: every check of the workspace, in a few commands. Behind `cargo bench-virtual` and `cargo bench-real`, the
-//! benchmarks.
+//! `cargo xtask`: every check of the workspace, in a few commands. Behind `cargo bench-virtual` and
+//! `cargo bench-real`, the benchmarks.
 //!
-//! Builds that need other flags get target directories of their own, so that they don't throw each other's out, and run
-//! side by side.
+//! Builds that need other flags get target directories of their own, so that they don't throw each
+//! other's out, and run side by side.
 
 mod bench;
 mod check;
@@ -32,7 +32,8 @@ struct Cli {
 enum Task {
     /// Formatting, lints, unit and integration tests, examples in the documentation
     Test {
-        /// What `.ci/run` executes: these as a release build, the documentation, and `prove --gate`; side by side
+        /// What `.ci/run` executes: these as a release build, the documentation, and `prove
+        /// --gate`; side by side
         #[arg(long)]
         long: bool,
         /// Only the checks whose names contain this; may be repeated
@@ -41,7 +42,8 @@ enum Task {
     },
     /// Rules of the house that a machine can check; counts the tests that are in quarantine
     Tidy,
-    /// Look for broken promises in lanes: loom models, sanitizers, random operations with faults, power cuts, planted bugs, …
+    /// Look for broken promises in lanes: loom models, sanitizers, random operations with faults,
+    /// power cuts, planted bugs, …
     Prove(ProveArgs),
     /// Apply patches that each break one rule, and see that a check fails with each
     Planted(PlantedArgs),
@@ -99,13 +101,15 @@ fn short_checks() -> Vec<Check> {
     vec![formatting(), tidy(), lints(), cargo("tests", "test --workspace")]
 }
 
-/// The gate. What builds in the usual directory is made one after the other, beside what has a directory of its own.
+/// The gate. What builds in the usual directory is made one after the other, beside what has a
+/// directory of its own.
 fn long_checks() -> Vec<Check> {
     let mut checks = vec![
         formatting(),
         tidy(),
         lints(),
-        // In the build that most lanes need as well. What passing tests print says what they did without.
+        // In the build that most lanes need as well. What passing tests print says what they did
+        // without.
         cargo(
             "tests",
             // Programs whose speed no test depends on, and which take a minute to optimise.

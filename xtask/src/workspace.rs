@@ -19,7 +19,8 @@ pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Where builds with other flags go, beside the usual ones, so that they don't throw each other out.
+/// Where builds with other flags go, beside the usual ones, so that they don't throw each other
+/// out.
 pub(crate) fn target_directory(name: &str) -> PathBuf {
     let mut usual = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| root().join("target").into_os_string());
     usual.push(format!("-{name}"));

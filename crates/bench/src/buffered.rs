@@ -1,6 +1,8 @@
-//! `buffered`: reading files through the kernel's cache, where direct I/O can't be had, over reading the same file directly.
+//! `buffered`: reading files through the kernel's cache, where direct I/O can't be had, over
+//! reading the same file directly.
 //!
-//! Both are Pagefold, with a budget that is small beside the file. What the kernel has cached of it is dropped before each run.
+//! Both are Pagefold, with a budget that is small beside the file. What the kernel has cached of it
+//! is dropped before each run.
 
 use std::path::PathBuf;
 use std::time::Instant;

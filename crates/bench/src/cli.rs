@@ -15,7 +15,8 @@ fn command() -> Command {
     peers::commands(bench).subcommand(scaling::virtual_command()).subcommand(scaling::real_command())
 }
 
-/// Does what the command line of this process says. What the aliases of cargo start is called by their names.
+/// Does what the command line of this process says. What the aliases of cargo start is called by
+/// their names.
 pub(crate) fn run_this() -> Result<()> {
     let arguments = || std::env::args_os().skip(1);
     let kind = arguments().next();

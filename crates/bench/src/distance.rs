@@ -1,8 +1,9 @@
 //! How far two CPUs are from each other: what a line takes that the other one has written.
 //!
-//! A virtual machine's CPUs don't stay where they are: its host moves them, between neighbouring cores and ones with
-//! other caches in between, and a line then takes several times as long. What two CPUs do to each other can only be
-//! compared where that is the same, so it is measured before and after.
+//! A virtual machine's CPUs don't stay where they are: its host moves them, between neighbouring
+//! cores and ones with other caches in between, and a line then takes several times as long. What
+//! two CPUs do to each other can only be compared where that is the same, so it is measured before
+//! and after.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -106,8 +107,8 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Runs count in which a line took about `wanted` ns, or as long as now. What waiting and repeating takes may add up
-    /// to `patience`.
+    /// Runs count in which a line took about `wanted` ns, or as long as now. What waiting and
+    /// repeating takes may add up to `patience`.
     pub(crate) fn new(distance: Distance, wanted: Option<f64>, patience: Duration) -> Result<Self> {
         let wanted = match wanted {
             Some(wanted) => wanted,
@@ -121,8 +122,8 @@ impl Placement {
         &self.distance
     }
 
-    /// Makes a run between two looks at the distance, and again if that wasn't as wanted. The run, and what a line took
-    /// before and after.
+    /// Makes a run between two looks at the distance, and again if that wasn't as wanted. The run,
+    /// and what a line took before and after.
     pub(crate) fn keep<R>(&self, mut run: impl FnMut() -> Result<R>) -> Result<(R, [f64; 2])> {
         loop {
             let start = Instant::now();

@@ -1,8 +1,10 @@
-//! `encrypted-swap`: what it takes to swap a page out and in if it is encrypted, over what it takes otherwise.
+//! `encrypted-swap`: what it takes to swap a page out and in if it is encrypted, over what it takes
+//! otherwise.
 //!
-//! One thread writes to pages of a space at random, eight times as many as it may have in memory, so that nearly every write has a page
-//! come from swap and another one go there. What encryption adds is compared with the same library's encrypting and decrypting
-//! of one page, alone, in the same run.
+//! One thread writes to pages of a space at random, eight times as many as it may have in memory,
+//! so that nearly every write has a page come from swap and another one go there. What encryption
+//! adds is compared with the same library's encrypting and decrypting of one page, alone, in the
+//! same run.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -146,8 +148,8 @@ fn touch(space: &Space, base: u64, writes: u32, random: &mut Random) -> Result<(
     Ok(())
 }
 
-/// What the library takes to encrypt a page and to decrypt it, in nanoseconds: of pages that aren't in the nearest cache, as those that go
-/// and come aren't.
+/// What the library takes to encrypt a page and to decrypt it, in nanoseconds: of pages that aren't
+/// in the nearest cache, as those that go and come aren't.
 fn alone() -> Result<f64> {
     const COUNT: u64 = 4096;
     let failed = || "the cipher refuses";

@@ -1,4 +1,5 @@
-//! `bench`: Pagefold beside its peers on real CPUs, and beside the designs that it replaces on up to 256 virtual ones.
+//! `bench`: Pagefold beside its peers on real CPUs, and beside the designs that it replaces on up
+//! to 256 virtual ones.
 //!
 //! ```text
 //! cargo run --release -p bench -- peers hit     what finding a resident page costs, here, beside other caches
@@ -7,11 +8,12 @@
 //! cargo bench-real calibrate                    what this machine's CPUs cost, for a virtual machine like it
 //! ```
 //!
-//! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot FILE.svg` draws. Everything is
-//! small and short with `--quick`.
+//! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot
+//! FILE.svg` draws. Everything is small and short with `--quick`.
 //!
-//! There are two builds of this program. With `--cfg pagefold_manycore` all of Pagefold runs on a virtual machine, and
-//! there are the [`experiments`] in their [`scaling`] frame; without it, the same ones on real threads, and the peers.
+//! There are two builds of this program. With `--cfg pagefold_manycore` all of Pagefold runs on a
+//! virtual machine, and there are the [`experiments`] in their [`scaling`] frame; without it, the
+//! same ones on real threads, and the peers.
 
 #[cfg(not(pagefold_manycore))]
 mod buffered;

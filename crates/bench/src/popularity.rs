@@ -1,7 +1,8 @@
 //! Which pages are read, decided before anything is timed.
 //!
-//! A sequence is a plain array of page numbers that everyone reads from front to back, so it costs all subjects the
-//! same. Popular pages are scattered over the file by a random permutation: popularity and position are independent.
+//! A sequence is a plain array of page numbers that everyone reads from front to back, so it costs
+//! all subjects the same. Popular pages are scattered over the file by a random permutation:
+//! popularity and position are independent.
 
 use crate::random::Random;
 use crate::zipf::Zipf;

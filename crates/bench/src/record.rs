@@ -1,4 +1,5 @@
-//! The one shape in which every experiment hands out its figures: flat records that any tool can load as a table.
+//! The one shape in which every experiment hands out its figures: flat records that any tool can
+//! load as a table.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,8 @@
-//! `resize`: what lowering a budget takes by how much it is lowered, and what it does to calls meanwhile.
+//! `resize`: what lowering a budget takes by how much it is lowered, and what it does to calls
+//! meanwhile.
 //!
-//! The budget is full of frames that nothing is in, as after a large file was closed, or of clean pages.
+//! The budget is full of frames that nothing is in, as after a large file was closed, or of clean
+//! pages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,7 +1,8 @@
-//! `writer-wait`: how long a writer waits beside threads that pin the page in a loop, and beside the same threads when they take a
-//! fair mutex instead.
+//! `writer-wait`: how long a writer waits beside threads that pin the page in a loop, and beside
+//! the same threads when they take a fair mutex instead.
 //!
-//! Each of these threads sums up the page's bytes while it has them. The writer writes 8 bytes, then sleeps for a moment.
+//! Each of these threads sums up the page's bytes while it has them. The writer writes 8 bytes,
+//! then sleeps for a moment.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,9 @@
-//! Zipf's law over a finite number of ranks, exactly: rank `k` (from 0) has probability `(k + 1)^-s / H(n, s)`.
+//! Zipf's law over a finite number of ranks, exactly: rank `k` (from 0) has probability `(k + 1)^-s
+//! / H(n, s)`.
 //!
-//! Sampling uses Walker's alias method in Vose's form: every rank owns one column of equal width, part of which is lent to
-//! one other rank. A sample picks a column, then one of the two. Shares are rounded to 2^-32 of a column.
+//! Sampling uses Walker's alias method in Vose's form: every rank owns one column of equal width,
+//! part of which is lent to one other rank. A sample picks a column, then one of the two. Shares
+//! are rounded to 2^-32 of a column.
 
 use crate::random::Random;
 
@@ -43,14 +45,15 @@ impl Zipf {
         let ranks = u32::try_from(self.columns.len()).expect("built from a u32");
         let rank = random.below(ranks);
         let column = self.columns[rank as usize];
-        // Another draw, so that the position in the column owes nothing to the choice of the column.
+        // Another draw, so that the position in the column owes nothing to the choice of the
+        // column.
         let position = (random.next() >> 32) as u32;
         if position <= column.share { rank } else { column.alias }
     }
 }
 
-/// The miss ratio of a cache that always holds the `resident` most popular of `ranks`: no policy without knowledge
-/// of the future does better when accesses are independent.
+/// The miss ratio of a cache that always holds the `resident` most popular of `ranks`: no policy
+/// without knowledge of the future does better when accesses are independent.
 #[cfg(any(test, not(pagefold_manycore)))]
 pub(crate) fn best_miss_ratio(ranks: u32, s: f64, resident: u32) -> f64 {
     1.0 - harmonic(resident.min(ranks), s) / harmonic(ranks, s)

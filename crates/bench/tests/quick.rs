@@ -1,4 +1,5 @@
-//! Every table, small and short: the program runs, its figures have the promised shape, and mistakes are told apart.
+//! Every table, small and short: the program runs, its figures have the promised shape, and
+//! mistakes are told apart.
 #![cfg(not(pagefold_manycore))]
 
 use std::os::unix::process::CommandExt as _;
@@ -9,10 +10,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever takes, and more.
+/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
+/// takes, and more.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the program to its end. If that doesn't come, it is killed, with all processes that it started.
+/// Runs the program to its end. If that doesn't come, it is killed, with all processes that it
+/// started.
 fn bench(arguments: &[&str]) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_bench"));
     // It makes its files where it is.

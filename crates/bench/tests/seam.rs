@@ -1,10 +1,11 @@
-//! The seam costs nothing: a lookup that takes its atomics from `sync` is the same machine code as one that takes them
-//! from `core`.
+//! The seam costs nothing: a lookup that takes its atomics from `sync` is the same machine code as
+//! one that takes them from `core`.
 //!
-//! The radix tree and the lock-free lookup of the experiment `lookup` are compiled here twice, from the same files, once
-//! with each. Then the instructions of both are compared, those of functions they call too. Addresses are relative to
-//! where the code lies, so a jump or call is the same if it leads to the same code. A third copy, behind a seam that does
-//! cost something, must be told apart.
+//! The radix tree and the lock-free lookup of the experiment `lookup` are compiled here twice, from
+//! the same files, once with each. Then the instructions of both are compared, those of functions
+//! they call too. Addresses are relative to where the code lies, so a jump or call is the same if
+//! it leads to the same code. A third copy, behind a seam that does cost something, must be told
+//! apart.
 #![cfg(all(target_arch = "x86_64", not(pagefold_manycore)))]
 #![allow(clippy::duplicate_mod, reason = "compiling the same files once for each seam is the point")]
 

@@ -1,6 +1,8 @@
-//! What must hold on virtual CPUs: the gate, and that it can turn red; the same figures for the same seed; the page.
+//! What must hold on virtual CPUs: the gate, and that it can turn red; the same figures for the
+//! same seed; the page.
 //!
-//! Run with `RUSTFLAGS="--cfg pagefold_manycore"` in a target directory of its own, as `cargo xtask test --long` does.
+//! Run with `RUSTFLAGS="--cfg pagefold_manycore"` in a target directory of its own, as `cargo xtask
+//! test --long` does.
 #![cfg(pagefold_manycore)]
 
 use std::process::{Command, Output};

@@ -15,7 +15,8 @@ pub(crate) struct Access {
     pub(crate) op: Op,
     /// First byte.
     pub(crate) offset: u64,
-    /// Number of bytes, which may reach past the end of the file. None stands for the whole file if it is to be synced.
+    /// Number of bytes, which may reach past the end of the file. None stands for the whole file if
+    /// it is to be synced.
     pub(crate) len: u64,
     /// Number of the group.
     pub(crate) group: usize,

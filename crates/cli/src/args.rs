@@ -15,7 +15,8 @@ use crate::units::{
     parse_count, parse_depth, parse_duration, parse_percent, parse_positive_size, parse_seed, parse_threads,
 };
 
-/// Files larger than memory, read and written through a page cache with a real budget, for many tenants at once.
+/// Files larger than memory, read and written through a page cache with a real budget, for many
+/// tenants at once.
 #[derive(Debug, Parser)]
 #[command(name = "pagefold", version, max_term_width = 100, arg_required_else_help = true, propagate_version = true)]
 pub(crate) struct Cli {
@@ -27,8 +28,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Drive a file through Pagefold with an access trace, and report
     ///
-    /// Without arguments: a temporary 1 GiB file, read through a budget of 128 MiB by four groups for ten seconds, every
-    /// byte checked.
+    /// Without arguments: a temporary 1 GiB file, read through a budget of 128 MiB by four groups
+    /// for ten seconds, every byte checked.
     Replay(Box<ReplayArgs>),
     /// Print a completion script for a shell
     #[command(
@@ -44,21 +45,24 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples and more on each option.")]
 pub(crate) struct ReplayArgs {
-    /// File to use; a temporary one with checkable content if not given. Written to only with --allow-writes
+    /// File to use; a temporary one with checkable content if not given. Written to only with
+    /// --allow-writes
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
     /// Trace to replay; `-` for standard input
     ///
-    /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, w or write, or sync, fsync,
-    /// flush; offset and length are in bytes, group and thread are any names. A write past the end makes the file longer.
-    /// A sync without offset and length is of the whole file. With a header the columns may come in any order, among
-    /// others, and under names such as type, rw, size or length. Or a block list, `start count …`, one request a line, further fields ignored (the format of the ARC traces). Or what
-    /// `fio --write_iolog` wrote, version 2 or 3: as fast as possible, whatever its timestamps say, without its trims and
-    /// waits; if it names several files, see --map. Empty
-    /// lines and lines that begin with `#` are skipped. Each group named in the trace becomes a group, each thread a
-    /// thread, or one of --threads [default: at most 128], to which they are dealt; a trace that names no threads is replayed by one, in order, or
-    /// dealt to --threads.
+    /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, w or
+    /// write, or sync, fsync, flush; offset and length are in bytes, group and thread are any
+    /// names. A write past the end makes the file longer. A sync without offset and length is of
+    /// the whole file. With a header the columns may come in any order, among others, and under
+    /// names such as type, rw, size or length. Or a block list, `start count …`, one request a
+    /// line, further fields ignored (the format of the ARC traces). Or what `fio --write_iolog`
+    /// wrote, version 2 or 3: as fast as possible, whatever its timestamps say, without its trims
+    /// and waits; if it names several files, see --map. Empty lines and lines that begin with `#`
+    /// are skipped. Each group named in the trace becomes a group, each thread a thread, or one of
+    /// --threads [default: at most 128], to which they are dealt; a trace that names no threads is
+    /// replayed by one, in order, or dealt to --threads.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -71,9 +75,11 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) block_size: Option<u64>,
 
-    /// Where files of a trace begin in FILE, as in a.dat=0,b.dat=1GiB; operations on others are left out
+    /// Where files of a trace begin in FILE, as in a.dat=0,b.dat=1GiB; operations on others are
+    /// left out
     ///
-    /// fio's iolog names files; if there are several, they lie one after the other in FILE unless this says otherwise.
+    /// fio's iolog names files; if there are several, they lie one after the other in FILE unless
+    /// this says otherwise.
     #[arg(long, value_name = "NAME=OFFSET", value_delimiter = ',', requires = "trace", help_heading = "Accesses")]
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| Mapped::parse(&text)))]
     pub(crate) map: Vec<Mapped>,
@@ -88,9 +94,9 @@ pub(crate) struct ReplayArgs {
 
     /// Accesses to make up: zipf:EXPONENT, uniform, seq, scan+zipf:EXPONENT
     ///
-    /// zipf: a few places are hot, others for each group. seq: one after the other, and around again; threads start at
-    /// equal distances. scan+zipf: every other read belongs to a scan. A list, as in `seq,zipf:0.99`, is dealt to the
-    /// groups in turn.
+    /// zipf: a few places are hot, others for each group. seq: one after the other, and around
+    /// again; threads start at equal distances. scan+zipf: every other read belongs to a scan. A
+    /// list, as in `seq,zipf:0.99`, is dealt to the groups in turn.
     #[arg(short, long, value_name = "PATTERN", value_delimiter = ',', default_value = "zipf:0.99")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     pub(crate) generate: Vec<Pattern>,
@@ -118,7 +124,8 @@ pub(crate) struct ReplayArgs {
 
     /// Size of the temporary file, or the part of FILE to use
     ///
-    /// By default the temporary file is 1 GiB, or as long as the trace needs, and all of FILE is used.
+    /// By default the temporary file is 1 GiB, or as long as the trace needs, and all of FILE is
+    /// used.
     #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, help_heading = "Accesses")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) size: Option<u64>,
@@ -150,10 +157,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long, conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"], help_heading = "Memory")]
     pub(crate) anonymous: bool,
 
-    /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for FILE; a list
+    /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for
+    /// FILE; a list
     ///
-    /// `compressed:SIZE` is filled before the others: up to SIZE of the budget, in which pages are kept compressed. What doesn't
-    /// shrink to less than three quarters goes to the others, and so do those that were there longest when it is full. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
+    /// `compressed:SIZE` is filled before the others: up to SIZE of the budget, in which pages are
+    /// kept compressed. What doesn't shrink to less than three quarters goes to the others, and so
+    /// do those that were there longest when it is full. As in
+    /// compressed:64MiB,/var/tmp/pf.swap:2GiB.
     #[arg(long, value_name = "FILE:SIZE", requires = "anonymous", help_heading = "Memory")]
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| SwapChoices::parse(&text)))]
     pub(crate) swap: Vec<SwapChoices>,
@@ -166,22 +176,24 @@ pub(crate) struct ReplayArgs {
 
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
     ///
-    /// A number of groups gets equal parts of the budget as limits, and so do the groups of a trace. Named limits may
-    /// add up to more than the budget; then the groups compete for it. Threads are dealt to the groups in turn, unless
-    /// a trace names the group of each operation.
+    /// A number of groups gets equal parts of the budget as limits, and so do the groups of a
+    /// trace. Named limits may add up to more than the budget; then the groups compete for it.
+    /// Threads are dealt to the groups in turn, unless a trace names the group of each operation.
     #[arg(long, value_name = "GROUPS", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) groups: Option<Groups>,
 
     /// Number of threads [default: one for each group, or the trace's]
     ///
-    /// The operations of a trace are dealt to them in turn; a trace that names threads itself brings their number.
+    /// The operations of a trace are dealt to them in turn; a trace that names threads itself
+    /// brings their number.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_hyphen_values = true, help_heading = "Memory")]
     pub(crate) threads: Option<u16>,
 
     /// Operations that a thread has under way at a time, up to 1024
     ///
-    /// Reads that follow each other, or writes, are done together, in batches of so many; each takes as long as its batch.
+    /// Reads that follow each other, or writes, are done together, in batches of so many; each
+    /// takes as long as its batch.
     #[arg(long, value_name = "N", value_parser = parse_depth, default_value = "1", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) depth: u16,
@@ -191,7 +203,8 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) page_size: u64,
 
-    /// How pages are read and written: auto, uring, threads[:N], posix, direct, buffered, simulated[:CAPACITY]
+    /// How pages are read and written: auto, uring, threads[:N], posix, direct, buffered,
+    /// simulated[:CAPACITY]
     #[arg(long, value_name = "BACKEND", default_value = "auto", help_heading = "Memory", long_help = BACKENDS)]
     pub(crate) backend: BackendChoice,
 
@@ -207,10 +220,11 @@ pub(crate) struct ReplayArgs {
 
     /// Compare every byte read with what the file holds [default for a temporary file]
     ///
-    /// What is written says by whom, when and for which place. So each read can tell whether it got what was there before
-    /// the run, or what some thread wrote there, and nothing older than what the thread itself had written. At the end,
-    /// after a sync, the file is read once more, by the system alone, and compared with the last writes. This takes
-    /// memory besides the budget: some 60 bytes for each range written.
+    /// What is written says by whom, when and for which place. So each read can tell whether it got
+    /// what was there before the run, or what some thread wrote there, and nothing older than what
+    /// the thread itself had written. At the end, after a sync, the file is read once more, by the
+    /// system alone, and compared with the last writes. This takes memory besides the budget: some
+    /// 60 bytes for each range written.
     #[arg(long, conflicts_with = "no_verify", help_heading = "Checks and output")]
     pub(crate) verify: bool,
 
@@ -226,7 +240,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) plot: Option<PathBuf>,
 
-    /// Write the latencies of the (last) run over percentiles as a picture: of each group, reads and writes apart
+    /// Write the latencies of the (last) run over percentiles as a picture: of each group, reads
+    /// and writes apart
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) plot_latency: Option<PathBuf>,
 
@@ -234,7 +249,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) prometheus: Option<PathBuf>,
 
-    /// Where the temporary file goes [default: $TMPDIR, else /tmp or /var/tmp, whichever is on a disk]
+    /// Where the temporary file goes [default: $TMPDIR, else /tmp or /var/tmp, whichever is on a
+    /// disk]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "file")]
     #[arg(help_heading = "Checks and output")]
     pub(crate) temp_dir: Option<PathBuf>,

@@ -27,7 +27,8 @@ impl Worker {
         self.depth > 1 && access.op != Op::Sync && access.len <= PIECE_BYTES_MAX
     }
 
-    /// `first`, and the operations after it that can be done together with it: all reads, or all writes.
+    /// `first`, and the operations after it that can be done together with it: all reads, or all
+    /// writes.
     pub(crate) fn gather(&mut self, first: Access, most: u64) -> Vec<Access> {
         let mut batch = vec![first];
         let mut bytes = first.len;

@@ -137,7 +137,8 @@ impl Checker {
 }
 
 impl Written {
-    /// What the first bytes of a block, or of the rest of one, are, and how many of them; `None` for a cell that is neither what was there before nor a stamp.
+    /// What the first bytes of a block, or of the rest of one, are, and how many of them; `None`
+    /// for a cell that is neither what was there before nor a stamp.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {
@@ -160,7 +161,8 @@ impl Written {
         (Some(Found::Stamp(stamp)), equal as u64 / CELL * CELL)
     }
 
-    /// A cell that seems to be neither may be a mixed one; and the kernel may have read what was written back meanwhile.
+    /// A cell that seems to be neither may be a mixed one; and the kernel may have read what was
+    /// written back meanwhile.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

@@ -138,7 +138,8 @@ impl SwapChoice {
         if encrypted { area.encrypted() } else { area }
     }
 
-    /// What the user should know of it: that its file system hasn't got room for it now. Files of the machine alone.
+    /// What the user should know of it: that its file system hasn't got room for it now. Files of
+    /// the machine alone.
     pub(crate) fn lacks_room(&self) -> Option<String> {
         let path = &*self.path;
         if ["memory", "compressed"].map(Path::new).contains(&path) {
@@ -159,7 +160,8 @@ impl SwapChoice {
 pub(crate) struct SwapChoices(pub(crate) Vec<SwapChoice>);
 
 impl SwapChoices {
-    /// `FILE:SIZE,…`. A comma that no size stands before belongs to a file's name, which may be any bytes.
+    /// `FILE:SIZE,…`. A comma that no size stands before belongs to a file's name, which may be any
+    /// bytes.
     ///
     /// # Errors
     /// What is wrong with the list.

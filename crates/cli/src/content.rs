@@ -1,9 +1,11 @@
-//! Content that can be checked without a second copy: each 8-byte word of a file follows from its place and a seed.
+//! Content that can be checked without a second copy: each 8-byte word of a file follows from its
+//! place and a seed.
 //!
-//! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, little endian. Within a block words differ because the
-//! factor is odd; two blocks share a run of words only if their starting points lie a small multiple of the factor
-//! apart, which for random starting points happens about once in 2^54 pairs. So bytes that come from another
-//! place, another file or another time are noticed, and writing or checking costs little more than `memcpy`.
+//! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, little endian. Within a block words
+//! differ because the factor is odd; two blocks share a run of words only if their starting points
+//! lie a small multiple of the factor apart, which for random starting points happens about once in
+//! 2^54 pairs. So bytes that come from another place, another file or another time are noticed, and
+//! writing or checking costs little more than `memcpy`.
 
 use sync::random::mix;
 
@@ -58,8 +60,8 @@ impl Content {
         }
     }
 
-    /// Calls `part` with each piece of `offset..offset + len` that lies in one block: where it is in the caller's bytes,
-    /// and what it holds. Stops at the first `Some`.
+    /// Calls `part` with each piece of `offset..offset + len` that lies in one block: where it is
+    /// in the caller's bytes, and what it holds. Stops at the first `Some`.
     fn each_part<T>(self, offset: u64, len: usize, mut part: impl FnMut(usize, &[u8]) -> Option<T>) -> Option<T> {
         let mut block = [0; BLOCK];
         let mut done = 0;
@@ -93,7 +95,8 @@ impl Content {
     }
 }
 
-/// The first place where `found`, which came from `offset`, differs from `expected` of the same length.
+/// The first place where `found`, which came from `offset`, differs from `expected` of the same
+/// length.
 pub(crate) fn first_difference(offset: u64, expected: &[u8], found: &[u8]) -> Option<Mismatch> {
     if expected == found {
         return None;

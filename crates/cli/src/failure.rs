@@ -4,7 +4,8 @@ use std::fmt;
 
 /// Everything went well.
 pub(crate) const EXIT_SUCCESS: u8 = 0;
-/// What was asked for could not be done: a file that can't be read, a trace line that doesn't parse, a failed check.
+/// What was asked for could not be done: a file that can't be read, a trace line that doesn't
+/// parse, a failed check.
 pub(crate) const EXIT_FAILURE: u8 = 1;
 /// The command line asks for something that makes no sense; clap uses the same number.
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -52,7 +53,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and its causes. A cause that the text before ends with isn't repeated: Pagefold's errors have theirs in the text.
+/// An error and its causes. A cause that the text before ends with isn't repeated: Pagefold's
+/// errors have theirs in the text.
 fn chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text {
         text if text.is_empty() => cause,

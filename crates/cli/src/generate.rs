@@ -133,11 +133,11 @@ impl Generator {
     }
 }
 
-/// A permutation of `0..n` that spreads the hot ranks over the file. A hash would let ranks collide and so change the
-/// distribution; this is one to one.
+/// A permutation of `0..n` that spreads the hot ranks over the file. A hash would let ranks collide
+/// and so change the distribution; this is one to one.
 ///
-/// Each step is a bijection of the numbers with as many bits as `n` needs; whatever lands at `n` or above goes round
-/// again, which takes under two rounds on average.
+/// Each step is a bijection of the numbers with as many bits as `n` needs; whatever lands at `n` or
+/// above goes round again, which takes under two rounds on average.
 #[derive(Clone, Copy, Debug)]
 struct Scramble {
     n: u64,

@@ -91,7 +91,8 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     replay::print_bytes(&script)
 }
 
-/// Parses an access trace as `replay` would, in the format of that name, or in the one that it looks like.
+/// Parses an access trace as `replay` would, in the format of that name, or in the one that it
+/// looks like.
 ///
 /// # Errors
 /// What is wrong with it, with the line; or that there is no such format.

@@ -1,4 +1,5 @@
-//! What the user sees while something takes its time: bars and the live line, on a terminal only, on standard error.
+//! What the user sees while something takes its time: bars and the live line, on a terminal only,
+//! on standard error.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

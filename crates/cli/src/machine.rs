@@ -5,7 +5,8 @@ use pagefold::{MemoryAllowed, memory_allowed};
 use crate::failure::Failure;
 use crate::units;
 
-/// Refuses a budget that is to be touched and is larger than what there is; warns of one that isn't to be touched.
+/// Refuses a budget that is to be touched and is larger than what there is; warns of one that isn't
+/// to be touched.
 ///
 /// # Errors
 /// Usage: says how much there is.

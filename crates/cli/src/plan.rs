@@ -1,4 +1,5 @@
-//! Which threads read and write what: the groups with their limits, and the threads with their accesses.
+//! Which threads read and write what: the groups with their limits, and the threads with their
+//! accesses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +21,8 @@ const GROUPS_DEFAULT: usize = 4;
 /// How long generated accesses go on.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Pages that each thread may have in use at once. A group with fewer could fail a read only because of the others.
+/// Pages that each thread may have in use at once. A group with fewer could fail a read only
+/// because of the others.
 const PAGES_PER_THREAD: u64 = 4;
 
 /// What all runs have in common.
@@ -149,7 +151,8 @@ fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Fa
     }
 }
 
-/// The groups that thread `thread` of `threads` serves: its share when there are more groups than threads.
+/// The groups that thread `thread` of `threads` serves: its share when there are more groups than
+/// threads.
 fn groups_of_thread(thread: usize, threads: usize, groups: usize) -> Vec<usize> {
     if threads >= groups { vec![thread % groups] } else { (thread..groups).step_by(threads).collect() }
 }

@@ -9,7 +9,8 @@ pub(crate) fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Forgets the peak of resident memory, so that the next look finds the peak since now. Best effort.
+/// Forgets the peak of resident memory, so that the next look finds the peak since now. Best
+/// effort.
 pub(crate) fn reset_peak_rss() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -161,7 +161,8 @@ fn check_permission(args: &ReplayArgs, trace: Option<&Trace>) -> Result<(), Fail
     )))
 }
 
-/// Fails if a file can't be written, before work is done for it. Leaves what is there as it is, and makes nothing.
+/// Fails if a file can't be written, before work is done for it. Leaves what is there as it is, and
+/// makes nothing.
 fn try_to_write(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => OpenOptions::new().write(true).open(path).map(drop),

@@ -1,9 +1,10 @@
-//! The check at the end of a run that writes: the file is closed, read once more, not through Pagefold, and compared with
-//! what the threads wrote last.
+//! The check at the end of a run that writes: the file is closed, read once more, not through
+//! Pagefold, and compared with what the threads wrote last.
 //!
-//! Each thread knows its own last write to every byte. If several wrote one, it has to be that of a last write which no
-//! other began after: `a` can't be there if it had returned before `b` began. Of two that overlapped in time either may
-//! have come last, and in one page this one and in the next that: a write is at one moment page by page.
+//! Each thread knows its own last write to every byte. If several wrote one, it has to be that of a
+//! last write which no other began after: `a` can't be there if it had returned before `b` began.
+//! Of two that overlapped in time either may have come last, and in one page this one and in the
+//! next that: a write is at one moment page by page.
 
 use std::fs::File;
 use std::ops::Range;
@@ -70,7 +71,8 @@ impl Source {
 
 /// What the file should hold.
 pub(crate) struct Expected<'a> {
-    /// The bytes that no write covered; `None` if they aren't known, and then they aren't looked at.
+    /// The bytes that no write covered; `None` if they aren't known, and then they aren't looked
+    /// at.
     pub(crate) before: Option<Before>,
     pub(crate) stamps: Stamps,
     pub(crate) logs: &'a [WriteLog],
@@ -81,7 +83,8 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Compares the file with it, and says how many bytes that were. `progress` gets the number of bytes gone through.
+    /// Compares the file with it, and says how many bytes that were. `progress` gets the number of
+    /// bytes gone through.
     ///
     /// # Errors
     /// The first byte that is wrong; a file that is shorter, or can't be read; Ctrl-C.
@@ -191,7 +194,8 @@ mod tests {
         Write { stamp: Stamp { version: began, thread, group: 0 }, done_ns }
     }
 
-    /// A file that holds these writes, in this order, and its comparison with logs of those for which `logged` is true.
+    /// A file that holds these writes, in this order, and its comparison with logs of those for
+    /// which `logged` is true.
     fn compare(writes: &[(Range<u64>, Write, bool)]) -> Result<u64, String> {
         let (stamps, content) = (Stamps::new(5), Content::new(1));
         let mut bytes = vec![0; LEN as usize];

@@ -238,7 +238,8 @@ impl Setup<'_> {
         Ok(threads)
     }
 
-    /// Reads the file once more, and compares it with what was written last. Says how many bytes those were.
+    /// Reads the file once more, and compares it with what was written last. Says how many bytes
+    /// those were.
     fn compare(
         &self,
         target: &Target,

@@ -19,8 +19,8 @@ pub(crate) struct Shared {
     all_ended: Condvar,
 }
 
-/// What a thread has done, for the live line: on a cache line pair of its own. Relaxed throughout: figures that are exact
-/// enough at any age.
+/// What a thread has done, for the live line: on a cache line pair of its own. Relaxed throughout:
+/// figures that are exact enough at any age.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {
@@ -38,8 +38,8 @@ impl Progress {
 
     /// One more write, which took so long.
     pub(crate) fn wrote(&self, latency: Duration) {
-        // No read-modify-write: the thread alone counts up, and a worst one that is lost to the live line isn't lost to the
-        // report.
+        // No read-modify-write: the thread alone counts up, and a worst one that is lost to the
+        // live line isn't lost to the report.
         self.writes.store(self.writes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if ns > self.worst_write_ns.load(Ordering::Relaxed) {

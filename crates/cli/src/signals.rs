@@ -1,6 +1,7 @@
-//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second one at once. If the first takes
-//! longer than a second, the command says what it waits for. While it waits for input, the first one ends it at once, too: there is
-//! no work yet, and the input may never come.
+//! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second
+//! one at once. If the first takes longer than a second, the command says what it waits for. While
+//! it waits for input, the first one ends it at once, too: there is no work yet, and the input may
+//! never come.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(crate) fn listen() -> Result<(), Failure> {
     if !ignored(SIGHUP) {
         wanted.push(SIGHUP);
     }
-    // A file that would become larger than this process may make one is an error of that file, not the end of the process.
+    // A file that would become larger than this process may make one is an error of that file, not
+    // the end of the process.
     let was_too_large = std::sync::Arc::default();
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), was_too_large)
         .context("can't have too large files reported as errors")?;
@@ -46,7 +48,8 @@ pub(crate) fn listen() -> Result<(), Failure> {
     let body = move || {
         for signal in signals.forever() {
             let signal = u32::try_from(signal).unwrap_or(0);
-            // SeqCst, here and in `while_waiting_for_input`: either this sees that the command waits, or it sees the signal.
+            // SeqCst, here and in `while_waiting_for_input`: either this sees that the command
+            // waits, or it sees the signal.
             let is_second = RECEIVED.swap(signal, Ordering::SeqCst) != 0;
             if is_second || WAITS_FOR_INPUT.load(Ordering::SeqCst) {
                 end_now(signal);
@@ -59,7 +62,8 @@ pub(crate) fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether this process was started with the signal ignored, as `nohup` does with the end of a terminal.
+/// Whether this process was started with the signal ignored, as `nohup` does with the end of a
+/// terminal.
 fn ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -99,7 +103,8 @@ fn end_now(signal: u32) {
     signal_hook::low_level::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
 }
 
-/// Does what may wait for input for as long as its writer likes. A signal ends the process meanwhile.
+/// Does what may wait for input for as long as its writer likes. A signal ends the process
+/// meanwhile.
 ///
 /// # Errors
 /// [`Failure::Interrupted`] if a signal came before; what `body` fails with.

@@ -1,7 +1,8 @@
-//! What is written to a file, so that whatever is read from it tells which thread wrote it, and when, and for which place.
+//! What is written to a file, so that whatever is read from it tells which thread wrote it, and
+//! when, and for which place.
 //!
-//! A file consists of *cells* of 16 bytes, which lie at multiples of 16. A write has one *stamp*, and the stamp has a form
-//! for each cell, little endian:
+//! A file consists of *cells* of 16 bytes, which lie at multiples of 16. A write has one *stamp*,
+//! and the stamp has a form for each cell, little endian:
 //!
 //! | bytes | |
 //! |---|---|
@@ -10,14 +11,15 @@
 //! | 10, 11 | group |
 //! | 12 to 15 | checksum of these, of the cell's place in the file, and of a key that each run has of its own |
 //!
-//! A write writes exactly the bytes that it was asked for, at whatever place: those that its stamp has there. So a write of
-//! whole pages fills them with cells, and one of 10 bytes leaves a cell of which a part is older. What can be said then:
+//! A write writes exactly the bytes that it was asked for, at whatever place: those that its stamp
+//! has there. So a write of whole pages fills them with cells, and one of 10 bytes leaves a cell of
+//! which a part is older. What can be said then:
 //!
-//! - C1. A whole cell that was read holds what it held before the run, or a stamp of the run for that place: bytes
-//!   of another page, or of another run, or torn ones, have the wrong checksum.
+//! - C1. A whole cell that was read holds what it held before the run, or a stamp of the run for
+//!   that place: bytes of another page, or of another run, or torn ones, have the wrong checksum.
 //! - C2. A thread reads what it wrote last, or a stamp of another thread (`WriteLog`).
-//! - C3. A cell in which a write began or ended has parts of several (`MixedCells`): it isn't checked when it is read, and
-//!   neither is a part of a cell at an end of a read.
+//! - C3. A cell in which a write began or ended has parts of several (`MixedCells`): it isn't
+//!   checked when it is read, and neither is a part of a cell at an end of a read.
 //! - C4. At the end each byte, those of C3 too, has to be that of a last write (`reread`).
 //!
 //! The checksum is [`mix`], as in `content`: a few multiplications for a cell.
@@ -107,7 +109,8 @@ fn cell_bytes(version: u64, writer: u32, common: u64, number: u64) -> [u8; CELL 
     (u128::from(version) | u128::from(writer) << 64 | u128::from(checksum) << 96).to_le_bytes()
 }
 
-/// Cells that hold parts of several writes, or may. A thread that is about to write a part of a cell notes it here before.
+/// Cells that hold parts of several writes, or may. A thread that is about to write a part of a
+/// cell notes it here before.
 #[derive(Debug, Default)]
 pub(crate) struct MixedCells(Mutex<HashSet<u64>>);
 

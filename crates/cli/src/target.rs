@@ -103,8 +103,8 @@ impl Target {
         Ok(())
     }
 
-    /// Gives a temporary file the content that it was made with. Other files stay as they are: a simulated disk is made
-    /// anew for each run anyway.
+    /// Gives a temporary file the content that it was made with. Other files stay as they are: a
+    /// simulated disk is made anew for each run anyway.
     ///
     /// # Errors
     /// As for [`TempFile::fill`].

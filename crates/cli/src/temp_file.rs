@@ -1,6 +1,6 @@
-//! A temporary file with checkable content, which goes away again whatever happens: it loses its name as soon as it is
-//! made, and is opened through `/proc` from then on. Where `/proc` doesn't let it be opened, it keeps the name until it is
-//! dropped, or Ctrl-C is pressed.
+//! A temporary file with checkable content, which goes away again whatever happens: it loses its
+//! name as soon as it is made, and is opened through `/proc` from then on. Where `/proc` doesn't
+//! let it be opened, it keeps the name until it is dropped, or Ctrl-C is pressed.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -20,7 +20,8 @@ use crate::units;
 /// Bytes written at once.
 const CHUNK: usize = 1 << 20;
 
-/// File systems that keep files in memory: reading from them measures no disk. tmpfs, ramfs (`statfs`'s `f_type`).
+/// File systems that keep files in memory: reading from them measures no disk. tmpfs, ramfs
+/// (`statfs`'s `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Directories that are tried, in this order, if neither the user nor `$TMPDIR` names one.
@@ -35,7 +36,8 @@ pub(crate) struct TempFile {
 }
 
 impl TempFile {
-    /// Makes a file of `len` bytes in `directory` or wherever seems best. `progress` gets the number of bytes written.
+    /// Makes a file of `len` bytes in `directory` or wherever seems best. `progress` gets the
+    /// number of bytes written.
     ///
     /// # Errors
     /// The system's, and too little room.

@@ -1,7 +1,8 @@
 //! Access traces: which reads, writes and syncs of which group a thread issues, from a file.
 //!
-//! Lines are parsed one by one; the requests are kept in memory, 16 bytes each, one list for each thread that will
-//! replay them. So a bad line is reported before anything runs, and parsing takes no time from what is measured.
+//! Lines are parsed one by one; the requests are kept in memory, 16 bytes each, one list for each
+//! thread that will replay them. So a bad line is reported before anything runs, and parsing takes
+//! no time from what is measured.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +21,8 @@ use crate::trace_text::{Place, TraceText};
 /// More threads than this are taken for a mistake, here as for `--threads`.
 pub(crate) const THREADS_MAX: usize = 1024;
 
-/// So many threads of a trace have a thread of their own, if the user doesn't say how many there are: each takes memory.
+/// So many threads of a trace have a thread of their own, if the user doesn't say how many there
+/// are: each takes memory.
 pub(crate) const NAMED_THREADS_MAX: usize = 128;
 
 /// Group of the lines that name none, in a trace where others do.
@@ -29,7 +31,8 @@ const GROUP_UNNAMED: &str = "default";
 /// Lines between two looks at the clock and at Ctrl-C.
 const LINES_PER_TICK: u64 = 1 << 16;
 
-/// One operation: what, where, how much, for which group. A trace holds millions of them, so they are packed.
+/// One operation: what, where, how much, for which group. A trace holds millions of them, so they
+/// are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     offset: u64,
@@ -142,7 +145,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Reads the trace at `path`, or standard input for `-`. `progress` gets the number of bytes read so far.
+    /// Reads the trace at `path`, or standard input for `-`. `progress` gets the number of bytes
+    /// read so far.
     ///
     /// # Errors
     /// A file that can't be read, or a line that doesn't parse, with its number.
@@ -241,7 +245,8 @@ impl<'a> Loader<'a> {
             bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
         };
         let group = match line.group {
-            // Formats that name files name no groups: until all files have their places, this is the file's number.
+            // Formats that name files name no groups: until all files have their places, this is
+            // the file's number.
             None if line.file > 0 => line.file,
             None if line.op == Op::Sync => 0, // A sync is of the file, whichever group asks.
             name => self.group(name, place)?,
@@ -290,7 +295,8 @@ impl<'a> Loader<'a> {
         self.new_group(name, place)
     }
 
-    /// The stream that a line goes to; it exists afterwards. All lines of a name go to one, in their order.
+    /// The stream that a line goes to; it exists afterwards. All lines of a name go to one, in
+    /// their order.
     fn worker(&mut self, name: Option<&str>) -> usize {
         let worker = match name {
             None => (self.trace.requests % self.options.threads.max(1) as u64) as usize,

@@ -1,8 +1,9 @@
-//! Traces in CSV, as RFC 4180 has it: fields in quotes may hold commas, ends of lines and, doubled, quotes.
+//! Traces in CSV, as RFC 4180 has it: fields in quotes may hold commas, ends of lines and, doubled,
+//! quotes.
 //!
-//! The first line may be a header. Its columns are found by the names that published traces give them; columns that have
-//! nothing to do with a replay are passed over. A column that may be the operation is never passed over in silence: a
-//! trace of writes would be replayed as one of reads.
+//! The first line may be a header. Its columns are found by the names that published traces give
+//! them; columns that have nothing to do with a replay are passed over. A column that may be the
+//! operation is never passed over in silence: a trace of writes would be replayed as one of reads.
 
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
@@ -12,7 +13,8 @@ use crate::trace_line::{Line, Op};
 /// What a line looks like, for messages.
 const SHAPE: &str = "op,offset,length[,group[,thread]]";
 
-/// Names of the column with the operation, the likelier ones first, in lower case, without blanks and the like.
+/// Names of the column with the operation, the likelier ones first, in lower case, without blanks
+/// and the like.
 const OP_NAMES: [&str; 23] = [
     "op",
     "operation",
@@ -38,7 +40,8 @@ const OP_NAMES: [&str; 23] = [
     "mode",
     "kind",
 ];
-/// A column whose name has one of these words may be the operation under a name that isn't known here.
+/// A column whose name has one of these words may be the operation under a name that isn't known
+/// here.
 const OP_WORDS: [&str; 16] = [
     "op",
     "operation",
@@ -179,7 +182,8 @@ pub(crate) fn goes_on(line: &[u8]) -> bool {
     }
 }
 
-/// Whether a trace's first line has anything of this format; parsing it then says what is wrong with the rest.
+/// Whether a trace's first line has anything of this format; parsing it then says what is wrong
+/// with the rest.
 pub(crate) fn looks_like_a_trace(line: &str) -> bool {
     let mut record = Record::default();
     if record.read(line).is_err() {
@@ -228,7 +232,8 @@ impl Record {
         self.line.clear();
         self.line.extend_from_slice(line);
         self.line.push(b'\n');
-        // The fields are no longer than the line, and there is one more of them than commas. Both have a place more, as a full one ends the parser's work.
+        // The fields are no longer than the line, and there is one more of them than commas. Both
+        // have a place more, as a full one ends the parser's work.
         let mut text = std::mem::take(&mut self.text).into_bytes();
         text.resize(self.line.len() + 1, 0);
         self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);
@@ -317,7 +322,8 @@ mod tests {
         let groups: Vec<_> = parse(&lines).unwrap().into_iter().map(|line| line.3.unwrap()).collect();
         assert_eq!(groups, ["a,b", "say \"c\""]);
         assert!(parse(&["r,0,1,\"a"]).unwrap_err().contains("aren't closed"));
-        // A field may go on in the next line; a quote within a field that has none around it is one of its characters.
+        // A field may go on in the next line; a quote within a field that has none around it is one
+        // of its characters.
         assert!(goes_on(b"r,0,1,\"a\n") && goes_on(b"r,0,1,\"a\n\"\"b\r\n"));
         assert!(!goes_on(b"r,0,1,\"a\nb\"\n") && !goes_on(b"r,0,1,5\" disk\n"));
         let commented = ["note,op,offset,length,group", "\"two\nlines\",w,8,1,a"];

@@ -1,4 +1,5 @@
-//! Where the files that a trace names lie in the one file that is used: one after the other, or where the user wants them.
+//! Where the files that a trace names lie in the one file that is used: one after the other, or
+//! where the user wants them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

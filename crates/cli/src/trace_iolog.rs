@@ -1,8 +1,9 @@
 //! fio's `iolog`, versions 2 and 3: what `fio --write_iolog` wrote down.
 //!
-//! After a first line with the version each line is an action on a file, `name action [offset length]`, in version 3 with a
-//! timestamp before it. Where several jobs wrote to one log, the first line comes again. fio puts names in as they are,
-//! white space included, so lines are read from the right; and names are bytes.
+//! After a first line with the version each line is an action on a file, `name action [offset
+//! length]`, in version 3 with a timestamp before it. Where several jobs wrote to one log, the
+//! first line comes again. fio puts names in as they are, white space included, so lines are read
+//! from the right; and names are bytes.
 
 use std::collections::HashMap;
 

@@ -66,7 +66,8 @@ impl Format {
 }
 
 impl LineParser {
-    /// The parser for a trace that starts with `first`, of which only `files` matter if there are any.
+    /// The parser for a trace that starts with `first`, of which only `files` matter if there are
+    /// any.
     pub(crate) fn new(format: Option<Format>, first: &[u8], block_bytes: u64, files: Vec<Vec<u8>>) -> Self {
         match format.unwrap_or_else(|| Format::of(first)) {
             Format::Csv => Self::Csv(Box::default()),
@@ -93,8 +94,8 @@ impl LineParser {
     }
 }
 
-/// `start count …`, as in the traces that were published with ARC (Megiddo and Modha, FAST '03); the fields that
-/// follow there are of no use here.
+/// `start count …`, as in the traces that were published with ARC (Megiddo and Modha, FAST '03);
+/// the fields that follow there are of no use here.
 fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     let mut fields = line.split_ascii_whitespace();
     let mut number = |what| {
@@ -109,7 +110,8 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     Ok(Line { op: Op::Read, offset: bytes(start)?, len: bytes(count)?, group: None, thread: None, file: 0 })
 }
 
-/// Whether a trace's first line has anything of any format; the parser then says what is wrong with the rest.
+/// Whether a trace's first line has anything of any format; the parser then says what is wrong with
+/// the rest.
 pub(crate) fn looks_like_a_trace(line: &[u8]) -> bool {
     if trace_iolog::is_header(line) {
         return true;

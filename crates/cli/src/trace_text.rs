@@ -1,11 +1,13 @@
-//! The lines of a trace, with their numbers, from input that may be anything at all: bytes, as names of files are.
+//! The lines of a trace, with their numbers, from input that may be anything at all: bytes, as
+//! names of files are.
 
 use std::fmt;
 use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 
-/// A longer line is no trace; without a bound, a file without line ends would be read into memory whole.
+/// A longer line is no trace; without a bound, a file without line ends would be read into memory
+/// whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// How compressed files begin, and what unpacks them.
@@ -43,8 +45,8 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Self { input, name, line: Vec::new(), number: 0, bytes: 0 }
     }
 
-    /// The next line that isn't empty or a `#` comment, without white space around it. With the lines after it, as long as it
-    /// `goes_on` there; the place is that of the first one.
+    /// The next line that isn't empty or a `#` comment, without white space around it. With the
+    /// lines after it, as long as it `goes_on` there; the place is that of the first one.
     ///
     /// # Errors
     /// The system's, and lines that are too long, together.
@@ -95,8 +97,8 @@ impl<'a, R: BufRead> TraceText<'a, R> {
 /// A line as text.
 ///
 /// # Errors
-/// It isn't UTF-8, or has control characters: names go into tables and messages, and none of them shall steer a terminal. Ends of
-/// lines are allowed, which a record may have within.
+/// It isn't UTF-8, or has control characters: names go into tables and messages, and none of them
+/// shall steer a terminal. Ends of lines are allowed, which a record may have within.
 pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     let Ok(text) = std::str::from_utf8(line) else { bail!("not text in UTF-8") };
     if text.contains(|c: char| c.is_control() && !matches!(c, '\t' | '\r' | '\n')) {
@@ -105,7 +107,8 @@ pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     Ok(text)
 }
 
-/// Bytes as they can be shown: what isn't UTF-8 or would steer a terminal is escaped, as in `caf\xe9`.
+/// Bytes as they can be shown: what isn't UTF-8 or would steer a terminal is escaped, as in
+/// `caf\xe9`.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

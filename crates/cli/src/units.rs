@@ -16,7 +16,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// `value` in the largest of `units` that leaves at least 1; each unit is `step` times the one before.
+/// `value` in the largest of `units` that leaves at least 1; each unit is `step` times the one
+/// before.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;

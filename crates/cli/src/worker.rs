@@ -16,7 +16,8 @@ use crate::tally::Tally;
 use crate::trace_line::Op;
 use crate::write_log::{Write, WriteLog};
 
-/// A longer read or write is done in pieces, so that a trace can't make our buffers larger than the budget.
+/// A longer read or write is done in pieces, so that a trace can't make our buffers larger than the
+/// budget.
 pub(crate) const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why an operation is no success.

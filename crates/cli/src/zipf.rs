@@ -1,10 +1,12 @@
-//! Ranks with Zipf's distribution: rank `k` of `n` comes with a probability in proportion to 1 / k^exponent.
+//! Ranks with Zipf's distribution: rank `k` of `n` comes with a probability in proportion to 1 /
+//! k^exponent.
 //!
-//! Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
-//! distributions", ACM TOMACS 6(3), 1996): invert the integral of the smooth curve `h(x) = x^-exponent`, round to the
-//! nearest rank, and reject what the step function has less of than the curve. Exact for every exponent, needs no
-//! table, and takes 1.1 rounds on average or fewer. The usual approximation (Gray et al., SIGMOD '94) fails at
-//! exponents of 1 and above.
+//! Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
+//! monotone discrete distributions", ACM TOMACS 6(3), 1996): invert the integral of the smooth
+//! curve `h(x) = x^-exponent`, round to the nearest rank, and reject what the step function has
+//! less of than the curve. Exact for every exponent, needs no table, and takes 1.1 rounds on
+//! average or fewer. The usual approximation (Gray et al., SIGMOD '94) fails at exponents of 1 and
+//! above.
 
 use sync::random::Random;
 
@@ -13,7 +15,8 @@ use sync::random::Random;
 pub(crate) struct Zipf {
     n: f64,
     exponent: f64,
-    /// Integral of `h` up to half a rank past the first, less the first rank's own share, and up to past the last one.
+    /// Integral of `h` up to half a rank past the first, less the first rank's own share, and up to
+    /// past the last one.
     area_first: f64,
     area_last: f64,
     /// Points this close below their rank are accepted without looking at the curve.

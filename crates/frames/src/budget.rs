@@ -1,13 +1,14 @@
 //! The memory budget: one number of bytes that nothing exceeds.
 //!
 //! What is charged, and when:
-//! - an *extent* of frames (`extents`), with its share of the frame table, before it is first used. A frame that is
-//!   free is still charged, because the system still holds its memory;
+//! - an *extent* of frames (`extents`), with its share of the frame table, before it is first used.
+//!   A frame that is free is still charged, because the system still holds its memory;
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - what the policy keeps, such as groups and open files, when they are made.
 //!
-//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the shrinking that it starts. (A budget that
-//!     is lowered by much follows what is used down, extent by extent: `Budget::give_up`.)
+//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the
+//! shrinking that it starts. (A budget that is lowered by much follows what is used down, extent by
+//! extent: `Budget::give_up`.)
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
@@ -53,7 +54,8 @@ impl Budget {
 
     /// Charges `bytes` if the limit allows it.
     ///
-    /// All accesses here are `Relaxed`: the number arbitrates itself, and nothing else is published through it.
+    /// All accesses here are `Relaxed`: the number arbitrates itself, and nothing else is published
+    /// through it.
     #[must_use]
     pub fn try_charge(&self, bytes: u64) -> bool {
         self.try_charge_leaving(bytes, 0)
@@ -67,8 +69,8 @@ impl Budget {
             used.checked_add(bytes).filter(|&after| after <= max)
         });
         let Ok(before) = charged else { return false };
-        // Pairs with the fence in `set_max`: either this thread sees the limit that was lowered meanwhile, or the
-        // thread that lowered it sees this charge and gives back the excess.
+        // Pairs with the fence in `set_max`: either this thread sees the limit that was lowered
+        // meanwhile, or the thread that lowered it sees this charge and gives back the excess.
         fence_after_update();
         if before + bytes > self.max() {
             self.uncharge(bytes);
@@ -90,8 +92,9 @@ impl Budget {
         self.goal.load(Ordering::Relaxed)
     }
 
-    /// Begins to lower the limit to `goal`: it follows what is used, and `rest`, down to there. Room that
-    /// [`give_up`](Self::give_up) makes so can't be charged again, but for the rest. One thread at a time does so.
+    /// Begins to lower the limit to `goal`: it follows what is used, and `rest`, down to there.
+    /// Room that [`give_up`](Self::give_up) makes so can't be charged again, but for the rest. One
+    /// thread at a time does so.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
         self.goal.store(goal, Ordering::Relaxed);
         self.give_up(0, rest);

@@ -1,10 +1,11 @@
 //! Chunks: the parts of page maps that come and go.
 //!
-//! A page map is 8 bytes for each page of a file, so a map of a file that is many times larger than the budget would
-//! fill the budget by itself. Page words therefore lie in *chunks* of one system page, each charged when one of its
-//! words is first used, and given back when none of them is in use and memory is short. What is lost then is shadows:
-//! the policy forgets that it once saw these pages. Lookups don't look at chunks at all: a chunk that isn't there
-//! reads as zeros, which say *vacant*.
+//! A page map is 8 bytes for each page of a file, so a map of a file that is many times larger than
+//! the budget would fill the budget by itself. Page words therefore lie in *chunks* of one system
+//! page, each charged when one of its words is first used, and given back when none of them is in
+//! use and memory is short. What is lost then is shadows: the policy forgets that it once saw these
+//! pages. Lookups don't look at chunks at all: a chunk that isn't there reads as zeros, which say
+//! *vacant*.
 //!
 //! Each chunk has a state word:
 //!
@@ -15,19 +16,21 @@
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | a thread is charging it or giving it back | → `PRESENT` + 1, `PRESENT` (not taken back) or 0 |
 //!
-//! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk is locked or absent.
+//! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk
+//!   is locked or absent.
 //! - C2. Giving a chunk back needs a count of 0: no resident or swapped page's word is ever lost.
-//! - C3. w goes up before a word becomes written, and down after the word no longer is. So a search for written pages
-//!   only has to look at chunks with w > 0.
+//! - C3. w goes up before a word becomes written, and down after the word no longer is. So a search
+//!   for written pages only has to look at chunks with w > 0.
 //!
-//! One race is accepted. A reader is about to set the referenced bit of a page; the page and all its neighbours are
-//! evicted, and their chunk is given back. The reader's compare-and-swap then fails, but makes the system put a page of
-//! zeros there again. That page is uncharged until the chunk is used again or its map is dropped. The reader looks at
-//! the word immediately before, so the window is a few instructions wide.
+//! One race is accepted. A reader is about to set the referenced bit of a page; the page and all
+//! its neighbours are evicted, and their chunk is given back. The reader's compare-and-swap then
+//! fails, but makes the system put a page of zeros there again. That page is uncharged until the
+//! chunk is used again or its map is dropped. The reader looks at the word immediately before, so
+//! the window is a few instructions wide.
 //!
-//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present; locking for giving
-//! back is `Acquire` and pairs with the `Release` of `leave`, so that the last eviction's shadow is discarded too,
-//! rather than written into a chunk that is gone.
+//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present;
+//! locking for giving back is `Acquire` and pairs with the `Release` of `leave`, so that the last
+//! eviction's shadow is discarded too, rather than written into a chunk that is gone.
 
 use core::ops::Range;
 
@@ -67,8 +70,9 @@ enum GivenBack {
 
 /// The states of all chunks.
 ///
-/// A block's states are side by side, a cache line of them, and then come those of the same block of the next segment: the first blocks
-/// of 64 segments share a system page, so that many small maps take little for the states of their chunks.
+/// A block's states are side by side, a cache line of them, and then come those of the same block
+/// of the next segment: the first blocks of 64 segments share a system page, so that many small
+/// maps take little for the states of their chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     states: Region<AtomicU32>,
@@ -78,12 +82,14 @@ pub(crate) struct Chunks {
     /// Words in a segment, as a power of two.
     segment_shift: u32,
     present: AtomicUsize,
-    /// Of each segment: so that a sweep needn't look at all chunks of a segment in which few are there.
+    /// Of each segment: so that a sweep needn't look at all chunks of a segment in which few are
+    /// there.
     present_in: Region<AtomicU32>,
 }
 
-/// How the number of a chunk becomes the place of its state. The number's bits are those of the group, of the segment in it, of the block
-/// in that, and of the chunk; the place has segment and block the other way round.
+/// How the number of a chunk becomes the place of its state. The number's bits are those of the
+/// group, of the segment in it, of the block in that, and of the chunk; the place has segment and
+/// block the other way round.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     /// The bits that stay where they are.
@@ -137,8 +143,8 @@ impl Chunks {
         self.present.load(Ordering::Relaxed) as u64 * self.chunk_bytes()
     }
 
-    /// Before a word is changed from *vacant* (C1). A chunk that isn't there is charged first; `prepare` then makes
-    /// its words writable.
+    /// Before a word is changed from *vacant* (C1). A chunk that isn't there is charged first;
+    /// `prepare` then makes its words writable.
     pub(crate) fn enter(
         &self,
         word: usize,
@@ -155,7 +161,8 @@ impl Chunks {
                 backoff.wait();
             } else if now & PRESENT != 0 {
                 debug_assert!(now & COUNT < COUNT, "more words in use than a chunk has");
-                // Acquire pairs with the Release stores of `add` and `give_back`. Relaxed on failure: we look again.
+                // Acquire pairs with the Release stores of `add` and `give_back`. Relaxed on
+                // failure: we look again.
                 if state.compare_exchange_weak(now, (now & !AGED) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(());
                 }
@@ -190,8 +197,8 @@ impl Chunks {
 
     /// Before a word in use becomes written.
     pub(crate) fn add_written(&self, word: usize) {
-        // Relaxed: a thread that has to see the write that follows learns of it in some other way, which orders this
-        // too.
+        // Relaxed: a thread that has to see the write that follows learns of it in some other way,
+        // which orders this too.
         self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
@@ -241,7 +248,8 @@ impl Chunks {
         state & !AGED == PRESENT && self.give_back(chunk, state, words, budget) == GivenBack::Yes
     }
 
-    /// Gives back up to `wanted` chunks of a segment that were idle the last time too. Returns how many.
+    /// Gives back up to `wanted` chunks of a segment that were idle the last time too. Returns how
+    /// many.
     pub(crate) fn sweep(
         &self,
         segment: Range<usize>,
@@ -270,8 +278,8 @@ impl Chunks {
         given
     }
 
-    /// The words of each chunk of a segment in which there are few pages, none of them written: of those from the `first`th on, and
-    /// then of the others.
+    /// The words of each chunk of a segment in which there are few pages, none of them written: of
+    /// those from the `first`th on, and then of the others.
     pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
         // Relaxed: what is done about these pages looks at each again.
@@ -312,11 +320,12 @@ impl Chunks {
         chunks.all(|chunk| self.state(chunk).load(Ordering::Relaxed) == 0)
     }
 
-    /// Gives back the chunks of a page map whose words no loader enters any more. Returns the number of chunks in which
-    /// a page is still in memory: those must stay where they are.
+    /// Gives back the chunks of a page map whose words no loader enters any more. Returns the
+    /// number of chunks in which a page is still in memory: those must stay where they are.
     ///
-    /// Two other threads may still be at work on these chunks: a sweep, and an evictor between making its word *vacant*
-    /// and its `leave`. This waits for both, so that the next map finds neither shadows nor charges of this one.
+    /// Two other threads may still be at work on these chunks: a sweep, and an evictor between
+    /// making its word *vacant* and its `leave`. This waits for both, so that the next map finds
+    /// neither shadows nor charges of this one.
     pub(crate) fn clear(&self, words_used: Range<usize>, words: &Region<AtomicU64>, budget: &Budget) -> usize {
         let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
         chunks.filter(|&chunk| !self.clear_chunk(chunk, words, budget)).count()
@@ -330,7 +339,8 @@ impl Chunks {
         };
         let mut backoff = Backoff::new();
         loop {
-            // Acquire pairs with the Release with which a sweep makes the chunk absent: its discarding comes first.
+            // Acquire pairs with the Release with which a sweep makes the chunk absent: its
+            // discarding comes first.
             let state = self.state(chunk).load(Ordering::Acquire);
             if state == 0 {
                 return true;

@@ -9,7 +9,8 @@ use crate::tables::TABLE_BYTES;
 pub struct Config {
     /// The budget in bytes.
     pub memory: u64,
-    /// How far the budget may grow later. Address space is reserved for it; at least `memory` counts.
+    /// How far the budget may grow later. Address space is reserved for it; at least `memory`
+    /// counts.
     pub memory_max: u64,
     /// Bytes in a page: a power of two, at least the system's page size.
     pub page_size: usize,
@@ -19,8 +20,8 @@ pub struct Config {
     pub pretouch: bool,
     /// Pretend that the CPUs belong to so many NUMA nodes. `None`: as the system says.
     pub nodes: Option<usize>,
-    /// Page words that address space is reserved for, as a power of two. `None`: enough for 2^38 pages, or as many
-    /// as the system allows.
+    /// Page words that address space is reserved for, as a power of two. `None`: enough for 2^38
+    /// pages, or as many as the system allows.
     pub page_words_shift: Option<u32>,
 }
 
@@ -70,11 +71,13 @@ impl Config {
     }
 }
 
-/// Tables that address space is reserved for: twice as many as the budget could pay for, but so many at least.
+/// Tables that address space is reserved for: twice as many as the budget could pay for, but so
+/// many at least.
 const TABLES_MIN: u64 = 1 << 14;
 
-/// Room that frames leave for page maps, as a part of the budget, and at most; but always enough for what one more page can
-/// cost. So what is drained from the frames to make room for a chunk isn't taken by frames again.
+/// Room that frames leave for page maps, as a part of the budget, and at most; but always enough
+/// for what one more page can cost. So what is drained from the frames to make room for a chunk
+/// isn't taken by frames again.
 const MAP_RESERVE_SHARE: u64 = 64;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
 /// To whole multiples of this.
@@ -94,13 +97,13 @@ pub fn map_room() -> u64 {
     WordGeometry::of(rustix::param::page_size(), None).room_for_one()
 }
 
-/// A budget that may grow takes no more than so much of the address space that there is: its tables take twice as much as it does,
-/// page words a quarter of all, and the process has uses of its own.
+/// A budget that may grow takes no more than so much of the address space that there is: its tables
+/// take twice as much as it does, page words a quarter of all, and the process has uses of its own.
 #[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
 
-/// How far a budget of `memory` bytes may grow: to `wanted`, or a half or a quarter of it and so on, as the process has address space
-/// for.
+/// How far a budget of `memory` bytes may grow: to `wanted`, or a half or a quarter of it and so
+/// on, as the process has address space for.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
@@ -151,8 +154,8 @@ pub(crate) struct Layout {
 const RECORD: u64 = 64;
 
 impl Layout {
-    /// What is charged for an extent. Its part of the frame table stays when the extent's memory is given back, so
-    /// that is charged only the first time.
+    /// What is charged for an extent. Its part of the frame table stays when the extent's memory is
+    /// given back, so that is charged only the first time.
     pub(crate) fn extent_cost(&self, first_time: bool) -> u64 {
         let record = if first_time { RECORD } else { 0 };
         (self.page_size as u64 + record) << self.extent_shift
@@ -171,7 +174,8 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// The story: where the system's pages have 16 or 64 KiB, a chunk alone took more than the room that was made for it.
+    /// The story: where the system's pages have 16 or 64 KiB, a chunk alone took more than the room
+    /// that was made for it.
     #[test]
     fn frames_leave_room_for_a_chunk_and_its_states_whatever_the_systems_page() {
         for system_page in [4 << 10, 16 << 10, 64 << 10] {

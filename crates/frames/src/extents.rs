@@ -1,14 +1,16 @@
 //! Extents: the runs of frames that memory is taken from the system and given back in.
 //!
-//! An extent is a huge page where the budget is large enough for that, so that taking and giving back never splits
-//! one. It is charged whole before its first frame is used, with its share of the frame table. To give one back, all
-//! its frames have to be caught: the free ones are sifted out of the stocks, the used ones are evicted by the policy
-//! one after the other, and what is freed meanwhile is caught on its way ([`Extents::catch`]).
+//! An extent is a huge page where the budget is large enough for that, so that taking and giving
+//! back never splits one. It is charged whole before its first frame is used, with its share of the
+//! frame table. To give one back, all its frames have to be caught: the free ones are sifted out of
+//! the stocks, the used ones are evicted by the policy one after the other, and what is freed
+//! meanwhile is caught on its way ([`Extents::catch`]).
 //!
-//! E1. One drain at a time; it takes as many extents as it wants. Their frames are caught by the threads that free them: a
-//!     free that read `draining` too early puts the frame into a stock, where the drain's next sift finds it.
-//! E2. An extent that is drained has an entry in `caught` until its memory is given back, or the drain ends; a frame is caught
-//!     under that lock. So none is added to an extent that is over.
+//! E1. One drain at a time; it takes as many extents as it wants. Their frames are caught by the
+//! threads that free them: a free that read `draining` too early puts the frame into a stock, where
+//! the drain's next sift finds it. E2. An extent that is drained has an entry in `caught` until its
+//! memory is given back, or the drain ends; a frame is caught under that lock. So none is added to
+//! an extent that is over.
 
 use std::ops::Range;
 
@@ -66,8 +68,8 @@ pub(crate) struct Extents {
 const CHOICES: usize = 16;
 
 impl Extents {
-    /// `frames` frames in extents of 2^`shift`, a whole number of them; every 2^`node_shift` frames are the next one's
-    /// of `nodes` nodes.
+    /// `frames` frames in extents of 2^`shift`, a whole number of them; every 2^`node_shift` frames
+    /// are the next one's of `nodes` nodes.
     pub(crate) fn new(frames: usize, shift: u32, node_shift: u32, nodes: usize) -> Self {
         let nodes = NodeRuns { extents: frames >> shift, nodes, shift: node_shift - shift };
         Self {
@@ -114,16 +116,17 @@ impl Extents {
         extent << self.shift..(extent + 1) << self.shift
     }
 
-    /// Takes an extent into use if `charge`, told whether it is the extent's first time, allows it: one of `node`'s if
-    /// there is one.
+    /// Takes an extent into use if `charge`, told whether it is the extent's first time, allows it:
+    /// one of `node`'s if there is one.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
         Some(extent)
     }
 
-    /// Starts to drain up to `wanted` extents: of the next `looks` that have memory, those with the fewest pages, as `pages`
-    /// counts them, and none that it refuses. Waits for another drain to end.
+    /// Starts to drain up to `wanted` extents: of the next `looks` that have memory, those with the
+    /// fewest pages, as `pages` counts them, and none that it refuses. Waits for another drain to
+    /// end.
     pub(crate) fn begin_drain(
         &self,
         wanted: usize,
@@ -150,7 +153,8 @@ impl Extents {
         let (first, last) = (caught.first()?.extent, caught.last()?.extent);
         drop(caught);
         let span = Span { start: first as u32, len: (last - first + 1) as u32 };
-        // Release: with the locks of the stocks this makes E1 true. A free that doesn't see it yet is sifted later.
+        // Release: with the locks of the stocks this makes E1 true. A free that doesn't see it yet
+        // is sifted later.
         self.draining.store(span.to_word(), Ordering::Release);
         Some(Drain { extents: self, choices })
     }
@@ -172,7 +176,8 @@ impl Extents {
 
     /// Takes the frames out of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: a drain asks, which wrote it, or a thread that took a batch out of a depot after the drain had begun to sift it.
+        // Relaxed: a drain asks, which wrote it, or a thread that took a batch out of a depot after
+        // the drain had begun to sift it.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -215,7 +220,8 @@ impl Drain<'_> {
         find(&mut self.extents.caught.lock(), extent).is_none_or(|it| it.is_over)
     }
 
-    /// Ends the drain, and passes on what was caught of extents that stay: frames of one node each time.
+    /// Ends the drain, and passes on what was caught of extents that stay: frames of one node each
+    /// time.
     pub(crate) fn stop(&self, mut keep: impl FnMut(Batch)) {
         let mut caught = self.extents.caught.lock();
         // Relaxed: E2.
@@ -223,8 +229,9 @@ impl Drain<'_> {
         caught.drain(..).for_each(|it| keep(it.frames));
     }
 
-    /// Ends the drain of one extent if every frame of it that isn't retired was caught, and `give_back` could give its memory
-    /// back: the extent is without memory afterwards. Else false, and what was caught is for [`stop`](Self::stop) to return.
+    /// Ends the drain of one extent if every frame of it that isn't retired was caught, and
+    /// `give_back` could give its memory back: the extent is without memory afterwards. Else false,
+    /// and what was caught is for [`stop`](Self::stop) to return.
     pub(crate) fn end(&self, at: usize, retired: usize, give_back: impl FnOnce() -> bool) -> bool {
         let extent = self.extent(at);
         let mut all = self.extents.caught.lock();
@@ -232,7 +239,8 @@ impl Drain<'_> {
         if caught.is_over || caught.frames.len() + retired < self.extents.frames_each() {
             return false;
         }
-        // All frames are here, so there is none to catch until the extent is populated anew: before that it is given back.
+        // All frames are here, so there is none to catch until the extent is populated anew: before
+        // that it is given back.
         let frames = std::mem::take(&mut caught.frames);
         caught.is_over = true;
         drop(all);

@@ -1,26 +1,30 @@
-//! Words of pages that lie behind a map's first run of words: pages that the object got after its map was made, or of an object for
-//! which there is no run that is long enough.
+//! Words of pages that lie behind a map's first run of words: pages that the object got after its
+//! map was made, or of an object for which there is no run that is long enough.
 //!
-//! A map has a run of page words from the start, for its *near* pages: a hit finds their words by an addition. Behind them the
-//! object is divided into *parts*, of as many pages as a segment has words. A part gets a segment of its own when one of its
-//! pages is first loaded, and keeps it until the map goes. So an object can become as long as lengths can count, and takes
-//! address space, and memory, only where pages of it were used.
+//! A map has a run of page words from the start, for its *near* pages: a hit finds their words by
+//! an addition. Behind them the object is divided into *parts*, of as many pages as a segment has
+//! words. A part gets a segment of its own when one of its pages is first loaded, and keeps it
+//! until the map goes. So an object can become as long as lengths can count, and takes address
+//! space, and memory, only where pages of it were used.
 //!
-//! The part's segment is found in a tree of tables (`tables`), without a lock. The tree is as high as the last part needs that has a segment:
+//! The part's segment is found in a tree of tables (`tables`), without a lock. The tree is as high
+//! as the last part needs that has a segment:
 //! ```text
 //!   root: table, height 2 ─▶ [part / 512]: table ─▶ [part % 512]: segment + 1
 //! ```
-//! The tables are charged to the budget. A map without such parts has none, and takes no memory here.
+//! The tables are charged to the budget. A map without such parts has none, and takes no memory
+//! here.
 //!
 //! # Invariants
-//! - FAR-1. Links change under `PageWords::growing` alone: from 0, and never again while the map lives. But the root goes on to a
-//!   higher tree, which has the one before as its first part. So a reader that has any value of the root finds in it each part that had
-//!   a segment when that value was stored.
+//! - FAR-1. Links change under `PageWords::growing` alone: from 0, and never again while the map
+//!   lives. But the root goes on to a higher tree, which has the one before as its first part. So a
+//!   reader that has any value of the root finds in it each part that had a segment when that value
+//!   was stored.
 //! - FAR-2. A segment is one part's of one map, from the store of its link to the map's end.
 //! - FAR-3. Parts of near pages have no segment here.
 //!
-//! A reader that finds no link takes the page for vacant. It may be wrong only about a page whose loading it wasn't told of. A loader then
-//! looks again under the lock:
+//! A reader that finds no link takes the page for vacant. It may be wrong only about a page whose
+//! loading it wasn't told of. A loader then looks again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet
@@ -31,11 +35,12 @@
 //! ```
 //!
 //! # Memory ordering
-//! Loads of links are Acquire, and pair with the Release stores in `make`: the table that a link names is zeros or what was put
-//! there, and what part a segment is (`PageWords::parts`) is known.
+//! Loads of links are Acquire, and pair with the Release stores in `make`: the table that a link
+//! names is zeros or what was put there, and what part a segment is (`PageWords::parts`) is known.
 //!
 //! # Locking
-//! `growing` is held over the locks of free tables and free segments, which are leaves, and over no waiting: memory that isn't there is the caller's to make room for.
+//! `growing` is held over the locks of free tables and free segments, which are leaves, and over no
+//! waiting: memory that isn't there is the caller's to make room for.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -53,7 +58,8 @@ const LOW_BITS: u64 = (1 << NUMBER_SHIFT) - 1;
 pub(crate) enum NoWords {
     /// The budget has no room for a table.
     NoRoom,
-    /// All segments that parts may have are in use, or all tables, or the system refuses to make a table writable.
+    /// All segments that parts may have are in use, or all tables, or the system refuses to make a
+    /// table writable.
     NoPlace,
 }
 
@@ -165,7 +171,8 @@ impl FarWords {
         }
     }
 
-    /// The first part from `from` on that has a segment, and that. Parts that get one meanwhile may be missed.
+    /// The first part from `from` on that has a segment, and that. Parts that get one meanwhile may
+    /// be missed.
     pub(crate) fn next(&self, tables: &Tables, from: u64) -> Option<(u64, usize)> {
         let tree = Tree::of_root(self.root.load(Ordering::Acquire))?;
         if tree.height < Tree::height_for(from) { None } else { tree.next(tables, from) }

@@ -12,8 +12,9 @@
 //! | n | n pins | a pinner, `+1`; a holder, `−1`; a writer, `+ WRITER_WAITS` |
 //! | `WRITER_WAITS` + n | n pins, and a writer waits until they are gone | a holder, `−1`; the writer, `− WRITER_WAITS`; with n = 0 an evictor or a writer, compare-and-swap to `FROZEN` |
 //!
-//! A pinner adds first and looks then: if it meets `FROZEN` or `WRITER_WAITS` it takes its one back. So any value may be too
-//! high by the pinners that are about to step back; owners therefore never store to `count`, they add and subtract.
+//! A pinner adds first and looks then: if it meets `FROZEN` or `WRITER_WAITS` it takes its one
+//! back. So any value may be too high by the pinners that are about to step back; owners therefore
+//! never store to `count`, they add and subtract.
 //!
 //! `WRITER_WAITS` keeps pins that overlap from keeping a writer out for ever:
 //! ```text
@@ -30,15 +31,16 @@
 //!   A: count FROZEN + 1 → 1                       that was its pin from then on
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
-//! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the place finds that its
-//! word has changed, and gives the place back. Until then the place counts as a pin of the frame's next page, which
-//! only delays others. No place is taken while `WRITER_WAITS` is set: the writer's turn comes first. Nor is one taken
-//! beside another: the first one's pin lets all other pinners in, and the writer would have to wait for the holder of
-//! each place, which may be asleep.
+//! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the
+//! place finds that its word has changed, and gives the place back. Until then the place counts as
+//! a pin of the frame's next page, which only delays others. No place is taken while `WRITER_WAITS`
+//! is set: the writer's turn comes first. Nor is one taken beside another: the first one's pin lets
+//! all other pinners in, and the writer would have to wait for the holder of each place, which may
+//! be asleep.
 //!
-//! `WRITER_WAITS` is a hint: it excludes no thread from anything for good, and nothing but a delay follows if it is missing or left over.
-//! So two writers may set and clear it for one another. It ends with the next freeze, by any thread, and a writer that gives up
-//! clears it (`writing`).
+//! `WRITER_WAITS` is a hint: it excludes no thread from anything for good, and nothing but a delay
+//! follows if it is missing or left over. So two writers may set and clear it for one another. It
+//! ends with the next freeze, by any thread, and a writer that gives up clears it (`writing`).
 //!
 //! **`place`** tells which thread may touch the list links:
 //!
@@ -48,16 +50,20 @@
 //! | `LISTED` | on a list of its group | only the thread that wins the swap to `ISOLATED` may take it off |
 //! | `ORPHANED` | its page was removed while a holder had it | the holder frees it |
 //!
-//! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the frame's bytes.
+//! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the
+//!   frame's bytes.
 //! - I2. Bytes of a frame that has a pin don't change: a writer freezes the frame, too.
-//! - I3. While a frame is `ISOLATED`, only its holder may change its group, and only with the frame frozen as well. Its
-//!   page doesn't change either, except that a remover may take the page away and leave the frame `ORPHANED`.
-//! - I4. A generation is used for one residency (a *stay*): it goes up when the frame is freed, before another thread
-//!   can get the frame. (A page that is settled begins another stay in its frame.)
+//! - I3. While a frame is `ISOLATED`, only its holder may change its group, and only with the frame
+//!   frozen as well. Its page doesn't change either, except that a remover may take the page away
+//!   and leave the frame `ORPHANED`.
+//! - I4. A generation is used for one residency (a *stay*): it goes up when the frame is freed,
+//!   before another thread can get the frame. (A page that is settled begins another stay in its
+//!   frame.)
 //!
-//! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes come after the last
-//! pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the `Release` of unfreezing: a pinner that
-//! gets hold of a frame's *next* stay sees the page word that the evictor had already changed, and steps back.
+//! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes
+//! come after the last pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the
+//! `Release` of unfreezing: a pinner that gets hold of a frame's *next* stay sees the page word
+//! that the evictor had already changed, and steps back.
 
 use core::fmt;
 
@@ -134,10 +140,11 @@ pub(crate) struct FrameRecord {
     generation: AtomicU32,
     /// The memory group that is charged for the page.
     group: AtomicU32,
-    /// Links of the LRU list that the frame is on: the policy's. What keeps frames apart doesn't rest on them, so free
-    /// frames have links of their own.
+    /// Links of the LRU list that the frame is on: the policy's. What keeps frames apart doesn't
+    /// rest on them, so free frames have links of their own.
     links: Links,
-    /// A frame that is met a few steps after this one on a walk from the cold end, or was: a hint for the CPU.
+    /// A frame that is met a few steps after this one on a walk from the cold end, or was: a hint
+    /// for the CPU.
     ahead: AtomicU32,
     /// Of a written page.
     pub(crate) write_state: WriteState,
@@ -147,13 +154,13 @@ pub(crate) struct FrameRecord {
     word: AtomicU64,
     /// Whose page it is, in the policy's numbering.
     owner: AtomicU32,
-    /// The policy's rank, changed only by the holder of an isolated frame. While the frame is the first of a free batch
-    /// in a depot: the number of frames in that batch.
+    /// The policy's rank, changed only by the holder of an isolated frame. While the frame is the
+    /// first of a free batch in a depot: the number of frames in that batch.
     rank: AtomicU32,
-    /// While the frame is free: the next one of its batch, in the lower half. While it is the first of a batch in a
-    /// depot: also the first frame of the batch below, in the upper half. While a page is in it: the place elsewhere
-    /// that the page keeps, or 0; that place has the page's bytes until a writer changes the page. Changed while the
-    /// frame is frozen.
+    /// While the frame is free: the next one of its batch, in the lower half. While it is the first
+    /// of a batch in a depot: also the first frame of the batch below, in the upper half. While a
+    /// page is in it: the place elsewhere that the page keeps, or 0; that place has the page's
+    /// bytes until a writer changes the page. Changed while the frame is frozen.
     slot: AtomicU64,
 }
 
@@ -175,10 +182,10 @@ pub(crate) enum PinRefused {
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // In two steps: an addition whose result is needed keeps the CPU from going on to the frame's bytes meanwhile.
-        // No thread can freeze the frame between the two, and if an owner leaves it, the addition counts as a pin from
-        // then on.
-        // Relaxed, as the look is the Acquire of the module head: it sees this addition, or one after it, and so all before it.
+        // In two steps: an addition whose result is needed keeps the CPU from going on to the
+        // frame's bytes meanwhile. No thread can freeze the frame between the two, and if an owner
+        // leaves it, the addition counts as a pin from then on. Relaxed, as the look is the Acquire
+        // of the module head: it sees this addition, or one after it, and so all before it.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
         if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
@@ -192,21 +199,25 @@ impl FrameRecord {
         if count & (FROZEN | WRITER_WAITS) != 0 { PinRefused::Closed } else { PinRefused::Saturated }
     }
 
-    /// Whether a pin would be refused as [`Closed`](PinRefused::Closed) now: for a pinner that waits, whose additions would keep
-    /// the writer from freezing the frame. Relaxed: `pin` looks again.
+    /// Whether a pin would be refused as [`Closed`](PinRefused::Closed) now: for a pinner that
+    /// waits, whose additions would keep the writer from freezing the frame. Relaxed: `pin` looks
+    /// again.
     pub(crate) fn is_closed(&self) -> bool {
         self.count.load(Ordering::Relaxed) & (FROZEN | WRITER_WAITS) != 0
     }
 
-    /// Takes a place in a frame that has an owner: a pin of whatever page is in the frame when the owner leaves it. False if there
-    /// is no owner to wait for, or a writer or another pinner has the next turn.
+    /// Takes a place in a frame that has an owner: a pin of whatever page is in the frame when the
+    /// owner leaves it. False if there is no owner to wait for, or a writer or another pinner has
+    /// the next turn.
     pub(crate) fn take_place(&self) -> bool {
-        // Relaxed: nothing is read by a place; `place_is_pin` is the Acquire. Hardly ever two: where one has its turn others can pin.
+        // Relaxed: nothing is read by a place; `place_is_pin` is the Acquire. Hardly ever two:
+        // where one has its turn others can pin.
         if self.count.load(Ordering::Relaxed) != FROZEN {
             return false;
         }
         // Transition: count, frozen → a place.
-        // If the owner has just left the frame this may meet `WRITER_WAITS`, as a pinner may that steps back.
+        // If the owner has just left the frame this may meet `WRITER_WAITS`, as a pinner may that
+        // steps back.
         let taken = self.count.fetch_add(1, Ordering::Relaxed) & WRITER_WAITS == 0;
         if !taken {
             self.give_place_back();
@@ -214,7 +225,8 @@ impl FrameRecord {
         taken
     }
 
-    /// Whether the owner has left the frame, so that the place is a pin. Acquire pairs with the Release of `unfreeze`.
+    /// Whether the owner has left the frame, so that the place is a pin. Acquire pairs with the
+    /// Release of `unfreeze`.
     pub(crate) fn place_is_pin(&self) -> bool {
         self.count.load(Ordering::Acquire) & FROZEN == 0
     }
@@ -235,8 +247,8 @@ impl FrameRecord {
     }
 }
 
-/// The records of all frames. Fields that only one party may use at a time are read and written `Relaxed`; how the
-/// party changes is said in the module head.
+/// The records of all frames. Fields that only one party may use at a time are read and written
+/// `Relaxed`; how the party changes is said in the module head.
 #[derive(Debug)]
 pub(crate) struct FrameTable {
     records: Region<FrameRecord>,
@@ -273,12 +285,13 @@ impl FrameTable {
 
     // ---- count
 
-    /// Becomes the owner of a frame that has no pin. That ends the wait of a writer, be it this one's or another thread's, which
-    /// finds the frame frozen then.
+    /// Becomes the owner of a frame that has no pin. That ends the wait of a writer, be it this
+    /// one's or another thread's, which finds the frame frozen then.
     #[inline]
     pub(crate) fn freeze(&self, frame: FrameId) -> bool {
         let count = &self.record(frame).count;
-        // Acquire pairs with the Release of `unpin` and `unfreeze`. Relaxed on failure: nothing follows from it.
+        // Acquire pairs with the Release of `unpin` and `unfreeze`. Relaxed on failure: nothing
+        // follows from it.
         let freeze = |from| count.compare_exchange(from, FROZEN, Ordering::Acquire, Ordering::Relaxed);
         match freeze(0) {
             // Transition: count, 0 → frozen.
@@ -287,7 +300,8 @@ impl FrameTable {
         }
     }
 
-    /// Has new pinners of a pinned frame step back, until the frame is frozen or [`let_pinners_in`](Self::let_pinners_in).
+    /// Has new pinners of a pinned frame step back, until the frame is frozen or
+    /// [`let_pinners_in`](Self::let_pinners_in).
     pub(crate) fn keep_pinners_out(&self, frame: FrameId) {
         let set = |now: u32| (now & FROZEN == 0 && now & PINS != 0).then_some(now | WRITER_WAITS);
         // Relaxed: a hint.
@@ -322,24 +336,29 @@ impl FrameTable {
 
     /// Claims a listed frame: the winner has to take it off its list.
     pub(crate) fn isolate(&self, frame: FrameId) -> bool {
-        // Acquire pairs with the Release in `put_back`: group, word and links are as they were left. Relaxed on failure.
+        // Acquire pairs with the Release in `put_back`: group, word and links are as they were
+        // left. Relaxed on failure.
         self.record(frame).place.compare_exchange(LISTED, ISOLATED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Makes an isolated frame a listed one, or says that it was orphaned.
     pub(crate) fn put_back(&self, frame: FrameId) -> bool {
-        // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the remover's writes come first.
+        // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the remover's
+        // writes come first.
         self.record(frame).place.compare_exchange(ISOLATED, LISTED, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Makes a frozen frame a listed one, of which only its owner knows yet: once its labels are there.
+    /// Makes a frozen frame a listed one, of which only its owner knows yet: once its labels are
+    /// there.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
-        // Release pairs with `isolate`, by a thread that visits frames in the order of their numbers.
+        // Release pairs with `isolate`, by a thread that visits frames in the order of their
+        // numbers.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
 
-    /// Leaves an isolated frame, whose page was just removed, to its holder. False if it isn't isolated any more.
+    /// Leaves an isolated frame, whose page was just removed, to its holder. False if it isn't
+    /// isolated any more.
     pub(crate) fn orphan(&self, frame: FrameId) -> bool {
         // Release pairs with the Acquire of `put_back`.
         self.record(frame).place.compare_exchange(ISOLATED, ORPHANED, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -367,8 +386,8 @@ impl FrameTable {
         next != RETIRED
     }
 
-    /// Begins another stay of the page in its frame, which the caller has frozen. False, and nothing is changed, if the
-    /// generations are nearly used up.
+    /// Begins another stay of the page in its frame, which the caller has frozen. False, and
+    /// nothing is changed, if the generations are nearly used up.
     pub(crate) fn begin_next_stay(&self, frame: FrameId) -> bool {
         let next = self.generation(frame) + 1;
         let possible = next < RETIRED - 1;
@@ -449,7 +468,8 @@ impl FrameTable {
         slot.store(slot.load(Ordering::Relaxed) >> 32 << 32 | u64::from(FrameId::to_link(next)), Ordering::Relaxed);
     }
 
-    /// Length of the batch that `first` is the first frame of, and the first frame of the batch below.
+    /// Length of the batch that `first` is the first frame of, and the first frame of the batch
+    /// below.
     pub(crate) fn batch(&self, first: FrameId) -> (usize, Option<FrameId>) {
         let record = self.record(first);
         let below = FrameId::from_link((record.slot.load(Ordering::Relaxed) >> 32) as u32);

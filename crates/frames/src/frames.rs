@@ -51,16 +51,17 @@ pub struct Frames {
     pub(crate) budget: Budget,
     pub(crate) waits: WaitTable,
     layout: Layout,
-    /// Not inherited by a forked child. It has none of the pages: frames and their records read as zeros there, and page words as
-    /// *vacant*. So a lookup in the child finds nothing, goes on to load, and is refused there by this mark; the hit path pays
-    /// nothing for it. A guard that the child's thread had reads as zeros, and goes without a trace.
+    /// Not inherited by a forked child. It has none of the pages: frames and their records read as
+    /// zeros there, and page words as *vacant*. So a lookup in the child finds nothing, goes on to
+    /// load, and is refused there by this mark; the hit path pays nothing for it. A guard that the
+    /// child's thread had reads as zeros, and goes without a trace.
     fork: ForkMark,
     retired: AtomicUsize,
 }
 
 impl Frames {
-    /// Reserves address space for as much memory as the budget may ever become; takes no memory yet, unless
-    /// [`Config::pretouch`] says so.
+    /// Reserves address space for as much memory as the budget may ever become; takes no memory
+    /// yet, unless [`Config::pretouch`] says so.
     ///
     /// # Errors
     /// When the system refuses the address space or, with `pretouch`, the memory.
@@ -70,7 +71,8 @@ impl Frames {
         let words_per_frame = layout.page_size / size_of::<u64>();
         let node_shift = layout.extent_shift + nodes.run_shift(layout.frames >> layout.extent_shift);
         let arena = Protection { huge: layout.huge, undumped: true, ..Protection::default() };
-        // Huge pages for the table only where it is large: otherwise they would round its memory up by too much.
+        // Huge pages for the table only where it is large: otherwise they would round its memory up
+        // by too much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
         let words = PageWords::reserve(layout.words)?;
         let frames = Self {
@@ -90,7 +92,8 @@ impl Frames {
             retired: AtomicUsize::new(0),
             layout,
         };
-        // What the structures themselves take. A budget that can't even hold that was refused by the policy.
+        // What the structures themselves take. A budget that can't even hold that was refused by
+        // the policy.
         let _ = frames.budget.try_charge(frames.free.bytes() + size_of::<Self>() as u64);
         if config.pretouch {
             frames.pretouch()?;
@@ -112,7 +115,8 @@ impl Frames {
         self.layout.page_size
     }
 
-    /// The memory budget, of which frames and page maps are charged here and other metadata by the policy.
+    /// The memory budget, of which frames and page maps are charged here and other metadata by the
+    /// policy.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
@@ -125,7 +129,8 @@ impl Frames {
         &self.tables
     }
 
-    /// Whether this is a child process that was forked while the frames were in use. It has none of their memory.
+    /// Whether this is a child process that was forked while the frames were in use. It has none of
+    /// their memory.
     #[inline]
     #[must_use]
     pub fn forked(&self) -> bool {
@@ -146,8 +151,9 @@ impl Frames {
 
     // ---- free frames
 
-    /// A free frame: this CPU's, else one with new memory if the budget allows, else one of a few others'. `None` when there is
-    /// none: something has to be reclaimed, or all stocks to be [gathered](Self::gather).
+    /// A free frame: this CPU's, else one with new memory if the budget allows, else one of a few
+    /// others'. `None` when there is none: something has to be reclaimed, or all stocks to be
+    /// [gathered](Self::gather).
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
         let mut allocated = None;
@@ -174,7 +180,8 @@ impl Frames {
         got
     }
 
-    /// Makes what CPUs have in stock available to all. Says how many frames are, roughly: none if memory is all in use.
+    /// Makes what CPUs have in stock available to all. Says how many frames are, roughly: none if
+    /// memory is all in use.
     #[must_use]
     pub fn gather(&self) -> usize {
         self.free.gather(&self.table)
@@ -195,7 +202,8 @@ impl Frames {
         frame
     }
 
-    /// Takes memory for an extent into use, if the budget has room for it. Says which extent, and gives its frames.
+    /// Takes memory for an extent into use, if the budget has room for it. Says which extent, and
+    /// gives its frames.
     fn populate(&self) -> Option<(usize, Batch)> {
         let rest = self.layout.map_reserve;
         if self.budget.room() < self.layout.extent_cost(false) {
@@ -231,7 +239,8 @@ impl Frames {
         self.free.in_depots() + self.unpopulated()
     }
 
-    /// Frames that pages can have at most beside everything else that is charged to the budget now, roughly.
+    /// Frames that pages can have at most beside everything else that is charged to the budget now,
+    /// roughly.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.extents.populated() * self.extents.frames_each() + self.unpopulated()
@@ -240,7 +249,8 @@ impl Frames {
     /// Frames of extents that there is room for.
     fn unpopulated(&self) -> usize {
         let room = self.budget.room().saturating_sub(self.layout.map_reserve) / self.layout.extent_cost(true);
-        // Saturating: a drain that ends lowers the number after its extent may have been populated again.
+        // Saturating: a drain that ends lowers the number after its extent may have been populated
+        // again.
         let unpopulated = self.extents.count().saturating_sub(self.extents.populated());
         (room as usize).min(unpopulated) * self.extents.frames_each()
     }
@@ -272,7 +282,8 @@ impl Frames {
         #[cfg(not(pagefold_loom))]
         {
             let start = frame.index() * self.words_per_frame;
-            // Where the system refuses, the frame keeps its memory for nothing; its extent is charged for it in any case.
+            // Where the system refuses, the frame keeps its memory for nothing; its extent is
+            // charged for it in any case.
             let _ = self.bytes.discard(start..start + self.words_per_frame);
         }
         false
@@ -295,13 +306,15 @@ impl Frames {
 
     // ---- giving memory back
 
-    /// Changes the budget's limit. Lowering it gives nothing back by itself: [`begin_drain`](Self::begin_drain).
+    /// Changes the budget's limit. Lowering it gives nothing back by itself:
+    /// [`begin_drain`](Self::begin_drain).
     pub fn set_budget(&self, bytes: u64) {
         self.budget.set_max(bytes);
     }
 
-    /// Begins to lower the budget's limit to `bytes`: it comes down with each extent that is given back. So what is needed for page
-    /// maps and the like can be had meanwhile. [`set_budget`](Self::set_budget) ends it.
+    /// Begins to lower the budget's limit to `bytes`: it comes down with each extent that is given
+    /// back. So what is needed for page maps and the like can be had meanwhile.
+    /// [`set_budget`](Self::set_budget) ends it.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
     }
@@ -312,7 +325,8 @@ impl Frames {
         self.layout.budget_max()
     }
 
-    /// Extents that have memory: how often [`begin_drain`](Self::begin_drain) has something new to offer.
+    /// Extents that have memory: how often [`begin_drain`](Self::begin_drain) has something new to
+    /// offer.
     #[must_use]
     pub fn extents(&self) -> usize {
         self.extents.populated()
@@ -324,7 +338,8 @@ impl Frames {
         (self.extents.frames_each() * self.page_size()) as u64
     }
 
-    /// Charges so much to the budget, if what is kept free for page maps can still be charged afterwards.
+    /// Charges so much to the budget, if what is kept free for page maps can still be charged
+    /// afterwards.
     #[must_use]
     pub fn try_charge_beside_maps(&self, bytes: u64) -> bool {
         self.budget.try_charge_leaving(bytes, self.layout.map_reserve)
@@ -336,7 +351,8 @@ impl Frames {
         extents.flat_map(|extent| self.extents.frames_of(extent)).map(|number| FrameId::new(number as u32))
     }
 
-    /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a while. Returns how many.
+    /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a
+    /// while. Returns how many.
     pub fn sweep_maps(&self, wanted: usize) -> usize {
         self.words.sweep(wanted, usize::MAX, &self.budget)
     }
@@ -346,8 +362,9 @@ impl Frames {
         self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget)
     }
 
-    /// Visits pages that keep a part of a page map from being idle, each with one other at most, until `visit` returns false or there
-    /// were a bounded number of looks: the next call goes on from there. A page may have left its frame when that is visited.
+    /// Visits pages that keep a part of a page map from being idle, each with one other at most,
+    /// until `visit` returns false or there were a bounded number of looks: the next call goes on
+    /// from there. A page may have left its frame when that is visited.
     pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
@@ -371,8 +388,8 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Fetches the record of the frame noted by [`set_ahead`](Self::set_ahead) into the CPU's cache: following the
-    /// links alone, a walk would wait for memory at every step.
+    /// Fetches the record of the frame noted by [`set_ahead`](Self::set_ahead) into the CPU's
+    /// cache: following the links alone, a walk would wait for memory at every step.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

@@ -1,18 +1,20 @@
-//! Free frames: a stock for each CPU, a depot for each NUMA node, batches that move between them whole.
+//! Free frames: a stock for each CPU, a depot for each NUMA node, batches that move between them
+//! whole.
 //!
-//! A batch is a chain through the frames' free links, so moving one touches its first frame and nothing else. A
-//! stock holds at most two batches: the one it fills and empties, and a spare, so that a CPU that frees and takes in
-//! turn goes to the depot once in a batch at most (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that wants
-//! many takes them as a chain, with the lock taken once. A stock is small and lockable: a thread that finds no frame elsewhere takes a
-//! batch that another CPU has, and looks at a few CPUs each time, in turn. It sizes itself to demand: a CPU's batches begin
-//! small, double each time that it has to go to the depot, and are small again once another CPU had to take what this one had
-//! lying idle.
+//! A batch is a chain through the frames' free links, so moving one touches its first frame and
+//! nothing else. A stock holds at most two batches: the one it fills and empties, and a spare, so
+//! that a CPU that frees and takes in turn goes to the depot once in a batch at most (Bonwick and
+//! Adams, "Magazines and Vmem", USENIX 2001). A thread that wants many takes them as a chain, with
+//! the lock taken once. A stock is small and lockable: a thread that finds no frame elsewhere takes
+//! a batch that another CPU has, and looks at a few CPUs each time, in turn. It sizes itself to
+//! demand: a CPU's batches begin small, double each time that it has to go to the depot, and are
+//! small again once another CPU had to take what this one had lying idle.
 //!
-//! So no thread waits for a stock: while another one looks into it, it seems to be empty. A thread that can't do with that has
-//! all stocks gathered in the depots.
+//! So no thread waits for a stock: while another one looks into it, it seems to be empty. A thread
+//! that can't do with that has all stocks gathered in the depots.
 //!
-//! A drain *sifts* all free frames. The batches of a depot that it hasn't come to yet can be taken meanwhile, by threads that find no
-//! other; they sift what they take.
+//! A drain *sifts* all free frames. The batches of a depot that it hasn't come to yet can be taken
+//! meanwhile, by threads that find no other; they sift what they take.
 //!
 //! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
 //!
@@ -187,7 +189,8 @@ impl FreeFrames {
         self.in_depots.load(Ordering::Relaxed)
     }
 
-    /// Up to `wanted` frames from this CPU's stock or its node's depot, its lock taken once. None if there is none.
+    /// Up to `wanted` frames from this CPU's stock or its node's depot, its lock taken once. None
+    /// if there is none.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
@@ -205,7 +208,8 @@ impl FreeFrames {
         frames
     }
 
-    /// A frame from elsewhere: other nodes' depots, what a sift hasn't shown to its `keep` yet, then a few other CPUs' stocks.
+    /// A frame from elsewhere: other nodes' depots, what a sift hasn't shown to its `keep` yet,
+    /// then a few other CPUs' stocks.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
@@ -223,8 +227,8 @@ impl FreeFrames {
             stock.others = stock.others.wrapping_add(LOOKED_AT);
             stock.others
         };
-        // Skip a locked stock: its user may itself be waiting for a depot, and waiting for that as well would make a
-        // queue of all CPUs that are short of frames.
+        // Skip a locked stock: its user may itself be waiting for a depot, and waiting for that as
+        // well would make a queue of all CPUs that are short of frames.
         let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
         let frame = batch.pop(table);
         self.put_each(table, batch);
@@ -266,9 +270,9 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // With plenty in the depots there is enough for every CPU that waits a moment, and new memory would cost more.
-        // With little, only the lock's holder takes from the depot: if all CPUs that are short waited, most would find
-        // it empty.
+        // With plenty in the depots there is enough for every CPU that waits a moment, and new
+        // memory would cost more. With little, only the lock's holder takes from the depot: if all
+        // CPUs that are short waited, most would find it empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
         drop(depot);
@@ -296,7 +300,8 @@ impl FreeFrames {
         self.put_batch(table, batch);
     }
 
-    /// Puts frames into this CPU's stock, taking its lock once for many; those of other nodes into their depots.
+    /// Puts frames into this CPU's stock, taking its lock once for many; those of other nodes into
+    /// their depots.
     pub(crate) fn put_each(&self, table: &FrameTable, mut frames: Batch) {
         let here = self.nodes.here();
         let mut strays = Batch::default();
@@ -344,7 +349,8 @@ impl FreeFrames {
         }
     }
 
-    /// Frames that are free now: a count under each lock in turn, so frames that move meanwhile may be missed.
+    /// Frames that are free now: a count under each lock in turn, so frames that move meanwhile may
+    /// be missed.
     pub(crate) fn count(&self) -> usize {
         let stocks: usize = self
             .stocks
@@ -357,8 +363,9 @@ impl FreeFrames {
         stocks + self.in_depots()
     }
 
-    /// Shows all free frames to `keep`, batch by batch, and keeps those that it returns. Others find all frames meanwhile but those of
-    /// the batch that is being shown; what they [take](Self::take_anywhere) of the rest is shown to a `keep` of theirs. One at a time.
+    /// Shows all free frames to `keep`, batch by batch, and keeps those that it returns. Others
+    /// find all frames meanwhile but those of the batch that is being shown; what they
+    /// [take](Self::take_anywhere) of the rest is shown to a `keep` of theirs. One at a time.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {
@@ -422,8 +429,9 @@ mod tests {
         assert!(first.len() > BATCH_SMALL, "{}", first.len());
     }
 
-    /// Lowering the budget has a look at all free frames. It took a depot's batches out, all of them, and put them back one by one: until it
-    /// came to the first that stayed, threads that were short of a frame found none, and evicted pages, or gave up.
+    /// Lowering the budget has a look at all free frames. It took a depot's batches out, all of
+    /// them, and put them back one by one: until it came to the first that stayed, threads that
+    /// were short of a frame found none, and evicted pages, or gave up.
     #[test]
     fn a_sift_hides_no_more_than_a_batch() {
         const FRAMES: u32 = 8 * BATCH_MAX as u32;

@@ -1,13 +1,14 @@
 //! Pages that are being written to their file while the thread that began the write goes on.
 //!
-//! A [`HeldPage`] borrows from its map. A run owns its pages, and the map behind them, so that the thread that held
-//! them can go on while a device reads them. They are neighbouring pages, for one request.
+//! A [`HeldPage`] borrows from its map. A run owns its pages, and the map behind them, so that the
+//! thread that held them can go on while a device reads them. They are neighbouring pages, for one
+//! request.
 //!
-//! - H1. A page is the run's from [`new`](HeldRun::new) or [`push`](HeldRun::push) to [`end`](HeldRun::end). It is held
-//!   all the time (S2 of `write_state`), so it stays in its frame. Pages that are still in a run when it is dropped
-//!   become dirty.
-//! - H2. All device reads finish before a page is ended, because the request that owns the run (as [`StableBytes`])
-//!   keeps it until then.
+//! - H1. A page is the run's from [`new`](HeldRun::new) or [`push`](HeldRun::push) to
+//!   [`end`](HeldRun::end). It is held all the time (S2 of `write_state`), so it stays in its
+//!   frame. Pages that are still in a run when it is dropped become dirty.
+//! - H2. All device reads finish before a page is ended, because the request that owns the run (as
+//!   [`StableBytes`]) keeps it until then.
 
 use std::fmt;
 use std::ops::Range;
@@ -68,13 +69,14 @@ impl HeldRun {
         self.len() == 0
     }
 
-    /// The bytes of the pages, for a device to read. They may change meanwhile; then the page will be dirty again.
+    /// The bytes of the pages, for a device to read. They may change meanwhile; then the page will
+    /// be dirty again.
     pub fn bytes(&self) -> impl Iterator<Item = SharedBytes<'_>> {
         self.frames[self.ended..].iter().map(|frame| self.map.frames().bytes(*frame))
     }
 
-    /// Whether a page of the run was written to while it was held, or is being written to. A hint: a write that begins or ends just
-    /// now may be missed.
+    /// Whether a page of the run was written to while it was held, or is being written to. A hint:
+    /// a write that begins or ends just now may be missed.
     #[must_use]
     pub fn was_changed(&self) -> bool {
         let frames = self.map.frames();
@@ -83,7 +85,8 @@ impl HeldRun {
         self.frames[self.ended..].iter().any(changed)
     }
 
-    /// Lets go of the first `pages` pages, or all: each is as `state` unless it was written to meanwhile.
+    /// Lets go of the first `pages` pages, or all: each is as `state` unless it was written to
+    /// meanwhile.
     pub fn end(&mut self, pages: usize, state: Unclean) {
         let ending = self.ended..self.frames.len().min(self.ended.saturating_add(pages));
         self.ended = ending.end;
@@ -102,8 +105,8 @@ impl PageMap {
     }
 }
 
-// SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive; a page that is held stays in its
-// frame (H1), and which ones there are changes by `&mut self` alone.
+// SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive; a page
+// that is held stays in its frame (H1), and which ones there are changes by `&mut self` alone.
 unsafe impl StableBytes for HeldRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         self.bytes().for_each(f);

@@ -1,17 +1,19 @@
 //! Page frames: the part of Pagefold that holds the `unsafe`.
 //!
-//! - [`Frames`] is one budget's memory: an arena of type-stable frames that eviction never unmaps, a table with one
-//!   cache line for each, free frames per CPU.
-//! - [`PageMap`] is one object's page words. A word says in eight bytes where its page is; looking it up is one load.
+//! - [`Frames`] is one budget's memory: an arena of type-stable frames that eviction never unmaps,
+//!   a table with one cache line for each, free frames per CPU.
+//! - [`PageMap`] is one object's page words. A word says in eight bytes where its page is; looking
+//!   it up is one load.
 //! - [`Tables`] are for an index that is read without a lock.
 //! - [`Budget`] is the number that none of this exceeds.
 //!
-//! Everything above, which files there are, whom a page is charged to and which page has to go, is policy and lives
-//! in the `pagefold` crate, without `unsafe`. The protocols are in the heads of `page_word`, `frame_table`,
-//! `page_map`, `page_maps`, `writing`, `write_state`, `writeback`, `swapping`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
+//! Everything above, which files there are, whom a page is charged to and which page has to go, is
+//! policy and lives in the `pagefold` crate, without `unsafe`. The protocols are in the heads of
+//! `page_word`, `frame_table`, `page_map`, `page_maps`, `writing`, `write_state`, `writeback`,
+//! `swapping`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
 //!
-//! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot; population and
-//! free segments are leaves.
+//! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot;
+//! population and free segments are leaves.
 
 mod budget;
 mod chunks;

@@ -1,14 +1,15 @@
 //! Loads that leave the thread that began them.
 //!
-//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which costs a miss nothing. But a device may be at work
-//! while its caller goes on, or is dropped. Then a run owns the page words in *loading*, the frames, and the map behind
-//! both, for neighbouring pages. The thread that ends the run takes the pages out one by one, as the same two types
-//! that were put in. So there is only one way to publish a page.
+//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which costs a miss nothing. But a
+//! device may be at work while its caller goes on, or is dropped. Then a run owns the page words in
+//! *loading*, the frames, and the map behind both, for neighbouring pages. The thread that ends the
+//! run takes the pages out one by one, as the same two types that were put in. So there is only one
+//! way to publish a page.
 //!
-//! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to [`next`](LoadingRun::next). A run that
-//!   is dropped abandons its loads and frees its frames.
-//! - R2. All device writes finish before a page leaves the run, because the request that owns it (as [`StableBytes`])
-//!   keeps it until then.
+//! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to
+//!   [`next`](LoadingRun::next). A run that is dropped abandons its loads and frees its frames.
+//! - R2. All device writes finish before a page leaves the run, because the request that owns it
+//!   (as [`StableBytes`]) keeps it until then.
 
 use std::fmt;
 
@@ -20,7 +21,8 @@ use crate::frames::{Frames, OwnedFrame};
 use crate::page_map::{Loading, PageMap, PinnedFrame};
 use crate::page_word::PageWord;
 
-/// Neighbouring pages of one object that are being loaded, with the frames that they are loaded into.
+/// Neighbouring pages of one object that are being loaded, with the frames that they are loaded
+/// into.
 pub struct LoadingRun {
     map: PageMap,
     /// Page of `pages[0]`.
@@ -46,7 +48,8 @@ impl LoadingRun {
     /// Adds the page that follows the last one, and the frame that it is to be read into.
     ///
     /// # Panics
-    /// If the page is another one, or either is another map's; if the frame has held a page since it was allocated.
+    /// If the page is another one, or either is another map's; if the frame has held a page since
+    /// it was allocated.
     pub fn push(&mut self, loading: Loading<'_>, frame: OwnedFrame<'_>) {
         assert!(Arc::ptr_eq(&loading.map.shared, &self.map.shared), "the page is another map's");
         let page = self.map.page_of(loading.index);
@@ -78,7 +81,8 @@ impl LoadingRun {
         self.len() == 0
     }
 
-    /// Takes the first page out of the run. Its waiters wait until the two are published or dropped.
+    /// Takes the first page out of the run. Its waiters wait until the two are published or
+    /// dropped.
     #[expect(clippy::should_implement_trait, reason = "what it lends borrows from the run")]
     pub fn next(&mut self) -> Option<(Loading<'_>, OwnedFrame<'_>)> {
         let page = *self.pages.get(self.ended)?;
@@ -89,12 +93,13 @@ impl LoadingRun {
     }
 }
 
-// SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive. Each is the run's own (R1), so
-// no other thread writes its bytes, and the set of frames changes only by `&mut self`.
+// SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive. Each is
+// the run's own (R1), so no other thread writes its bytes, and the set of frames changes only by
+// `&mut self`.
 unsafe impl StableBytes for LoadingRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
-        // As in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees that the frame's last residency
-        // is over.
+        // As in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees that the
+        // frame's last residency is over.
         fence(Ordering::Release);
         for page in &self.pages[self.ended..] {
             f(self.map.shared.frames.bytes(page.frame));

@@ -1,13 +1,16 @@
-//! The addresses that a hit needs, at hand: where a map's words start, where the arena does, and its table.
+//! The addresses that a hit needs, at hand: where a map's words start, where the arena does, and
+//! its table.
 //!
-//! None of them changes, so a loop over lookups may keep them in registers. (That is why the length, which changes, is
-//! behind a pointer, and why every clone of a map has a lookup of its own.)
+//! None of them changes, so a loop over lookups may keep them in registers. (That is why the
+//! length, which changes, is behind a pointer, and why every clone of a map has a lookup of its
+//! own.)
 //!
-//! - L1. Everything that a lookup points to stays where it is while the frames live, and the owner of the lookup keeps
-//!   them alive. So a lookup may outlive its map: it then finds pages of another map, or none.
+//! - L1. Everything that a lookup points to stays where it is while the frames live, and the owner
+//!   of the lookup keeps them alive. So a lookup may outlive its map: it then finds pages of
+//!   another map, or none.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
-//! - L3. `whole_pages` and `near_pages` are at most what the map's first run has words for. Pages that aren't near aren't found here
-//!   (`far_words`).
+//! - L3. `whole_pages` and `near_pages` are at most what the map's first run has words for. Pages
+//!   that aren't near aren't found here (`far_words`).
 //! - L4. Pages below `whole_pages` are the object's from their first byte to their last.
 
 use sync::SharedBytes;
@@ -24,7 +27,8 @@ pub(crate) use real::Lookup;
 pub(crate) use model::Lookup;
 
 impl Lookup {
-    /// Copies bytes of a page that is in memory, whole, used since reclaim last looked, and not written to. (See `page_map`.)
+    /// Copies bytes of a page that is in memory, whole, used since reclaim last looked, and not
+    /// written to. (See `page_map`.)
     #[inline(always)]
     pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
@@ -33,8 +37,8 @@ impl Lookup {
         before.is_hot() && self.copy_and_look(frames, (word, before), offset, into, || true) == Some(before)
     }
 
-    /// The same, also of a page that was written to, if `still` says yes at a moment when the page is there with the bytes that were
-    /// copied (V4 of `writing`).
+    /// The same, also of a page that was written to, if `still` says yes at a moment when the page
+    /// is there with the bytes that were copied (V4 of `writing`).
     #[inline(always)]
     pub(crate) fn read_hot_or_written(
         self,
@@ -66,8 +70,8 @@ impl Lookup {
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 
-    /// Copies from the frame that a resident word names, and says what the word is then (see `page_map`). `None` if `still` says
-    /// no in between.
+    /// Copies from the frame that a resident word names, and says what the word is then (see
+    /// `page_map`). `None` if `still` says no in between.
     #[inline(always)]
     pub(crate) fn copy_and_look(
         &self,
@@ -78,13 +82,15 @@ impl Lookup {
         still: impl FnOnce() -> bool,
     ) -> Option<PageWord> {
         self.copy(frames, before, offset, into);
-        // Pairs with the fence in `OwnedFrame::fill`: see the head of `page_map`; and with that of a writer (V1 of `writing`).
+        // Pairs with the fence in `OwnedFrame::fill`: see the head of `page_map`; and with that of
+        // a writer (V1 of `writing`).
         fence(Ordering::Acquire);
         still().then(|| PageWord::from_bits(word.load(Ordering::Relaxed)))
     }
 
-    /// Copies from the frame of a written page. Returns false if the page isn't in its frame from the beginning of the
-    /// copy to the end, if a writer changes it meanwhile (V2 of `writing`), or if `still` says no in between.
+    /// Copies from the frame of a written page. Returns false if the page isn't in its frame from
+    /// the beginning of the copy to the end, if a writer changes it meanwhile (V2 of `writing`), or
+    /// if `still` says no in between.
     #[inline(always)]
     pub(crate) fn copy_version(
         &self,
@@ -125,7 +131,8 @@ mod real {
         records: NonNull<FrameRecord>,
     }
 
-    // SAFETY: the pointers are to atomics that live as long as the frames (L1), and are only ever made `&` again.
+    // SAFETY: the pointers are to atomics that live as long as the frames (L1), and are only ever
+    // made `&` again.
     unsafe impl Send for Lookup {}
     // SAFETY: as above.
     unsafe impl Sync for Lookup {}
@@ -152,8 +159,8 @@ mod real {
             unsafe { Self { words: self.words.add(number << MAP_SHIFT), length: self.length.add(number), ..self } }
         }
 
-        /// The same, if pages are of the smallest size, which the compiler then knows: it computes places at once, and often
-        /// sees that a range is within a page.
+        /// The same, if pages are of the smallest size, which the compiler then knows: it computes
+        /// places at once, and often sees that a range is within a page.
         #[inline]
         pub(crate) fn of_smallest_pages(self) -> Option<Self> {
             (self.page_shift == SMALLEST_PAGE_SHIFT).then_some(Self { page_shift: SMALLEST_PAGE_SHIFT, ..self })
@@ -176,8 +183,8 @@ mod real {
             unsafe { self.length.as_ref() }
         }
 
-        /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page that is all the
-        /// object's.
+        /// The word and the offset within its page of `len` bytes at `start`, if these lie in one
+        /// page that is all the object's.
         #[inline]
         pub(crate) fn locate_whole<'a>(
             &self,
@@ -193,8 +200,8 @@ mod real {
         #[inline]
         pub(crate) fn offset_in_page(&self, start: u64, len: usize) -> Option<usize> {
             let offset = start as usize & self.page_mask();
-            // The sum doesn't wrap, as a slice is shorter than half the address space; the difference may, without bytes,
-            // which aren't looked for then.
+            // The sum doesn't wrap, as a slice is shorter than half the address space; the
+            // difference may, without bytes, which aren't looked for then.
             ((offset + len).wrapping_sub(1) <= self.page_mask()).then_some(offset)
         }
 
@@ -208,7 +215,8 @@ mod real {
             unsafe { self.words.add(index).as_ref() }
         }
 
-        /// As [`locate_whole`](Self::locate_whole), in any near page. Bytes that the object doesn't have aren't found.
+        /// As [`locate_whole`](Self::locate_whole), in any near page. Bytes that the object doesn't
+        /// have aren't found.
         pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let (offset, page) = (start as usize & self.page_mask(), start >> self.page_shift);
             let length = self.length(frames);
@@ -242,7 +250,8 @@ mod real {
         #[inline]
         pub(crate) fn frame<'a>(&self, _: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
             let words = (self.page_mask() + 1) / size_of::<AtomicU64>();
-            // SAFETY: the frame is one of the arena's (L2), whose memory and table live long enough (L1).
+            // SAFETY: the frame is one of the arena's (L2), whose memory and table live long enough
+            // (L1).
             unsafe {
                 let start = self.arena.byte_add(word.frame_offset(self.page_shift));
                 let bytes = SharedBytes::new(core::slice::from_raw_parts(start.as_ptr(), words));
@@ -250,7 +259,8 @@ mod real {
             }
         }
 
-        /// Copies from the frame that a resident word names. `offset` and the length are as `locate` or `locate_whole` said.
+        /// Copies from the frame that a resident word names. `offset` and the length are as
+        /// `locate` or `locate_whole` said.
         #[inline]
         pub(crate) fn copy(&self, frames: &Frames, word: PageWord, offset: usize, into: &mut [u8]) {
             let (_, bytes) = self.frame(frames, word);

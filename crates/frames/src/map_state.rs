@@ -36,8 +36,8 @@ impl MapState {
         Ok(Self::of_run(frames, range, pages as usize, false))
     }
 
-    /// For as many pages as there may be. The near ones are `pages`, up to `roomy` if there is plenty of words; fewer if there aren't so
-    /// many words in a row.
+    /// For as many pages as there may be. The near ones are `pages`, up to `roomy` if there is
+    /// plenty of words; fewer if there aren't so many words in a row.
     pub(crate) fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
         let mut wanted = pages;
         loop {
@@ -78,7 +78,8 @@ impl MapState {
         lengths.min(crate::system_page_size()) as u64
     }
 
-    /// Sets the length in bytes, or as much of it as there may be pages for, and says what it is now.
+    /// Sets the length in bytes, or as much of it as there may be pages for, and says what it is
+    /// now.
     pub(crate) fn set_len(&self, len: u64) -> u64 {
         let page_size = self.frames.page_size();
         let len = len.min(self.pages().saturating_mul(page_size as u64)).min(BYTES_MAX);
@@ -114,8 +115,8 @@ impl MapState {
         (segment << self.frames.words.segment_shift()) + within
     }
 
-    /// The numbers of the words of those pages of `pages` that aren't near, part by part. Parts that get their words meanwhile may be
-    /// missed.
+    /// The numbers of the words of those pages of `pages` that aren't near, part by part. Parts
+    /// that get their words meanwhile may be missed.
     pub(crate) fn far_words(&self, pages: Range<u64>) -> impl Iterator<Item = Range<usize>> + '_ {
         let shift = self.frames.words.segment_shift();
         let pages = pages.start.max(self.near as u64)..pages.end;

@@ -43,8 +43,9 @@ impl Nodes {
         self.count
     }
 
-    /// How many extents in a row are of one node, as a power of two. Each run whose node differs from its neighbours'
-    /// is a mapping of its own to the kernel, which allows a process 65,530 of them; so there are at most 128 a node.
+    /// How many extents in a row are of one node, as a power of two. Each run whose node differs
+    /// from its neighbours' is a mapping of its own to the kernel, which allows a process 65,530 of
+    /// them; so there are at most 128 a node.
     pub(crate) fn run_shift(&self, extents: usize) -> u32 {
         const RUNS: usize = 64;
         (extents / (RUNS * self.count)).max(1).ilog2()
@@ -74,8 +75,8 @@ pub(crate) fn prefer(start: *mut core::ffi::c_void, bytes: usize, node: usize) {
     /// `MPOL_PREFERRED`: this node while it has memory, any other afterwards.
     const PREFERRED: i32 = 1;
     let Some(mask) = u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)) else { return };
-    // SAFETY: the mask outlives the call; the policy of our own mapping changes where memory comes from, not what is
-    // in it. Refusals (one node, a seccomp filter) leave things as they are.
+    // SAFETY: the mask outlives the call; the policy of our own mapping changes where memory comes
+    // from, not what is in it. Refusals (one node, a seccomp filter) leave things as they are.
     unsafe {
         libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, &raw const mask, 64_u64, 0_u32);
     }

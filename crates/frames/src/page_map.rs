@@ -1,8 +1,9 @@
-//! A page map: one page word for each page of one object, and how they are looked up and read. Pages come in by `loading`, are held
-//! by `pinning` and taken out by `detach`; writing is in `writing`, getting what was written to the file in `writeback`.
+//! A page map: one page word for each page of one object, and how they are looked up and read.
+//! Pages come in by `loading`, are held by `pinning` and taken out by `detach`; writing is in
+//! `writing`, getting what was written to the file in `writeback`.
 //!
-//! **Reading without a trace** ([`PageMap::read_hot`], [`PageMap::read`]). The reader writes nothing that is shared, not
-//! even a count:
+//! **Reading without a trace** ([`PageMap::read_hot`], [`PageMap::read`]). The reader writes
+//! nothing that is shared, not even a count:
 //! ```text
 //!   reader                                   others
 //!   a = word.load(Acquire)                   word: resident(f, g) → vacant          (evict)
@@ -11,10 +12,11 @@
 //!   b = word.load(Relaxed)                   bytes of f = another page's   Relaxed
 //!   a, b the same stay? the copy is good
 //! ```
-//! If the copy holds a byte that the next loader of `f` wrote, the reader's fence synchronises with that loader's
-//! fence; the eviction happened before that, so `b` is the eviction's value or a later one, and no later one equals
-//! `a` (`page_word`: a word never comes back). A byte that the loader of *this* stay wrote is there by the Acquire load
-//! of `a`, which pairs with the Release in `WaitTable::end_load`. So a good copy is this page's bytes, all of one stay: P1, P2.
+//! If the copy holds a byte that the next loader of `f` wrote, the reader's fence synchronises with
+//! that loader's fence; the eviction happened before that, so `b` is the eviction's value or a
+//! later one, and no later one equals `a` (`page_word`: a word never comes back). A byte that the
+//! loader of *this* stay wrote is there by the Acquire load of `a`, which pairs with the Release in
+//! `WaitTable::end_load`. So a good copy is this page's bytes, all of one stay: P1, P2.
 
 mod detach;
 mod loading;
@@ -40,8 +42,9 @@ use crate::write_state::Ahead;
 /// How far ahead of a page that is taken out of memory its neighbours' records are fetched.
 const RECORDS_AHEAD: usize = 8;
 
-/// The page words of one object. A clone is a handle to the same map. A thread that looks pages up often keeps a clone
-/// of its own: then the addresses that a lookup needs are next to that thread's other data, or in registers.
+/// The page words of one object. A clone is a handle to the same map. A thread that looks pages up
+/// often keeps a clone of its own: then the addresses that a lookup needs are next to that thread's
+/// other data, or in registers.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     pub(crate) lookup: Lookup,
@@ -57,8 +60,8 @@ impl PageMap {
         Ok(Self::of(MapState::new(frames, pages)?))
     }
 
-    /// A map for as many pages as an object may ever have. The hits that take the least time are those of the first `pages`, or of
-    /// `roomy` as long as there are page words in plenty.
+    /// A map for as many pages as an object may ever have. The hits that take the least time are
+    /// those of the first `pages`, or of `roomy` as long as there are page words in plenty.
     ///
     /// # Errors
     /// As [`new`](Self::new), if there is no address space for a small part of them.
@@ -93,8 +96,8 @@ impl PageMap {
         self.shared.pages()
     }
 
-    /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their pages by
-    /// [`pin`](Self::pin).
+    /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their
+    /// pages by [`pin`](Self::pin).
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -107,14 +110,15 @@ impl PageMap {
         self.len() == 0
     }
 
-    /// Bytes that its length takes, with those beside it that no other map can have: more if the map has much room.
+    /// Bytes that its length takes, with those beside it that no other map can have: more if the
+    /// map has much room.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.shared.length_bytes()
     }
 
-    /// Sets the object's length in bytes; at first it is all that the map has pages for, which is the most it can be.
-    /// Says what it is now.
+    /// Sets the object's length in bytes; at first it is all that the map has pages for, which is
+    /// the most it can be. Says what it is now.
     pub fn set_len(&self, len: u64) -> u64 {
         self.shared.set_len(len)
     }
@@ -145,7 +149,8 @@ impl PageMap {
         if start < self.len() { self.word(page).map(|(_, word)| word) } else { None }
     }
 
-    /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page and in the object.
+    /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page
+    /// and in the object.
     #[inline]
     fn locate(&self, start: u64, len: usize) -> Option<(&AtomicU64, usize)> {
         self.lookup.locate(self.frames(), start, len).or_else(|| self.locate_far(start, len))
@@ -167,8 +172,8 @@ impl PageMap {
         }
     }
 
-    /// Whether a page has been used since it was loaded, be it that it was loaded for a use. `None` if it isn't in memory. It
-    /// may be the frame's next page that this is said of.
+    /// Whether a page has been used since it was loaded, be it that it was loaded for a use. `None`
+    /// if it isn't in memory. It may be the frame's next page that this is said of.
     #[must_use]
     pub fn is_used(&self, page: u64) -> Option<bool> {
         // Acquire only because looking up a frame asks for it.
@@ -177,8 +182,8 @@ impl PageMap {
         Some(!self.lookup.frame(self.frames(), word).0.write_state.is_ahead())
     }
 
-    /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim last looked, and whole.
-    /// False also for others.
+    /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim
+    /// last looked, and whole. False also for others.
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
         match self.lookup.of_smallest_pages() {
@@ -192,20 +197,22 @@ impl PageMap {
         self.lookup.read_hot(self.frames(), start, into)
     }
 
-    /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared write unless the use of
-    /// the page has to be noted. False if they aren't all within one page, and that in memory from the beginning of the
-    /// copy to its end, or if it was written to again and again meanwhile; `into` then holds nothing of use.
+    /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared
+    /// write unless the use of the page has to be noted. False if they aren't all within one page,
+    /// and that in memory from the beginning of the copy to its end, or if it was written to again
+    /// and again meanwhile; `into` then holds nothing of use.
     pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
         self.read_first(start, into, &mut Ahead::No)
     }
 
-    /// As [`read`](Self::read). Says in `ahead` if this was the first use of a page that was read ahead.
+    /// As [`read`](Self::read). Says in `ahead` if this was the first use of a page that was read
+    /// ahead.
     pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
         self.read_at(start, into, ahead, || true)
     }
 
-    /// As [`read`](Self::read), if `still` says yes at a moment when the page is there, with the bytes that were copied. It may be
-    /// asked several times.
+    /// As [`read`](Self::read), if `still` says yes at a moment when the page is there, with the
+    /// bytes that were copied. It may be asked several times.
     pub fn read_while(&self, start: u64, into: &mut [u8], still: impl Fn() -> bool) -> bool {
         self.read_at(start, into, &mut Ahead::No, still)
     }
@@ -241,7 +248,8 @@ impl PageMap {
         true
     }
 
-    /// Asks the CPU to fetch the word of the page that has byte `start`, ahead of [`prefetch_bytes`](Self::prefetch_bytes).
+    /// Asks the CPU to fetch the word of the page that has byte `start`, ahead of
+    /// [`prefetch_bytes`](Self::prefetch_bytes).
     #[inline]
     pub fn prefetch_word(&self, start: u64) {
         if let Some((word, _)) = self.lookup.locate_whole(self.frames(), start, 1) {
@@ -261,8 +269,9 @@ impl PageMap {
         }
     }
 
-    /// The pages of `range` that are in memory, being loaded or swapped out, in order. Pages that come or go meanwhile may be missed.
-    /// Their frames' records are fetched into the CPU's cache ahead of them.
+    /// The pages of `range` that are in memory, being loaded or swapped out, in order. Pages that
+    /// come or go meanwhile may be missed. Their frames' records are fetched into the CPU's cache
+    /// ahead of them.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
         self.words_of(range).flat_map(|part| words.in_use(part)).flat_map(move |chunk| {
@@ -294,10 +303,12 @@ impl PageMap {
     }
 }
 
-/// Notes that a page was used. The only write on the way of a hit, and only where reclaim has looked since the last.
+/// Notes that a page was used. The only write on the way of a hit, and only where reclaim has
+/// looked since the last.
 #[cold]
 fn reference(word: &AtomicU64, seen: PageWord) {
-    // Looks first, so that a word that is gone isn't written to (`chunks`). Relaxed: the bit publishes nothing.
+    // Looks first, so that a word that is gone isn't written to (`chunks`). Relaxed: the bit
+    // publishes nothing.
     if !seen.is_written() && word.load(Ordering::Relaxed) == seen.bits() {
         let _ =
             word.compare_exchange(seen.bits(), seen.with_referenced(true).bits(), Ordering::Relaxed, Ordering::Relaxed);

@@ -1,13 +1,16 @@
-//! Page maps by their numbers: for a thread that doesn't hold a map, and finds out whether it was there all the time.
+//! Page maps by their numbers: for a thread that doesn't hold a map, and finds out whether it was
+//! there all the time.
 //!
-//! A number is a map's while the map lives, and may be another's afterwards. Looking up by it is sound all the same (L1 of
-//! `lookup`); what is read is the map's if `still` says that it lives, as it is asked with the page known to be in memory: the
-//! word was seen before, and the same is seen after, so it was that all the time in between (`page_word`); a written page's version
-//! likewise (V4 of `writing`).
+//! A number is a map's while the map lives, and may be another's afterwards. Looking up by it is
+//! sound all the same (L1 of `lookup`); what is read is the map's if `still` says that it lives, as
+//! it is asked with the page known to be in memory: the word was seen before, and the same is seen
+//! after, so it was that all the time in between (`page_word`); a written page's version likewise
+//! (V4 of `writing`).
 //!
-//! Any page number, modulo the words of the shortest map, names a word that any map has. So the pages of a map that is known to be at
-//! least as long are found without a look at a length ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is
-//! frozen by such a word is that page's, whichever map's it is: the caller finds out while it has it, as above.
+//! Any page number, modulo the words of the shortest map, names a word that any map has. So the
+//! pages of a map that is known to be at least as long are found without a look at a length
+//! ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is frozen by such a
+//! word is that page's, whichever map's it is: the caller finds out while it has it, as above.
 
 use std::fmt;
 
@@ -42,7 +45,8 @@ impl MapNumber {
     }
 }
 
-/// A word that has a page map's number from the bit [`NUMBER_SHIFT`] on, among other things. Where a mask leaves it, it needn't be shifted.
+/// A word that has a page map's number from the bit [`NUMBER_SHIFT`] on, among other things. Where
+/// a mask leaves it, it needn't be shifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapInWord(pub u64);
 
@@ -103,14 +107,16 @@ impl PageMaps {
         return self.frames.tables().word_of_map(map.number(), at);
     }
 
-    /// The word of a page, counted modulo those of the shortest map, of a map that is at least as long, and its number among all.
+    /// The word of a page, counted modulo those of the shortest map, of a map that is at least as
+    /// long, and its number among all.
     #[inline(always)]
     fn page_word(&self, map: MapInWord, page: u64) -> (&AtomicU64, usize) {
         let page = page as usize & ((1 << MAP_SHIFT) - 1);
         #[cfg(not(pagefold_loom))]
         {
             let first = self.tables.place_of(map) << (MAP_SHIFT - NUMBER_SHIFT);
-            // SAFETY: it is below the count of maps, each of which has as many words (`PageWords::lengths`).
+            // SAFETY: it is below the count of maps, each of which has as many words
+            // (`PageWords::lengths`).
             (unsafe { self.first.word_at(&self.frames, first + page) }, first + page)
         }
         #[cfg(pagefold_loom)]
@@ -127,8 +133,9 @@ impl PageMaps {
         self.first.page_shift()
     }
 
-    /// As [`PageMap::read_hot`](crate::PageMap::read_hot), of the map with that number, and of written pages as well; `still` says,
-    /// once the bytes are copied, whether it is the map that is meant.
+    /// As [`PageMap::read_hot`](crate::PageMap::read_hot), of the map with that number, and of
+    /// written pages as well; `still` says, once the bytes are copied, whether it is the map that
+    /// is meant.
     #[inline(always)]
     pub fn read_hot(
         &self,
@@ -147,7 +154,8 @@ impl PageMaps {
         }
     }
 
-    /// The same of a map that is as long as the shortest, and whose object is, too: `start` counts modulo that, and no length is looked at.
+    /// The same of a map that is as long as the shortest, and whose object is, too: `start` counts
+    /// modulo that, and no length is looked at.
     #[inline(always)]
     pub fn read_hot_shortest(&self, map: MapInWord, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         match self.first.of_smallest_pages() {
@@ -181,8 +189,9 @@ impl PageMaps {
         lookup.read_word_hot_or_written(&self.frames, (word, offset), into, still)
     }
 
-    /// As [`PageMap::begin_write`](crate::PageMap::begin_write), of a page counted as in [`read_hot_shortest`](Self::read_hot_shortest). The
-    /// page is the meant map's if that is found to live while the page is held.
+    /// As [`PageMap::begin_write`](crate::PageMap::begin_write), of a page counted as in
+    /// [`read_hot_shortest`](Self::read_hot_shortest). The page is the meant map's if that is found
+    /// to live while the page is held.
     #[inline(always)]
     #[must_use]
     pub fn begin_write(&self, map: MapInWord, page: u64) -> BeginWrite<'_> {

@@ -7,11 +7,11 @@
 //! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
 //! | 3 | *swapped*: elsewhere, or needs no place | 3–63: the entry, which says where |
 //!
-//! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame's number stands where a mask makes it the frame's
-//! place in an arena of pages of 4 KiB.
-//! A page that was written to is `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced
-//! bit in the frame's record (`writing`). Readers of files leave the short way for that. Once its file has all of it,
-//! the page goes back to being as it was, with the next generation.
+//! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame's number stands where
+//! a mask makes it the frame's place in an arena of pages of 4 KiB. A page that was written to is
+//! `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced bit in the
+//! frame's record (`writing`). Readers of files leave the short way for that. Once its file has all
+//! of it, the page goes back to being as it was, with the next generation.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
 //! ```text
@@ -29,10 +29,11 @@
 //!   resident(f, g) ─────────────▶ resident(f, g, WRITTEN) ─────────────▶ resident(f, g + 1)
 //!                                                     settle (frame frozen)
 //! ```
-//! **A word never comes back.** A frame's generation goes up each time it is freed or settled, and the frame is retired for good
-//! when its 30 bits are used up (its memory goes back to the system; only its number is lost). So two *resident*
-//! words that are equal, `REFERENCED` aside, are the same stay of the same page, however long a reader was stopped
-//! between looking at one and the other. That is the whole argument against ABA, and needs no clock.
+//! **A word never comes back.** A frame's generation goes up each time it is freed or settled, and
+//! the frame is retired for good when its 30 bits are used up (its memory goes back to the system;
+//! only its number is lost). So two *resident* words that are equal, `REFERENCED` aside, are the
+//! same stay of the same page, however long a reader was stopped between looking at one and the
+//! other. That is the whole argument against ABA, and needs no clock.
 
 use core::fmt;
 
@@ -159,7 +160,8 @@ impl PageWord {
         ((self.0 & FRAME) >> FRAME_SHIFT) as usize
     }
 
-    /// Whether the page is resident, and was used since reclaim last looked: a hit has nothing to note.
+    /// Whether the page is resident, and was used since reclaim last looked: a hit has nothing to
+    /// note.
     #[inline]
     pub(crate) fn is_hot(self) -> bool {
         self.0 & REFERENCED != 0
@@ -172,7 +174,8 @@ impl PageWord {
         self.frame_number() << page_shift
     }
 
-    /// Whether two words speak of the same stay of a page in memory: equal but for the referenced bit.
+    /// Whether two words speak of the same stay of a page in memory: equal but for the referenced
+    /// bit.
     #[inline]
     pub(crate) fn same_stay(self, other: Self) -> bool {
         (self.0 ^ other.0) & !REFERENCED == 0

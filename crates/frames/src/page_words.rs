@@ -1,13 +1,16 @@
 //! The words of all page maps, in one reserved array, and which part of it belongs to which map.
 //!
-//! A page's word has a number in this array for as long as its map lives, and a frame's record holds that number. The
-//! array is never unmapped, so a number that went stale still leads to a word, and to one that can't equal the one
-//! expected (`page_word`).
+//! A page's word has a number in this array for as long as its map lives, and a frame's record
+//! holds that number. The array is never unmapped, so a number that went stale still leads to a
+//! word, and to one that can't equal the one expected (`page_word`).
 //!
-//! The array is handed out in *segments* (`segments`), of 32 *blocks* of chunks. Blocks are closed at first, which costs the system
-//! nothing, not even a commit charge; a block is opened when the first page in it is loaded. The states of its chunks share a system
-//! page with those of the same block of neighbouring segments ([`Chunks`]); that page is charged while one of them is open. The system is asked to make a *stride* of many segments writable at once: each part of the array with a protection of
-//! its own is a mapping for it, of which a process may have no more than 65,530.
+//! The array is handed out in *segments* (`segments`), of 32 *blocks* of chunks. Blocks are closed
+//! at first, which costs the system nothing, not even a commit charge; a block is opened when the
+//! first page in it is loaded. The states of its chunks share a system page with those of the same
+//! block of neighbouring segments ([`Chunks`]); that page is charged while one of them is open. The
+//! system is asked to make a *stride* of many segments writable at once: each part of the array
+//! with a protection of its own is a mapping for it, of which a process may have no more than
+//! 65,530.
 
 use std::ops::Range;
 
@@ -23,7 +26,8 @@ use crate::page_word::{PageState, PageWord};
 use crate::region::{Protection, Region};
 use crate::segments::Segments;
 
-/// Chunks that lie between the beginnings of two visits of a segment's sparse chunks: a number that has no part in common with 512.
+/// Chunks that lie between the beginnings of two visits of a segment's sparse chunks: a number that
+/// has no part in common with 512.
 const SPARSE_STEP: usize = 61;
 
 /// Sizes of the array, in words, as powers of two.
@@ -37,8 +41,9 @@ pub(crate) struct WordGeometry {
     pub(crate) total_shift: u32,
 }
 
-/// Page words that there are, if the system lets us reserve so many, as a power of two: 2^19 segments of 4 KiB pages of
-/// words, for 512 TiB of pages. A slot of a swap area has room for the number of one.
+/// Page words that there are, if the system lets us reserve so many, as a power of two: 2^19
+/// segments of 4 KiB pages of words, for 512 TiB of pages. A slot of a swap area has room for the
+/// number of one.
 pub const PAGE_WORDS_SHIFT: u32 = 37;
 
 impl WordGeometry {
@@ -78,7 +83,8 @@ impl WordGeometry {
     }
 }
 
-/// No segment is shorter, as a power of two: so the upper bits of a map's first word tell all maps apart.
+/// No segment is shorter, as a power of two: so the upper bits of a map's first word tell all maps
+/// apart.
 pub(crate) const MAP_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 18 };
 
 /// Blocks in a segment, as a power of two: there is a bit for each.
@@ -99,11 +105,13 @@ pub(crate) struct PageWords {
     segments: Region<AtomicU32>,
     /// The open blocks whose states are in each system page. Changed under the same lock.
     open_in: Region<AtomicU32>,
-    /// Of each stride, [`OPEN`] if all of it is writable. Strides stay so. Changed under the same lock.
+    /// Of each stride, [`OPEN`] if all of it is writable. Strides stay so. Changed under the same
+    /// lock.
     strides: Region<AtomicU32>,
     /// Of the objects, by their maps' numbers.
     pub(crate) lengths: Region<Length>,
-    /// Which part of its map's object each segment is for that isn't of a map's first run (`far_words`).
+    /// Which part of its map's object each segment is for that isn't of a map's first run
+    /// (`far_words`).
     parts: Region<AtomicU64>,
     /// Held by the thread that gives a part of an object a segment (`far_words`).
     pub(crate) growing: Mutex<()>,
@@ -114,9 +122,9 @@ pub(crate) struct PageWords {
 }
 
 impl PageWords {
-    /// Reserves the array, or what the system allows of it, down to one segment. Where it doesn't allow all, address
-    /// space is short, and most of it is left to the rest of the process: no more than a quarter is taken of what there
-    /// is.
+    /// Reserves the array, or what the system allows of it, down to one segment. Where it doesn't
+    /// allow all, address space is short, and most of it is left to the rest of the process: no
+    /// more than a quarter is taken of what there is.
     pub(crate) fn reserve(geometry: WordGeometry) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
         let refused = match with_total(geometry.total_shift) {
@@ -194,9 +202,10 @@ impl PageWords {
         (part << shift) + (word & ((1 << shift) - 1)) as u64
     }
 
-    /// Takes back what [`allocate`](Self::allocate) gave. If pages are still in use, by guards that were leaked, their
-    /// part of the array is leaked with them. A block stays open in which the system keeps a chunk's memory: the next map that gets
-    /// the segment finds that chunk there, and wouldn't open the block for it.
+    /// Takes back what [`allocate`](Self::allocate) gave. If pages are still in use, by guards that
+    /// were leaked, their part of the array is leaked with them. A block stays open in which the
+    /// system keeps a chunk's memory: the next map that gets the segment finds that chunk there,
+    /// and wouldn't open the block for it.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
         let occupied = self.open_parts(range.clone());
         if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
@@ -224,8 +233,9 @@ impl PageWords {
         first..first + (1 << self.geometry.block_shift())
     }
 
-    /// The parts of `range` that lie in open blocks: in the others no page was ever loaded. (Acquire pairs with the Release in
-    /// `open_block`; a caller that has to see a page was told of it in some other way.)
+    /// The parts of `range` that lie in open blocks: in the others no page was ever loaded.
+    /// (Acquire pairs with the Release in `open_block`; a caller that has to see a page was told of
+    /// it in some other way.)
     fn open_parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let segment_shift = self.geometry.segment_shift;
         let open = move |segment: usize| {
@@ -285,7 +295,8 @@ impl PageWords {
         &self.open_in[(segment >> self.geometry.group_shift() << BLOCKS_SHIFT) + block]
     }
 
-    /// A block is about to be opened. Under the lock of `free`, and so is the next one: all accesses are Relaxed.
+    /// A block is about to be opened. Under the lock of `free`, and so is the next one: all
+    /// accesses are Relaxed.
     fn charge_states(&self, segment: usize, block: usize, budget: &Budget) -> Result<(), NoRoom> {
         let open = self.open_in(segment, block);
         if open.load(Ordering::Relaxed) == 0 && !budget.try_charge(self.geometry.states_cost()) {
@@ -302,7 +313,8 @@ impl PageWords {
         }
     }
 
-    /// Makes the stride of a segment writable. False if the system refuses that, as where memory isn't overcommitted.
+    /// Makes the stride of a segment writable. False if the system refuses that, as where memory
+    /// isn't overcommitted.
     fn open_stride(&self, segment: usize) -> bool {
         let stride = segment >> STRIDE_SHIFT;
         // Relaxed: under the lock of `free`.
@@ -318,8 +330,9 @@ impl PageWords {
         opened
     }
 
-    /// Moves the hand over the open segments, until `wanted` chunks that were idle the last time too are given back, or the hand
-    /// has gone round twice or over `segments_max` of them. Returns how many were given back.
+    /// Moves the hand over the open segments, until `wanted` chunks that were idle the last time
+    /// too are given back, or the hand has gone round twice or over `segments_max` of them. Returns
+    /// how many were given back.
     pub(crate) fn sweep(&self, wanted: usize, segments_max: usize, budget: &Budget) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
         let mut given = 0;
@@ -333,8 +346,9 @@ impl PageWords {
         given
     }
 
-    /// Visits the frames of pages that keep a chunk from being idle, each with one other at most, until `visit` returns false or the
-    /// hand has gone round once, or over `segments_max` segments. The hand is that of sweeps; within a segment it begins where it may.
+    /// Visits the frames of pages that keep a chunk from being idle, each with one other at most,
+    /// until `visit` returns false or the hand has gone round once, or over `segments_max`
+    /// segments. The hand is that of sweeps; within a segment it begins where it may.
     pub(crate) fn visit_sparse(&self, segments_max: usize, mut visit: impl FnMut(FrameId, MapPart) -> bool) {
         let turns = self.free.lock().open_count().min(segments_max);
         for _ in 0..turns {
@@ -401,7 +415,8 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// A small file was charged, and took, 2 KiB of states: those of a file of 1 GiB. 64 of them share 4 KiB.
+    /// A small file was charged, and took, 2 KiB of states: those of a file of 1 GiB. 64 of them
+    /// share 4 KiB.
     #[test]
     fn a_large_map_is_charged_for_what_is_used_of_it() {
         let (words, segment) = words();
@@ -436,7 +451,8 @@ mod tests {
         assert_eq!(words.allocate(1, 0).unwrap().start, segment, "the first segment is free again");
     }
 
-    /// Opened one by one, every other segment, they made 131,072 mappings: from the 65,530th on the system refused to load a page.
+    /// Opened one by one, every other segment, they made 131,072 mappings: from the 65,530th on the
+    /// system refused to load a page.
     #[test]
     fn segments_become_writable_by_strides() {
         let (words, segment) = words();

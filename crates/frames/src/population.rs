@@ -1,4 +1,5 @@
-//! Which extents have memory, kept in memory that grows with those that do, not with the address space.
+//! Which extents have memory, kept in memory that grows with those that do, not with the address
+//! space.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,8 @@ impl NodeRuns {
 pub(crate) struct Population {
     nodes: NodeRuns,
     with: BTreeSet<usize>,
-    /// For each node, the first extent that never had memory, if there is one, and those that had it and gave it back.
+    /// For each node, the first extent that never had memory, if there is one, and those that had
+    /// it and gave it back.
     fresh: Vec<Option<usize>>,
     returned: Vec<BTreeSet<usize>>,
     /// The extent drained last: the next drain goes on from there.
@@ -43,7 +45,8 @@ impl Population {
         Self { nodes, with: BTreeSet::new(), fresh, returned, hand: 0 }
     }
 
-    /// Gives an extent memory, one of `node`'s if there is one, if `charge`, told whether it is its first time, allows.
+    /// Gives an extent memory, one of `node`'s if there is one, if `charge`, told whether it is its
+    /// first time, allows.
     pub(crate) fn add(&mut self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let count = self.nodes.nodes;
         let (node, extent, first_time) = (0..count).map(|step| (node + step) % count).find_map(|node| {

@@ -1,18 +1,22 @@
 //! Long runs of zeroed atomics in reserved address space.
 //!
-//! A region is reserved once and stays where it is until it is dropped, so references into it are plain references
-//! and whatever lies in it is *type-stable*: memory can be given back to the system and come again (as zeros), but it
-//! never becomes anything else. That is what lets a reader that was stopped for an hour still load a word safely.
+//! A region is reserved once and stays where it is until it is dropped, so references into it are
+//! plain references and whatever lies in it is *type-stable*: memory can be given back to the
+//! system and come again (as zeros), but it never becomes anything else. That is what lets a reader
+//! that was stopped for an hour still load a word safely.
 //!
-//! The kernel changes region memory behind the abstract machine in two ways. [`Region::discard`] is to Rust code as if another
-//! thread had stored zeros. And a forked child finds zeros everywhere (`MADV_WIPEONFORK`): it inherits no page and no copy of
-//! memory, and may still read and drop a guard that its thread had at the fork. Where the kernel can't, the child does that (`sync::fork`).
+//! The kernel changes region memory behind the abstract machine in two ways. [`Region::discard`] is
+//! to Rust code as if another thread had stored zeros. And a forked child finds zeros everywhere
+//! (`MADV_WIPEONFORK`): it inherits no page and no copy of memory, and may still read and drop a
+//! guard that its thread had at the fork. Where the kernel can't, the child does that
+//! (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
 use crate::error::ReserveError;
 
-/// Types that are valid when all their bytes are zero and that are changed through shared references only.
+/// Types that are valid when all their bytes are zero and that are changed through shared
+/// references only.
 ///
 /// # Safety
 /// Both must be true: all-zero bytes are a value of the type, and every field is an atomic.
@@ -79,13 +83,15 @@ mod real {
             let flags = if protection.closed { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
             // Room to cut out a run that starts at a huge page's boundary.
             let slack = if bytes >= HUGE { HUGE } else { 0 };
-            // SAFETY: a new private mapping, at an address that the kernel chooses, overlaps no other memory.
+            // SAFETY: a new private mapping, at an address that the kernel chooses, overlaps no
+            // other memory.
             let start = unsafe {
                 mm::mmap_anonymous(core::ptr::null_mut(), bytes + slack, flags, MapFlags::PRIVATE | MapFlags::NORESERVE)
             }
             .map_err(error)?;
             let skip = if slack == 0 { 0 } else { start.align_offset(HUGE) };
-            // SAFETY: `skip` is at most the slack; the parts cut off belong to the mapping just made.
+            // SAFETY: `skip` is at most the slack; the parts cut off belong to the mapping just
+            // made.
             let base = unsafe {
                 let base = start.cast::<u8>().add(skip);
                 if skip > 0 {
@@ -100,8 +106,9 @@ mod real {
             };
             let base = NonNull::new(base).ok_or_else(|| error(rustix::io::Errno::NOMEM))?;
             let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: the mapping just made, as far as it wasn't cut off, of `T`s, for which zeros are valid. Changes how the kernel backs
-            // it, and what children and core dumps have of it. It stays until `drop`, which ends the wiping first.
+            // SAFETY: the mapping just made, as far as it wasn't cut off, of `T`s, for which zeros
+            // are valid. Changes how the kernel backs it, and what children and core dumps have of
+            // it. It stays until `drop`, which ends the wiping first.
             let wiped = unsafe {
                 let _ = mm::madvise(base.as_ptr().cast(), bytes, huge); // A kernel without huge pages refuses; then there are none.
                 if protection.undumped {
@@ -129,8 +136,8 @@ mod real {
             opened.map_err(|errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() })
         }
 
-        /// Gives the memory of `range`, whole system pages, back to the system. The values read as zeros. False, and nothing
-        /// has changed, if the system refuses.
+        /// Gives the memory of `range`, whole system pages, back to the system. The values read as
+        /// zeros. False, and nothing has changed, if the system refuses.
         pub(crate) fn discard(&self, range: Range<usize>) -> bool {
             let part = &self[range];
             // SAFETY: our own mapping, of types for which zeros are valid; see the module head.
@@ -141,8 +148,9 @@ mod real {
         pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
             use rustix::io::Errno;
-            // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the advice (EINVAL), and
-            // sandboxes refuse it: there, memory comes at the first write after all.
+            // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the
+            // advice (EINVAL), and sandboxes refuse it: there, memory comes at the first write
+            // after all.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
                 Ok(()) if sync::memory::is_refused() => {
                     Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })
@@ -163,8 +171,8 @@ mod real {
         type Target = [T];
         #[inline]
         fn deref(&self) -> &[T] {
-            // SAFETY: the mapping covers `len` values and lives as long as `self`; zeros are valid (`ZeroedAtomics`,
-            // without which no region is made).
+            // SAFETY: the mapping covers `len` values and lives as long as `self`; zeros are valid
+            // (`ZeroedAtomics`, without which no region is made).
             unsafe { core::slice::from_raw_parts(self.base.as_ptr(), self.len) }
         }
     }
@@ -183,8 +191,9 @@ mod tests {
     use super::*;
     use sync::atomic::{AtomicU64, Ordering};
 
-    /// The story: after `mlockall` the system refuses to discard memory. That was looked at by an assertion alone, so a
-    /// budget that shrank gave back its charges, but not its memory, and what read as zeros elsewhere didn't.
+    /// The story: after `mlockall` the system refuses to discard memory. That was looked at by an
+    /// assertion alone, so a budget that shrank gave back its charges, but not its memory, and what
+    /// read as zeros elsewhere didn't.
     #[test]
     fn locked_memory_is_given_back() {
         let words = crate::system_page_size() / size_of::<u64>();

@@ -1,11 +1,14 @@
 //! Which segments of the page words are free, and which are open (`page_words`).
 //!
-//! Everything here takes logarithmic time: an `open` of a file takes a run of segments while it holds the lock of all of them.
+//! Everything here takes logarithmic time: an `open` of a file takes a run of segments while it
+//! holds the lock of all of them.
 //!
-//! Segments are address space, which is large but not without end, and a tenant may open sparse files of any length. So a run
-//! has to leave segments for others, the more the longer it is ([`leaves`]): the last quarter of all is for maps of one segment,
-//! the second last for maps of up to [`MEDIUM`] segments, and for parts behind a map's first run (`far_words`), which take a
-//! segment each. Room that a map would only like to have, so that its file can grow, comes out of the first quarter.
+//! Segments are address space, which is large but not without end, and a tenant may open sparse
+//! files of any length. So a run has to leave segments for others, the more the longer it is
+//! ([`leaves`]): the last quarter of all is for maps of one segment, the second last for maps of up
+//! to [`MEDIUM`] segments, and for parts behind a map's first run (`far_words`), which take a
+//! segment each. Room that a map would only like to have, so that its file can grow, comes out of
+//! the first quarter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -45,7 +48,8 @@ impl Segments {
         segments
     }
 
-    /// Takes a run of `len` segments, of `roomy` if there is plenty: the shortest free one that is long enough.
+    /// Takes a run of `len` segments, of `roomy` if there is plenty: the shortest free one that is
+    /// long enough.
     pub(crate) fn take(&mut self, len: usize, roomy: usize) -> Option<Range<usize>> {
         if roomy > len && self.free.saturating_sub(roomy) >= self.all / 4 * 3 {
             return self.take_run(roomy).or_else(|| self.take(len, len));
@@ -143,8 +147,8 @@ mod tests {
         assert_eq!((segments.runs, segments.by_len), (BTreeMap::from([(0, 64)]), BTreeSet::from([(64, 0)])));
     }
 
-    /// A tenant opened 2,048 files for writing: each took room for 64 GiB, and the last one the last of all page words. No tenant
-    /// could open any file, or make a space, from then on.
+    /// A tenant opened 2,048 files for writing: each took room for 64 GiB, and the last one the
+    /// last of all page words. No tenant could open any file, or make a space, from then on.
     #[test]
     fn neither_room_to_grow_nor_large_maps_take_the_last_segments() {
         const ALL: usize = 1 << 12;

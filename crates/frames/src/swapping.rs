@@ -1,8 +1,10 @@
-//! Swapping out pages that no file has, and the *places* elsewhere that pages keep when they come back.
+//! Swapping out pages that no file has, and the *places* elsewhere that pages keep when they come
+//! back.
 //!
-//! The swapper has a page's frame isolated and writes its bytes elsewhere while the page stays where it is: readers hit
-//! it, writers write to it, and it may be removed. Afterwards the swapper checks whether the bytes that it wrote are
-//! still the page. It does so as a reader without a trace does (`writing`), but with the frame frozen:
+//! The swapper has a page's frame isolated and writes its bytes elsewhere while the page stays
+//! where it is: readers hit it, writers write to it, and it may be removed. Afterwards the swapper
+//! checks whether the bytes that it wrote are still the page. It does so as a reader without a
+//! trace does (`writing`), but with the frame frozen:
 //! ```text
 //!   swapping out (frame isolated)               writer, remover
 //!   a = word, v = version     even              freeze, word: → WRITTEN, version: → odd → even, unfreeze
@@ -11,18 +13,22 @@
 //!   word == a, version == v?  unchanged
 //!   word: → swapped
 //! ```
-//! - W1. A writer has the frame frozen from before its first byte until after its version's change. So if the swapper
-//!   freezes later, it sees the change (Acquire of `freeze` to Release of `unfreeze`); if it freezes first, the writer
-//!   finds the page swapped. If word and version are as before, the bytes read are that page, whole: P1.
-//! - W2. A remover never unfreezes, and leaves an isolated frame to its holder, which learns of it when it puts the
-//!   frame back. So a page may be unmapped while the device reads it, and no thread waits.
-//! - W3. A page that came back and keeps its place (`Labels::slot`) has the same bytes there as long as its word isn't
-//!   *written*. A written page keeps the place in vain, until it is swapped out or another thread takes the place away.
-//! - W4. The kept place changes hands only with the frame frozen. It goes to the page's remover, to the swapper, or to
-//!   the caller of [`Frames::take_slot`].
-//! - W5. A page that a leader of a file's write-back holds by mistake (S2 and S4 of `write_state`) stays in its frame. The
-//!   swapper changes the write state of the frozen frame from anything but `HELD` to `CLEAN`, by one read-modify-write: so either
-//!   the swapper sees the hold, and the page stays, or the leader finds a state that can't be held. Without that:
+//! - W1. A writer has the frame frozen from before its first byte until after its version's change.
+//!   So if the swapper freezes later, it sees the change (Acquire of `freeze` to Release of
+//!   `unfreeze`); if it freezes first, the writer finds the page swapped. If word and version are
+//!   as before, the bytes read are that page, whole: P1.
+//! - W2. A remover never unfreezes, and leaves an isolated frame to its holder, which learns of it
+//!   when it puts the frame back. So a page may be unmapped while the device reads it, and no
+//!   thread waits.
+//! - W3. A page that came back and keeps its place (`Labels::slot`) has the same bytes there as
+//!   long as its word isn't *written*. A written page keeps the place in vain, until it is swapped
+//!   out or another thread takes the place away.
+//! - W4. The kept place changes hands only with the frame frozen. It goes to the page's remover, to
+//!   the swapper, or to the caller of [`Frames::take_slot`].
+//! - W5. A page that a leader of a file's write-back holds by mistake (S2 and S4 of `write_state`)
+//!   stays in its frame. The swapper changes the write state of the frozen frame from anything but
+//!   `HELD` to `CLEAN`, by one read-modify-write: so either the swapper sees the hold, and the page
+//!   stays, or the leader finds a state that can't be held. Without that:
 //!   ```text
 //!   leader: w = word of file page P           others: P is detached; its frame has page A, which no file has, and A is written
 //!           hold(DIRTY) → HELD                        A is swapped out; the frame has file page Q: CLEAN
@@ -76,7 +82,8 @@ impl<'a> Unwritten<'a> {
 }
 
 impl Frames {
-    /// Looks at an isolated page that is to be swapped out. `None` if a thread is writing to it, or it is gone.
+    /// Looks at an isolated page that is to be swapped out. `None` if a thread is writing to it, or
+    /// it is gone.
     #[must_use]
     pub fn look_unwritten(&self, frame: &IsolatedFrame) -> Option<Unwritten<'_>> {
         let frame = frame.id();
@@ -88,12 +95,14 @@ impl Frames {
         (stays && version.is_multiple_of(2)).then_some(Unwritten { frames: self, frame, word, version })
     }
 
-    /// Swaps a page out, if it is as it was `seen`: from now on its word says `entry`. With `of_slot`, the entry is
-    /// that of the place that the page keeps, and the page has to keep it still. `ready` is called before another
-    /// thread can see the entry. Returns the frame, and the place that the page kept in vain, or 0.
+    /// Swaps a page out, if it is as it was `seen`: from now on its word says `entry`. With
+    /// `of_slot`, the entry is that of the place that the page keeps, and the page has to keep it
+    /// still. `ready` is called before another thread can see the entry. Returns the frame, and the
+    /// place that the page kept in vain, or 0.
     ///
     /// # Errors
-    /// The isolated frame again: the page was written to, is in use, is held by mistake (W5), or was removed.
+    /// The isolated frame again: the page was written to, is in use, is held by mistake (W5), or
+    /// was removed.
     pub fn swap_out(
         &self,
         frame: IsolatedFrame,
@@ -123,9 +132,10 @@ impl Frames {
         let kept = self.table.slot(id);
         self.table.set_slot(id, 0);
         let swapped = PageWord::swapped(entry).bits();
-        // Release pairs with the Acquire of the next `begin_load`, which sees what `ready` did. With the freed frame's
-        // way through the locks of `free_frames` it also publishes the end of this residency. A reader may set the
-        // referenced bit meanwhile; no other thread changes the word.
+        // Release pairs with the Acquire of the next `begin_load`, which sees what `ready` did.
+        // With the freed frame's way through the locks of `free_frames` it also publishes the end
+        // of this residency. A reader may set the referenced bit meanwhile; no other thread changes
+        // the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");
@@ -136,15 +146,16 @@ impl Frames {
         Ok((OwnedFrame::used(self, id), if of_slot { 0 } else { kept }))
     }
 
-    /// The place that the page in an isolated frame keeps, whether or not it still has its bytes. A hint: it may be taken away.
+    /// The place that the page in an isolated frame keeps, whether or not it still has its bytes. A
+    /// hint: it may be taken away.
     #[must_use]
     pub fn kept_slot(&self, frame: FrameId) -> Option<u64> {
         Some(self.table.slot(frame)).filter(|&slot| slot != 0)
     }
 
-    /// Detaches the page in `frame` from the place that it keeps, which is the caller's then. Returns the group that
-    /// the page is charged to. `None` if `slot` isn't its place, or the page is in use; with `only_in_vain` also if the
-    /// place has its bytes.
+    /// Detaches the page in `frame` from the place that it keeps, which is the caller's then.
+    /// Returns the group that the page is charged to. `None` if `slot` isn't its place, or the page
+    /// is in use; with `only_in_vain` also if the place has its bytes.
     #[must_use]
     pub fn take_slot(&self, frame: FrameId, slot: u64, only_in_vain: bool) -> Option<u32> {
         if !self.table.freeze(frame) {
@@ -167,8 +178,8 @@ impl PageMap {
     pub(crate) fn forget_swapped(&self, index: usize, entry: u64, shadow: u64) -> Detach<'_> {
         let words = &self.shared.frames.words;
         let (swapped, vacant) = (PageWord::swapped(entry).bits(), PageWord::vacant(shadow).bits());
-        // Acquire: what was done to the place comes first. Relaxed on failure: another thread loads the page, and the
-        // caller looks again.
+        // Acquire: what was done to the place comes first. Relaxed on failure: another thread loads
+        // the page, and the caller looks again.
         if words.words[index].compare_exchange(swapped, vacant, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Detach::Busy;
         }

@@ -1,18 +1,20 @@
 //! Tables of words, for an index that is read without a lock.
 //!
-//! A table is 512 words in a reserved array. It is taken and given back, and has no memory in between. The array is never unmapped,
-//! so a reader that comes late loads a word all the same: zero, or a word of the table's next use. The index has to find out
-//! (`pagefold`'s `space::tree`): it refers to a table by a [`Table`], which says how often the table was taken before, and so
+//! A table is 512 words in a reserved array. It is taken and given back, and has no memory in
+//! between. The array is never unmapped, so a reader that comes late loads a word all the same:
+//! zero, or a word of the table's next use. The index has to find out (`pagefold`'s `space::tree`):
+//! it refers to a table by a [`Table`], which says how often the table was taken before, and so
 //! never comes back.
 //!
-//! - T1. A table that is given back reads as zeros before it is taken again. Each zero is stored with Release, or put there by the
-//!   system, on all CPUs, before the call returns. So a reader that loads such a zero finds every change of the index
-//!   that came before it.
+//! - T1. A table that is given back reads as zeros before it is taken again. Each zero is stored
+//!   with Release, or put there by the system, on all CPUs, before the call returns. So a reader
+//!   that loads such a zero finds every change of the index that came before it.
 //! - T2. A number whose count is used up is never taken again.
 //!
 //! Each page map has one table besides, with the map's number, which exists as long as the map.
 //!
-//! Where a system page is larger than a table, tables that are given back keep their memory until they are used again.
+//! Where a system page is larger than a table, tables that are given back keep their memory until
+//! they are used again.
 
 use std::collections::BTreeSet;
 
@@ -30,8 +32,8 @@ pub const TABLE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
 /// Bytes of a table.
 pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
 
-/// Bits of a table's number, and of the count of its uses above that. Below are zeros, so that the number stands where a mask makes it the
-/// table's place in the array, in bytes.
+/// Bits of a table's number, and of the count of its uses above that. Below are zeros, so that the
+/// number stands where a mask makes it the table's place in the array, in bytes.
 const NUMBER_BITS: u32 = 24;
 const COUNT_BITS: u32 = 26;
 /// Where a number begins in a [`Table`], and a page map's in what leads to its table.
@@ -101,8 +103,8 @@ struct Free {
 }
 
 impl Tables {
-    /// Reserves address space for `count` tables, or half as many if that is refused and so on, and for one for each of `maps` page
-    /// maps.
+    /// Reserves address space for `count` tables, or half as many if that is refused and so on, and
+    /// for one for each of `maps` page maps.
     pub(crate) fn reserve(count: usize, maps: usize) -> Result<Self, ReserveError> {
         assert!(maps.is_power_of_two(), "a mask leaves a map's number");
         // A child that was forked finds zeros: nothing is mapped.
@@ -208,8 +210,8 @@ impl Tables {
     }
 }
 
-/// Where all tables are. The masks leave places of tables, in bytes, of what is a table's number at [`NUMBER_SHIFT`]: there are powers of two of
-/// them.
+/// Where all tables are. The masks leave places of tables, in bytes, of what is a table's number
+/// at [`NUMBER_SHIFT`]: there are powers of two of them.
 #[cfg(not(pagefold_loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableLookup {
@@ -220,7 +222,8 @@ pub(crate) struct TableLookup {
 }
 
 #[cfg(not(pagefold_loom))]
-// SAFETY: the pointers are to atomics that live as long as the frames, and are only ever made `&` again.
+// SAFETY: the pointers are to atomics that live as long as the frames, and are only ever made `&`
+// again.
 unsafe impl Send for TableLookup {}
 #[cfg(not(pagefold_loom))]
 // SAFETY: as above.
@@ -234,7 +237,8 @@ impl TableLookup {
     /// The frames live as long as what is returned.
     #[inline(always)]
     pub(crate) unsafe fn word<'a>(self, table: Table, at: u64) -> &'a AtomicU64 {
-        // SAFETY: the mask leaves the place of a table of the array, and that has a word there; the caller's for how long.
+        // SAFETY: the mask leaves the place of a table of the array, and that has a word there; the
+        // caller's for how long.
         unsafe {
             self.words.byte_add(table.0 as usize & self.mask).add(at as usize & ((1 << TABLE_SHIFT) - 1)).as_ref()
         }

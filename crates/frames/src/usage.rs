@@ -1,4 +1,5 @@
-//! Queries about pages: how many are in memory and in what state, and whether a page is held or pinned.
+//! Queries about pages: how many are in memory and in what state, and whether a page is held or
+//! pinned.
 
 use std::ops::Range;
 
@@ -44,14 +45,14 @@ impl PageMap {
         usage
     }
 
-    /// Whether a thread is loading the page, writing to it, or about to evict it. If the caller has a fence before this
-    /// call, and that thread has one after it began, then this call sees the thread, or the thread sees what the caller
-    /// did before its fence.
+    /// Whether a thread is loading the page, writing to it, or about to evict it. If the caller has
+    /// a fence before this call, and that thread has one after it began, then this call sees the
+    /// thread, or the thread sees what the caller did before its fence.
     #[must_use]
     pub fn is_held(&self, page: u64) -> bool {
         let Some((_, word)) = self.word(page) else { return false };
-        // Acquire, here and in `is_frozen`: what that thread did to the page is visible once this sees that it has
-        // ended.
+        // Acquire, here and in `is_frozen`: what that thread did to the page is visible once this
+        // sees that it has ended.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         match before.state() {
             PageState::Vacant { .. } | PageState::Swapped { .. } => false,

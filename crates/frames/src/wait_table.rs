@@ -1,14 +1,17 @@
-//! Where threads sleep, and tasks are registered, until another thread's load of a page has ended, with or without
-//! success.
+//! Where threads sleep, and tasks are registered, until another thread's load of a page has ended,
+//! with or without success.
 //!
-//! Waiters are few and short-lived, so one small table serves all pages. A page word hashes to a bucket: a lock with a
-//! list of waiters.
+//! Waiters are few and short-lived, so one small table serves all pages. A page word hashes to a
+//! bucket: a lock with a list of waiters.
 //!
-//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. The end of a load
-//!   whose word has `WAITED` takes that lock as well, so it can't come between the waiter's two steps.
-//! - W2. The end of a load changes the word and tells the waiters under one hold of the lock. So a load's outcome goes
-//!   to the waiters of that very load, and never to those of the one before or after.
-//! - W3. Wakers are cloned, called and dropped without the lock: each of these may do anything, end a task that waits here too.
+//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock.
+//!   The end of a load whose word has `WAITED` takes that lock as well, so it can't come between
+//!   the waiter's two steps.
+//! - W2. The end of a load changes the word and tells the waiters under one hold of the lock. So a
+//!   load's outcome goes to the waiters of that very load, and never to those of the one before or
+//!   after.
+//! - W3. Wakers are cloned, called and dropped without the lock: each of these may do anything, end
+//!   a task that waits here too.
 
 use std::task::{Poll, Waker};
 
@@ -41,7 +44,8 @@ struct Waiters {
 }
 
 impl Waiters {
-    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't loading.
+    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't
+    /// loading.
     fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<usize> {
         loop {
             // Relaxed: a caller that goes on loads the word again, with Acquire.
@@ -107,7 +111,8 @@ impl WaitTable {
         &self.buckets[sync::random::mix(word as u64) as usize % self.buckets.len()]
     }
 
-    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't loading.
+    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't
+    /// loading.
     fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let bucket = self.bucket(index);
         let mut waker = waker.cloned(); // W3
@@ -115,11 +120,11 @@ impl WaitTable {
         Some(Waiting { bucket, ticket: Some(ticket) })
     }
 
-    /// Ends the load of `word`, the one with the number `index`: changes it to `to`, and gives `outcome` to all who
-    /// waited. The lock is for them; without waiters there is none to take.
+    /// Ends the load of `word`, the one with the number `index`: changes it to `to`, and gives
+    /// `outcome` to all who waited. The lock is for them; without waiters there is none to take.
     pub(crate) fn end_load(&self, index: usize, word: &AtomicU64, to: PageWord, outcome: Result<(), LoadFailure>) {
-        // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are visible. Relaxed on
-        // failure: the loader alone may change a loading word, `WAITED` aside.
+        // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are
+        // visible. Relaxed on failure: the loader alone may change a loading word, `WAITED` aside.
         let loading = PageWord::loading().bits();
         if word.compare_exchange(loading, to.bits(), Ordering::Release, Ordering::Relaxed).is_err() {
             self.end_waited(index, word, to, outcome);
@@ -152,8 +157,8 @@ pub struct Waiting<'a> {
 }
 
 impl PageMap {
-    /// Begins to wait for another thread's load of the page: `waker` is called when the load is over. `None` if the
-    /// page isn't being loaded.
+    /// Begins to wait for another thread's load of the page: `waker` is called when the load is
+    /// over. `None` if the page isn't being loaded.
     #[must_use]
     pub fn begin_wait(&self, page: u64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let (index, word) = self.word(page)?;
@@ -203,7 +208,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// As [`outcome`](Self::outcome); if the load isn't over yet, `waker` is the one that will be called.
+    /// As [`outcome`](Self::outcome); if the load isn't over yet, `waker` is the one that will be
+    /// called.
     pub fn poll(&mut self, waker: &Waker) -> Poll<Result<(), LoadFailure>> {
         let Some(ticket) = self.ticket else { return Poll::Ready(Ok(())) };
         let mut waker = Some(waker.clone());
@@ -242,7 +248,8 @@ mod models {
 
     type Load = Arc<(WaitTable, AtomicU64)>;
 
-    /// A word that is loading, and a thread that waits for it; returns when that thread is in the list.
+    /// A word that is loading, and a thread that waits for it; returns when that thread is in the
+    /// list.
     fn waiter() -> (Load, sync::thread::JoinHandle<Result<(), LoadFailure>>) {
         let load = Arc::new((WaitTable::new(), AtomicU64::new(PageWord::loading().bits())));
         let theirs = Arc::clone(&load);
@@ -264,8 +271,9 @@ mod models {
         });
     }
 
-    /// The story: a load ended well, and its word went on to the next load, which failed, before the waiters of the
-    /// first were told. They got the error of a load that they hadn't waited for.
+    /// The story: a load ended well, and its word went on to the next load, which failed, before
+    /// the waiters of the first were told. They got the error of a load that they hadn't waited
+    /// for.
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

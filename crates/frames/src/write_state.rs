@@ -7,19 +7,22 @@
 //! | `HELD` (+ `REWRITTEN`) | the flusher writes the bytes to the file, or settles the outcome | holder: → any other; writer: + `REWRITTEN` |
 //! | `UNSTABLE` | the file was given them, and may lose them still | writer: → `DIRTY`; after a sync: → `HELD` → `CLEAN`, or `DIRTY` if it failed |
 //!
-//! - S1. Only a `CLEAN` page is evicted, so the only copy of a page is never dropped. An evictor checks the state while
-//!   it has the frame frozen, which keeps writers out.
-//! - S2. The *holder* of a page is the flusher that made it `HELD`. It keeps the page in its frame, but keeps neither
-//!   readers nor writers from it. If a writer came by meanwhile (`REWRITTEN`), the holder leaves the page `DIRTY`.
-//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from `DIRTY` to `DIRTY`
-//!   (except for pages that no file has, see [`written_unfiled`](WriteState::written_unfiled)). If
-//!   its change comes before the change to `HELD`, the holder sees the bytes (Release to Acquire). If it comes after,
-//!   the page is `DIRTY` again when the holder lets go. A writer in the middle of its bytes may find that the flusher
-//!   has written its half-written page to the file and settled it. The writer has the frame frozen, so no evictor takes
-//!   the page before the writer's change.
-//! - S4. The flusher finds the frame by the page's word, and looks at the word again once it holds the page. If the
-//!   frame went to another page meanwhile, it holds that one by mistake, and puts its state back. A thread that meets
-//!   `HELD` therefore waits: it may be such a mistake, which ends within a few instructions.
+//! - S1. Only a `CLEAN` page is evicted, so the only copy of a page is never dropped. An evictor
+//!   checks the state while it has the frame frozen, which keeps writers out.
+//! - S2. The *holder* of a page is the flusher that made it `HELD`. It keeps the page in its frame,
+//!   but keeps neither readers nor writers from it. If a writer came by meanwhile (`REWRITTEN`),
+//!   the holder leaves the page `DIRTY`.
+//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from
+//!   `DIRTY` to `DIRTY` (except for pages that no file has, see
+//!   [`written_unfiled`](WriteState::written_unfiled)). If its change comes before the change to
+//!   `HELD`, the holder sees the bytes (Release to Acquire). If it comes after, the page is `DIRTY`
+//!   again when the holder lets go. A writer in the middle of its bytes may find that the flusher
+//!   has written its half-written page to the file and settled it. The writer has the frame frozen,
+//!   so no evictor takes the page before the writer's change.
+//! - S4. The flusher finds the frame by the page's word, and looks at the word again once it holds
+//!   the page. If the frame went to another page meanwhile, it holds that one by mistake, and puts
+//!   its state back. A thread that meets `HELD` therefore waits: it may be such a mistake, which
+//!   ends within a few instructions.
 
 use sync::atomic::{AtomicU32, Ordering};
 
@@ -32,7 +35,8 @@ const HELD: u32 = 3;
 const REWRITTEN: u32 = 1 << 2;
 /// The page was used since reclaim last looked: the referenced bit of a page that was written to.
 const REFERENCED: u32 = 1 << 3;
-/// The page was read ahead of its use, and not used since; with `MARKED`, its first user is to be told.
+/// The page was read ahead of its use, and not used since; with `MARKED`, its first user is to be
+/// told.
 const AHEAD: u32 = 1 << 4;
 const MARKED: u32 = 1 << 5;
 /// Reclaim has passed such a page over.
@@ -40,8 +44,9 @@ const SPARED: u32 = 1 << 6;
 /// It was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
 
-/// Whether a page was read ahead of its first use. Kept in its frame's record from the load until that first use, which
-/// always goes the slower way, because the page isn't referenced yet: so the hit path knows nothing of this.
+/// Whether a page was read ahead of its first use. Kept in its frame's record from the load until
+/// that first use, which always goes the slower way, because the page isn't referenced yet: so the
+/// hit path knows nothing of this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
     /// No, or it was used since.
@@ -107,8 +112,8 @@ pub(crate) struct WriteState(AtomicU32);
 impl WriteState {
     /// At the start of a stay. For the frame's owner.
     pub(crate) fn start(&self, dirty: bool, ahead: Ahead) {
-        // Release pairs with the Acquire of `hold`: a flusher that took the frame for its last page's then sees its
-        // mistake (S4).
+        // Release pairs with the Acquire of `hold`: a flusher that took the frame for its last
+        // page's then sees its mistake (S4).
         self.0.store(if dirty { DIRTY } else { CLEAN } | ahead.bits(), Ordering::Release);
     }
 
@@ -125,11 +130,13 @@ impl WriteState {
         before.is_ok_and(|before| before & STATE == CLEAN)
     }
 
-    /// The same for a page that no file has. Changes the state only if the page isn't dirty yet: no flusher looks for
-    /// such a page's bytes by its state, and one that holds it by mistake (S4) leaves it dirty.
+    /// The same for a page that no file has. Changes the state only if the page isn't dirty yet: no
+    /// flusher looks for such a page's bytes by its state, and one that holds it by mistake (S4)
+    /// leaves it dirty.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
-        // Relaxed: the writer before this one, or the loader, made it dirty, and had the frame frozen.
+        // Relaxed: the writer before this one, or the loader, made it dirty, and had the frame
+        // frozen.
         if self.0.load(Ordering::Relaxed) & STATE != DIRTY {
             self.written();
         }
@@ -137,7 +144,8 @@ impl WriteState {
 
     /// Whether the page may be evicted (S1).
     pub(crate) fn is_clean(&self) -> bool {
-        // Acquire pairs with the Release of `end_hold`: whoever evicts comes after the device has read the frame.
+        // Acquire pairs with the Release of `end_hold`: whoever evicts comes after the device has
+        // read the frame.
         self.0.load(Ordering::Acquire) & STATE == CLEAN
     }
 
@@ -160,7 +168,8 @@ impl WriteState {
         }
     }
 
-    /// Lets go (S2). `to` is `None` for clean. False if the page was rewritten, and therefore is dirty.
+    /// Lets go (S2). `to` is `None` for clean. False if the page was rewritten, and therefore is
+    /// dirty.
     pub(crate) fn end_hold(&self, to: Option<Unclean>) -> bool {
         let to = to.map_or(CLEAN, Unclean::bits);
         let change = |now: u32| {
@@ -178,8 +187,9 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & REWRITTEN != 0
     }
 
-    /// Makes the page clean without writing it, as it leaves its frame: truncated, or swapped out. For the thread that has the
-    /// frame frozen. Returns `None` if a write-back leader holds the page, else whether it was dirty or unstable before.
+    /// Makes the page clean without writing it, as it leaves its frame: truncated, or swapped out.
+    /// For the thread that has the frame frozen. Returns `None` if a write-back leader holds the
+    /// page, else whether it was dirty or unstable before.
     pub(crate) fn discard(&self) -> Option<bool> {
         // Acquire as in `is_clean`.
         let change = |now: u32| (now & STATE != HELD).then_some(now & !STATE);
@@ -206,8 +216,8 @@ impl WriteState {
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    // ---- reading ahead. Relaxed as well: a reader that looks at the frame's next page by mistake only takes that
-    // page's mark.
+    // ---- reading ahead. Relaxed as well: a reader that looks at the frame's next page by mistake
+    // only takes that page's mark.
 
     /// Whether the page was read ahead of its first use.
     pub(crate) fn ahead(&self) -> Ahead {
@@ -236,7 +246,8 @@ impl WriteState {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).map_or(Ahead::No, Ahead::of)
     }
 
-    /// Whether the first use of a page that was read ahead is among those since this was last asked.
+    /// Whether the first use of a page that was read ahead is among those since this was last
+    /// asked.
     pub(crate) fn take_first_use(&self) -> bool {
         self.0.load(Ordering::Relaxed) & FIRST_USED != 0
             && self.0.fetch_and(!FIRST_USED, Ordering::Relaxed) & FIRST_USED != 0

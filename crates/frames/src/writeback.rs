@@ -5,8 +5,9 @@
 //!   sync the file
 //!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
 //! ```
-//! Which pages there are to write is in the words themselves, in the order of the file, and how many in each chunk
-//! (C3 of `chunks`): nothing has to be allocated in order to write back, or to remember what to write.
+//! Which pages there are to write is in the words themselves, in the order of the file, and how
+//! many in each chunk (C3 of `chunks`): nothing has to be allocated in order to write back, or to
+//! remember what to write.
 //!
 //! What may happen meanwhile: `write_state`.
 
@@ -25,7 +26,8 @@ pub enum Hold<'a> {
     Held(HeldPage<'a>),
     /// It isn't in memory, or isn't as wanted.
     Other,
-    /// Another thread holds it: try again. If only one thread writes the object back, the hold lasts just a moment.
+    /// Another thread holds it: try again. If only one thread writes the object back, the hold
+    /// lasts just a moment.
     Busy,
 }
 
@@ -49,8 +51,8 @@ impl PageMap {
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 
-    /// Holds a page that is as `wanted`. One that is clean, and couldn't go back to the short way of reading when it was
-    /// settled, does so now if it can.
+    /// Holds a page that is as `wanted`. One that is clean, and couldn't go back to the short way
+    /// of reading when it was settled, does so now if it can.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -67,8 +69,8 @@ impl PageMap {
             }
             write_state::Hold::Busy => return Hold::Busy,
         }
-        // S4. Relaxed: if the frame went to another page, which then became dirty, that happened before the change that
-        // `hold` saw.
+        // S4. Relaxed: if the frame went to another page, which then became dirty, that happened
+        // before the change that `hold` saw.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));
             return Hold::Other;
@@ -129,8 +131,9 @@ impl Frames {
     }
 }
 
-/// Returns the page's readers to the short way, unless the page is in use just now. If it is in use, the page is clean
-/// all the same, and the next write-back of the object tries again ([`PageMap::hold`]).
+/// Returns the page's readers to the short way, unless the page is in use just now. If it is in
+/// use, the page is clean all the same, and the next write-back of the object tries again
+/// ([`PageMap::hold`]).
 fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let table = &frames.table;
     if !table.freeze(frame) {
@@ -147,8 +150,8 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
         // Transition: page word, written → resident, settled.
         let settled = PageWord::resident(frame, table.generation(frame));
         let settled = settled.with_referenced(state.take_referenced());
-        // Release pairs with the Acquire loads of readers: the bytes are visible. No other thread changes the word of a
-        // frozen, written page.
+        // Release pairs with the Acquire loads of readers: the bytes are visible. No other thread
+        // changes the word of a frozen, written page.
         word.store(settled.bits(), Ordering::Release);
         frames.words.chunks.remove_written(index);
     }

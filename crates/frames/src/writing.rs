@@ -1,7 +1,8 @@
 //! Writing to a page in memory, beside readers that take no lock.
 //!
-//! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets in (I1, I2 of
-//! `frame_table`). Only readers that leave no trace may be copying meanwhile; they find out by themselves:
+//! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets in (I1,
+//! I2 of `frame_table`). Only readers that leave no trace may be copying meanwhile; they find out
+//! by themselves:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
@@ -11,23 +12,26 @@
 //!   version: → even                  Release       version.load(Relaxed) == v, word.load(Relaxed) == a? good
 //!   write state: → dirty             Release
 //! ```
-//! - V1. A reader that copied a byte which is being written synchronises, fence to fence, with the writer, and so finds
-//!   the word `WRITTEN` if it saw it clean, or another version if it saw it written.
-//! - V2. A reader whose two looks at the version agree, with the word the same before and after, copied what one writer left
-//!   and before the next one began: P1. The version has 64 bits and never comes back within a stay; the word never does
-//!   (`page_word`).
-//! - V3. While the word says `WRITTEN`, the frame is this page's, so the version looked at is. Loading the word with
-//!   Acquire pairs with the Release that made it written; so the version is that of this stay.
+//! - V1. A reader that copied a byte which is being written synchronises, fence to fence, with the
+//!   writer, and so finds the word `WRITTEN` if it saw it clean, or another version if it saw it
+//!   written.
+//! - V2. A reader whose two looks at the version agree, with the word the same before and after,
+//!   copied what one writer left and before the next one began: P1. The version has 64 bits and
+//!   never comes back within a stay; the word never does (`page_word`).
+//! - V3. While the word says `WRITTEN`, the frame is this page's, so the version looked at is.
+//!   Loading the word with Acquire pairs with the Release that made it written; so the version is
+//!   that of this stay.
 //!
-//! Readers of written pages touch the frame's record, one cache line more than the others. That is why pages of files
-//! don't stay `WRITTEN`: `writeback` settles them. Pages that no file has are never settled, so lookups by a map's
-//! number have a short way for written pages as well (`Lookup::read_hot_or_written`); it also serves pages of files
-//! that are looked up so. A [`PageMap`]'s own short way, which serves most hits of files, is shorter because it leaves
+//! Readers of written pages touch the frame's record, one cache line more than the others. That is
+//! why pages of files don't stay `WRITTEN`: `writeback` settles them. Pages that no file has are
+//! never settled, so lookups by a map's number have a short way for written pages as well
+//! (`Lookup::read_hot_or_written`); it also serves pages of files that are looked up so. A
+//! [`PageMap`]'s own short way, which serves most hits of files, is shorter because it leaves
 //! written pages out.
-//! - V4. A reader that has to ask a third thing, `still`, asks it between the copy and the second look at the version.
-//!   At that moment the page is in its frame, and its bytes are those that were copied, because the word and the
-//!   version are the same before and after. If the reader asked after the second look, the answer could be about
-//!   something later:
+//! - V4. A reader that has to ask a third thing, `still`, asks it between the copy and the second
+//!   look at the version. At that moment the page is in its frame, and its bytes are those that
+//!   were copied, because the word and the version are the same before and after. If the reader
+//!   asked after the second look, the answer could be about something later:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -44,7 +48,8 @@ use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 use crate::write_state::Ahead;
 
-/// How often a reader tries to copy a page that is written to all the time. Then it had better pin it.
+/// How often a reader tries to copy a page that is written to all the time. Then it had better pin
+/// it.
 const READ_ATTEMPTS: u32 = 8;
 
 /// What [`PageMap::begin_write`] found.
@@ -60,12 +65,14 @@ pub enum BeginWrite<'a> {
     Busy,
 }
 
-/// A thread that wants to write to a page, and waits for it. While it lives, new pinners of the page are kept out most of the
-/// time, once it has found the page pinned for a second time, so pins that overlap end.
+/// A thread that wants to write to a page, and waits for it. While it lives, new pinners of the
+/// page are kept out most of the time, once it has found the page pinned for a second time, so pins
+/// that overlap end.
 ///
-/// Most of the time only: a thread that waits for another pin of a page that it has pinned already would wait for itself. So
-/// pinners are kept out for some 30 ms, let in for 8 ms, kept out for twice as long, let in for twice as long, and so on. A pin
-/// that is shorter than such a time keeps the writer out no longer than until it ends.
+/// Most of the time only: a thread that waits for another pin of a page that it has pinned already
+/// would wait for itself. So pinners are kept out for some 30 ms, let in for 8 ms, kept out for
+/// twice as long, let in for twice as long, and so on. A pin that is shorter than such a time keeps
+/// the writer out no longer than until it ends.
 #[derive(Debug)]
 pub struct Writer<'a> {
     frames: &'a Frames,
@@ -157,8 +164,9 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Whether pinners are kept out after so many attempts, the later of which are a millisecond apart: from the second on, but for the
-/// first eighth of those from 64 to 127, from 128 to 255, and so on.
+/// Whether pinners are kept out after so many attempts, the later of which are a millisecond apart:
+/// from the second on, but for the first eighth of those from 64 to 127, from 128 to 255, and so
+/// on.
 fn keeps_pinners_out(attempts: u32) -> bool {
     match attempts {
         0 | 1 => false,
@@ -167,13 +175,14 @@ fn keeps_pinners_out(attempts: u32) -> bool {
     }
 }
 
-/// A page in memory that this thread alone may write to. Others read it without a trace, but can't pin it.
+/// A page in memory that this thread alone may write to. Others read it without a trace, but can't
+/// pin it.
 #[derive(Debug)]
 pub struct Writing<'a> {
     frames: &'a Frames,
     frame: FrameId,
-    /// The number of the page's word, while that isn't a written page's: it becomes one with the first change, as no write-back comes
-    /// by to settle a page that has none.
+    /// The number of the page's word, while that isn't a written page's: it becomes one with the
+    /// first change, as no write-back comes by to settle a page that has none.
     unwritten: Option<usize>,
 }
 
@@ -231,8 +240,8 @@ impl Frames {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
-        // The frame may have gone to another page before it was frozen. If it hasn't, the word stays but for the
-        // referenced bit. Relaxed: the Acquire of `freeze`.
+        // The frame may have gone to another page before it was frozen. If it hasn't, the word
+        // stays but for the referenced bit. Relaxed: the Acquire of `freeze`.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -249,7 +258,8 @@ fn become_written(word: &AtomicU64, record: &FrameRecord) {
     let seen = PageWord::from_bits(word.load(Ordering::Relaxed));
     let mut now = seen;
     loop {
-        // Release pairs with the Acquire loads of readers (V3). Relaxed on failure: a reader has set the referenced bit.
+        // Release pairs with the Acquire loads of readers (V3). Relaxed on failure: a reader has
+        // set the referenced bit.
         let written = now.with_written().bits();
         match word.compare_exchange(now.bits(), written, Ordering::Release, Ordering::Relaxed) {
             // Transition: page word, resident → written.
@@ -290,8 +300,8 @@ impl Writing<'_> {
         self.change(|| bytes.copy_from(offset, from))
     }
 
-    /// As [`write`](Self::write); runs `grow` in the same step of the version. A reader that copies any of the new bytes therefore
-    /// sees what `grow` did.
+    /// As [`write`](Self::write); runs `grow` in the same step of the version. A reader that copies
+    /// any of the new bytes therefore sees what `grow` did.
     ///
     /// # Panics
     /// As [`write`](Self::write).
@@ -305,8 +315,8 @@ impl Writing<'_> {
         })
     }
 
-    /// Puts the file's own bytes into the page from `offset` on. The page stays as clean or dirty as it is, because its file has
-    /// these bytes.
+    /// Puts the file's own bytes into the page from `offset` on. The page stays as clean or dirty
+    /// as it is, because its file has these bytes.
     ///
     /// # Panics
     /// As [`write`](Self::write).
@@ -316,8 +326,9 @@ impl Writing<'_> {
         self.change_bytes(|| bytes.copy_from(offset, from));
     }
 
-    /// As [`write`](Self::write), for a page that no file has. A flusher holds such a page only by mistake and for a
-    /// moment: a page that was dirty is dirty again afterwards (S3, S4 of `write_state`).
+    /// As [`write`](Self::write), for a page that no file has. A flusher holds such a page only by
+    /// mistake and for a moment: a page that was dirty is dirty again afterwards (S3, S4 of
+    /// `write_state`).
     ///
     /// # Panics
     /// As [`write`](Self::write).
@@ -329,7 +340,8 @@ impl Writing<'_> {
         self.record().write_state.written_unfiled();
     }
 
-    /// Zeroes the page from `offset` on, where its file ends. The page stays as clean or dirty as it is.
+    /// Zeroes the page from `offset` on, where its file ends. The page stays as clean or dirty as
+    /// it is.
     pub fn zero_from(&mut self, offset: usize) {
         let bytes = self.frames.bytes(self.frame);
         self.change_bytes(|| bytes.zero_from(offset.min(bytes.len())));
@@ -369,8 +381,8 @@ impl Writing<'_> {
         self.frames.forked()
     }
 
-    /// Whether the file has the page's bytes, as far as they were written to before. A page that isn't clean may become so
-    /// at any moment, but not the other way round.
+    /// Whether the file has the page's bytes, as far as they were written to before. A page that
+    /// isn't clean may become so at any moment, but not the other way round.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.record().write_state.is_clean()

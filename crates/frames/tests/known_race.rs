@@ -1,6 +1,8 @@
-//! A race that ThreadSanitizer has to report: if this passes under it, the other tests prove nothing.
+//! A race that ThreadSanitizer has to report: if this passes under it, the other tests prove
+//! nothing.
 //!
-//! Run by hand or by the gate: `cargo test --test known_race -- --ignored`, which must fail under ThreadSanitizer.
+//! Run by hand or by the gate: `cargo test --test known_race -- --ignored`, which must fail under
+//! ThreadSanitizer.
 #![cfg(not(pagefold_loom))]
 
 use sync::thread;

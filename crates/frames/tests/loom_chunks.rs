@@ -6,17 +6,18 @@
 //!                                        a page's word: vacant → loading
 //!   discard the chunk: the word is lost
 //! ```
-//! The chunk's state is one word for both: a sweep locks it by a compare-and-swap from *idle*, a loader counts itself in
-//! before it changes a page's word, and an evictor counts itself out after.
+//! The chunk's state is one word for both: a sweep locks it by a compare-and-swap from *idle*, a
+//! loader counts itself in before it changes a page's word, and an evictor counts itself out after.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{BeginLoad, Detach, LoadFailure, PageState};
 use model::*;
+use pagefold_frames::{BeginLoad, Detach, LoadFailure, PageState};
 use sync::Arc;
 
-/// What has to be charged when `frames` frames and `chunks` chunks are in use, in maps whose chunks have states.
+/// What has to be charged when `frames` frames and `chunks` chunks are in use, in maps whose chunks
+/// have states.
 fn cost(frames: u64, chunks: u64) -> u64 {
     frames * EXTENT + chunks * CHUNK + STATES
 }
@@ -44,8 +45,8 @@ fn a_resident_pages_word_is_never_given_back() {
     });
 }
 
-/// The shadow of the last eviction is written before the chunk counts as idle, so it goes with the chunk. Written
-/// later, it would lie in uncharged memory.
+/// The shadow of the last eviction is written before the chunk counts as idle, so it goes with the
+/// chunk. Written later, it would lie in uncharged memory.
 #[test]
 fn the_last_shadow_goes_with_the_chunk() {
     sync::model(|| {
@@ -84,8 +85,9 @@ fn two_loaders_charge_a_chunk_once() {
     });
 }
 
-/// Room for two, which a chunk and the page of states take: a loader of another chunk is refused. If each of the two has charged its
-/// chunk before either has charged the states, both are refused. Either gives back what it charged.
+/// Room for two, which a chunk and the page of states take: a loader of another chunk is refused.
+/// If each of the two has charged its chunk before either has charged the states, both are refused.
+/// Either gives back what it charged.
 #[test]
 fn a_refused_chunk_leaves_nothing_charged() {
     sync::model(|| {
@@ -108,7 +110,8 @@ fn a_refused_chunk_leaves_nothing_charged() {
     });
 }
 
-/// The states of two maps' chunks lie in one page: it is charged once, and given back with the last of them.
+/// The states of two maps' chunks lie in one page: it is charged once, and given back with the last
+/// of them.
 #[test]
 fn maps_that_share_a_page_of_states_charge_it_once() {
     sync::model(|| {
@@ -131,9 +134,9 @@ fn maps_that_share_a_page_of_states_charge_it_once() {
     });
 }
 
-/// The story: a sweep marked the chunk just when the map that it belonged to was dropped. The drop took the mark for
-/// another thread's use of the chunk. So the chunk stayed, charged and full of the old file's shadows, in a segment
-/// that the next file got.
+/// The story: a sweep marked the chunk just when the map that it belonged to was dropped. The drop
+/// took the mark for another thread's use of the chunk. So the chunk stayed, charged and full of
+/// the old file's shadows, in a segment that the next file got.
 #[test]
 fn a_map_dropped_during_a_sweep_leaves_nothing() {
     sync::model(|| {
@@ -156,8 +159,9 @@ fn a_map_dropped_during_a_sweep_leaves_nothing() {
     });
 }
 
-/// The story: an evictor had made the last page *vacant*, but not yet counted itself out of the chunk, when the map was
-/// dropped. The drop found the chunk in use, and leaked the whole range of words.
+/// The story: an evictor had made the last page *vacant*, but not yet counted itself out of the
+/// chunk, when the map was dropped. The drop found the chunk in use, and leaked the whole range of
+/// words.
 #[test]
 fn a_map_dropped_during_an_eviction_leaves_nothing() {
     sync::model(|| {
@@ -188,8 +192,8 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
     });
 }
 
-/// The thread that lowers the limit gives back what is used beyond it. So it has to see a charge that is under way, or
-/// that charge has to be refused.
+/// The thread that lowers the limit gives back what is used beyond it. So it has to see a charge
+/// that is under way, or that charge has to be refused.
 #[test]
 fn a_limit_lowered_during_a_charge_is_kept_or_the_charge_is_seen() {
     sync::model(|| {

@@ -11,8 +11,8 @@
 
 mod model;
 
-use pagefold_frames::{Detach, FrameId, Frames, PageMap, PageState};
 use model::*;
+use pagefold_frames::{Detach, FrameId, Frames, PageMap, PageState};
 use sync::Arc;
 
 /// What reclaim does with a frame that it came across.
@@ -146,14 +146,16 @@ fn a_removers_late_freeze_harms_no_other_page() {
     });
 }
 
-/// The holder of an orphan gives its frame to another page: a reader of the removed page must learn of the removal from
-/// the new page's bytes. Holder and remover meet in nothing but the orphan's place.
+/// The holder of an orphan gives its frame to another page: a reader of the removed page must learn
+/// of the removal from the new page's bytes. Holder and remover meet in nothing but the orphan's
+/// place.
 #[test]
 fn an_orphans_next_page_isnt_taken_for_its_last() {
     sync::model(|| {
         let frames = frames(1);
         let map = map(&frames, 4);
-        // The new page's part of the map is there already: charging it would put a fence in the way.
+        // The new page's part of the map is there already: charging it would put a fence in the
+        // way.
         load(&map, 2, 0xb);
         drop(evict(&frames, frame_of(&map, 2), 0));
         load(&map, 0, 0xa);

@@ -1,5 +1,6 @@
-//! The words of a space's index, looked up without a lock while tables come and go: `pagefold`'s `space/tree`, whose source this includes as
-//! that crate isn't built for models. A table has two words here: a part two regions, a region two granules, a granule two pages.
+//! The words of a space's index, looked up without a lock while tables come and go: `pagefold`'s
+//! `space/tree`, whose source this includes as that crate isn't built for models. A table has two
+//! words here: a part two regions, a region two granules, a granule two pages.
 #![cfg(pagefold_loom)]
 #![allow(dead_code, reason = "a model uses some of it")]
 
@@ -7,8 +8,8 @@ mod model;
 #[path = "../../pagefold/src/space/tree.rs"]
 mod tree;
 
-use pagefold_frames::{Frames, PageMap, PageMaps, Table, Tables};
 use model::frames;
+use pagefold_frames::{Frames, PageMap, PageMaps, Table, Tables};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 use sync::thread::{JoinHandle, spawn};
@@ -107,7 +108,8 @@ fn two_disjoint_splits_end_right() {
     });
 }
 
-/// A reader beside a change sees a page as it was or as it is to be, and never an earlier entry after a later one.
+/// A reader beside a change sees a page as it was or as it is to be, and never an earlier entry
+/// after a later one.
 #[test]
 fn a_reader_sees_old_or_new() {
     sync::model(|| {
@@ -119,7 +121,8 @@ fn a_reader_sees_old_or_new() {
     });
 }
 
-/// A leaf is given back, and becomes another granule's while the reader is between the link and the leaf's word.
+/// A leaf is given back, and becomes another granule's while the reader is between the link and the
+/// leaf's word.
 #[test]
 fn a_leaf_that_went_isnt_read_for_its_granule() {
     for by_trail in [false, true] {
@@ -139,8 +142,9 @@ fn a_leaf_that_went_isnt_read_for_its_granule() {
     }
 }
 
-/// A thread that has a page in use, and then finds its trail still there, is seen by a thread that unmaps the page (S1 of `space`): in
-/// its leaf, in a granule that is cut for that, in one that became one entry again, and with the region going.
+/// A thread that has a page in use, and then finds its trail still there, is seen by a thread that
+/// unmaps the page (S1 of `space`): in its leaf, in a granule that is cut for that, in one that
+/// became one entry again, and with the region going.
 #[test]
 fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
     let unmappings: [(bool, fn(&Space)); 4] = [
@@ -182,8 +186,8 @@ fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
     }
 }
 
-/// A region without anything goes, and its page map with its table becomes another region's; then it is the first one's again, with
-/// something else.
+/// A region without anything goes, and its page map with its table becomes another region's; then
+/// it is the first one's again, with something else.
 #[test]
 fn a_region_that_went_isnt_read_for_its_pages() {
     for (comes_back, by_trail) in [(false, false), (true, false), (false, true), (true, true)] {

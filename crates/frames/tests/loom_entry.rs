@@ -9,8 +9,8 @@
 
 mod model;
 
-use pagefold_frames::{BeginLoad, BeginWrite, Detach, Labels, PageMap, PageState};
 use model::*;
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, Labels, PageMap, PageState};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence, fence_after_update};
 
@@ -90,9 +90,10 @@ fn nothing_is_written_that_mustnt() {
     });
 }
 
-/// A reader that found a page's word vacant looks at the entry again, and takes the page for zeros if that is the same. The story: a page
-/// moved away and back in between. Its entry was the same then, and a page that was never zeros was read as zeros. Memory that is mapped or
-/// moved gets a new number since (ENTRY-1 of `space/entry`): with `BACK` equal to `MAPPED` this model fails.
+/// A reader that found a page's word vacant looks at the entry again, and takes the page for zeros
+/// if that is the same. The story: a page moved away and back in between. Its entry was the same
+/// then, and a page that was never zeros was read as zeros. Memory that is mapped or moved gets a
+/// new number since (ENTRY-1 of `space/entry`): with `BACK` equal to `MAPPED` this model fails.
 #[test]
 fn a_page_that_moved_away_and_back_isnt_zeros() {
     const BACK: u64 = 2;
@@ -118,9 +119,10 @@ fn a_page_that_moved_away_and_back_isnt_zeros() {
     });
 }
 
-/// The record of a region goes on to another region, in which a page has the same word: a first touch that goes by the old one leaves
-/// nothing there (REGION-1 of `space/region`). Without the second look at the stay, and without the look at the words before the record goes
-/// on, this model fails.
+/// The record of a region goes on to another region, in which a page has the same word: a first
+/// touch that goes by the old one leaves nothing there (REGION-1 of `space/region`). Without the
+/// second look at the stay, and without the look at the words before the record goes on, this model
+/// fails.
 #[test]
 fn a_record_goes_on_without_pages_of_the_region_before() {
     sync::model(|| {

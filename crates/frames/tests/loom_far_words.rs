@@ -5,13 +5,14 @@
 //!   root ─▶ a table of height 1          root = a table of height 2, with the first one below
 //!   part 1: its segment                  part 2: a segment
 //! ```
-//! Links are put in under a lock, from 0, and stay. A reader has the tree before or after; part 1 is in both.
+//! Links are put in under a lock, from 0, and stay. A reader has the tree before or after; part 1
+//! is in both.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{BeginLoad, LoadFailure, PageMap, PageState};
 use model::*;
+use pagefold_frames::{BeginLoad, LoadFailure, PageMap, PageState};
 use sync::Arc;
 
 /// Pages of the first run, and of a part.
@@ -83,7 +84,8 @@ fn load_fails(map: &PageMap, page: u64, has_place: bool) {
     }
 }
 
-/// What a page is written with after its map grew is visible to a reader that finds the page by the new links.
+/// What a page is written with after its map grew is visible to a reader that finds the page by the
+/// new links.
 #[test]
 fn a_reader_of_a_new_part_finds_nothing_or_the_page() {
     sync::model(|| {

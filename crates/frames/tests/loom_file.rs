@@ -1,13 +1,13 @@
-//! Pages and their file: what a device is given comes before whatever follows, and a frame that goes to another page,
-//! or a page to another frame, takes nothing along.
+//! Pages and their file: what a device is given comes before whatever follows, and a frame that
+//! goes to another page, or a page to another frame, takes nothing along.
 //!
 //! The file is one relaxed atomic: only the protocol under test orders it.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{BeginLoad, BeginWrite, Detach, HeldRun, Hold, Labels, OwnedFrame, PageMap, Unclean};
 use model::*;
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, HeldRun, Hold, Labels, OwnedFrame, PageMap, Unclean};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 
@@ -117,7 +117,8 @@ fn a_reader_of_a_written_page_never_sees_the_frames_next_page() {
     });
 }
 
-/// The reader looks at the word more than once, and each time it may find a stay that it knows nothing of.
+/// The reader looks at the word more than once, and each time it may find a stay that it knows
+/// nothing of.
 #[test]
 fn a_reader_follows_a_written_page_to_another_frame() {
     sync::model(|| {
@@ -159,7 +160,8 @@ fn a_late_writer_writes_to_its_own_page() {
     });
 }
 
-/// Between letting go of a clean page and freezing its frame: page 0 may be evicted, and the frame be page 1's.
+/// Between letting go of a clean page and freezing its frame: page 0 may be evicted, and the frame
+/// be page 1's.
 #[test]
 fn settling_touches_no_other_page() {
     sync::model(|| {

@@ -12,13 +12,13 @@
 
 mod model;
 
-use pagefold_frames::{Frames, OwnedFrame};
 use model::*;
+use pagefold_frames::{Frames, OwnedFrame};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a thread has each frame. Relaxed swaps: if two threads have a frame at the same time, one of them finds its
-/// flag set.
+/// Whether a thread has each frame. Relaxed swaps: if two threads have a frame at the same time,
+/// one of them finds its flag set.
 struct Held([AtomicBool; 3]);
 
 impl Held {
@@ -64,7 +64,8 @@ fn two_takers_get_two_frames() {
     });
 }
 
-/// Three threads on two CPUs and one frame: it lies in one CPU's stock when the other's looks for it.
+/// Three threads on two CPUs and one frame: it lies in one CPU's stock when the other's looks for
+/// it.
 #[test]
 fn a_frame_in_anothers_stock_is_found() {
     sync::model(|| {
@@ -137,8 +138,8 @@ fn a_frame_freed_at_the_end_of_a_drain_is_caught_or_kept() {
     });
 }
 
-/// The story: a drain that was dropped unfinished left its catch behind, which the next drain counted for its own
-/// extent. It gave memory back that was in use.
+/// The story: a drain that was dropped unfinished left its catch behind, which the next drain
+/// counted for its own extent. It gave memory back that was in use.
 #[test]
 fn a_drain_dropped_unfinished_gives_its_catch_back() {
     sync::model(|| {

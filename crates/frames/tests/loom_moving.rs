@@ -1,11 +1,11 @@
-//! A page moves to another frame, its old one going to another page, while it is read, pinned and removed. The picture is in
-//! `pagefold_frames::moving`.
+//! A page moves to another frame, its old one going to another page, while it is read, pinned and
+//! removed. The picture is in `pagefold_frames::moving`.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{FrameId, Frames, PageMap, PageState};
 use model::*;
+use pagefold_frames::{FrameId, Frames, PageMap, PageState};
 use sync::Arc;
 
 /// Moves page 0, then has its old frame hold page 1.

@@ -1,4 +1,5 @@
-//! A reader copies a page without a lock while its frame goes to another page, and perhaps comes back.
+//! A reader copies a page without a lock while its frame goes to another page, and perhaps comes
+//! back.
 //!
 //! ```text
 //!   reader of page 0                     others
@@ -79,8 +80,8 @@ fn a_word_never_comes_back() {
     });
 }
 
-/// Reclaim takes the referenced bit while a reader sets it: both are changes of the word, neither may undo the other's
-/// eviction.
+/// Reclaim takes the referenced bit while a reader sets it: both are changes of the word, neither
+/// may undo the other's eviction.
 #[test]
 fn the_referenced_bit_never_revives_a_word() {
     sync::model(|| {
@@ -100,7 +101,8 @@ fn the_referenced_bit_never_revives_a_word() {
     });
 }
 
-/// Two managers of one frame each want two pages: the loser of the race for a word leaves it to the winner.
+/// Two managers of one frame each want two pages: the loser of the race for a word leaves it to the
+/// winner.
 #[test]
 fn one_of_two_loaders_loads() {
     sync::model(|| {

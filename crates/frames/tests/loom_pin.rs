@@ -12,8 +12,8 @@
 
 mod model;
 
-use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use model::*;
+use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use sync::Arc;
 
 /// Pins `page`, and looks at its bytes twice: they are one of `marks`, and stay so.
@@ -49,7 +49,8 @@ fn a_pin_holds_its_own_page() {
     });
 }
 
-/// The page itself comes back in the same frame: a pin that was added to the new stay is for the new stay's bytes.
+/// The page itself comes back in the same frame: a pin that was added to the new stay is for the
+/// new stay's bytes.
 #[test]
 fn a_pin_of_a_page_that_came_back_holds_what_it_reads() {
     sync::model(|| {
@@ -70,7 +71,8 @@ fn a_pin_of_a_page_that_came_back_holds_what_it_reads() {
     });
 }
 
-/// The loader keeps a pin of the page that it publishes; an evictor that has the frame isolated at once can't get it.
+/// The loader keeps a pin of the page that it publishes; an evictor that has the frame isolated at
+/// once can't get it.
 #[test]
 fn a_loaders_pin_is_there_before_the_page_can_be_evicted() {
     sync::model(|| {
@@ -98,7 +100,8 @@ fn a_loaders_pin_is_there_before_the_page_can_be_evicted() {
 
 /// Two pins and an evictor: one that is taken back never takes the other with it.
 ///
-/// One of the two is the loader's, since two threads that wait for an evictor would keep loom going for ever.
+/// One of the two is the loader's, since two threads that wait for an evictor would keep loom going
+/// for ever.
 #[test]
 fn a_pin_outlasts_anothers_coming_and_going() {
     sync::model(|| {
@@ -129,7 +132,8 @@ fn a_pin_outlasts_anothers_coming_and_going() {
     });
 }
 
-/// Tries a few times to pin page 0, with a place in its frame between them, and looks at its bytes twice. Returns whether it got it.
+/// Tries a few times to pin page 0, with a place in its frame between them, and looks at its bytes
+/// twice. Returns whether it got it.
 fn pin_with_a_place(map: &PageMap, marks: &[u64]) -> bool {
     let mut pinner = map.pinner(0);
     for _ in 0..3 {
@@ -145,7 +149,8 @@ fn pin_with_a_place(map: &PageMap, marks: &[u64]) -> bool {
     false
 }
 
-/// A pinner leaves its one in the count of a frame that a writer has: when the writer is done it is a pin, and keeps the next off.
+/// A pinner leaves its one in the count of a frame that a writer has: when the writer is done it is
+/// a pin, and keeps the next off.
 #[test]
 fn a_place_becomes_a_pin_of_its_own_page() {
     sync::model_deeper(2, || {
@@ -167,7 +172,8 @@ fn a_place_becomes_a_pin_of_its_own_page() {
     });
 }
 
-/// The page leaves the frame while a pinner has a place there, and another one comes: the place is no pin of that, and doesn't stay.
+/// The page leaves the frame while a pinner has a place there, and another one comes: the place is
+/// no pin of that, and doesn't stay.
 #[test]
 fn a_place_of_another_stay_is_given_back() {
     sync::model_deeper(2, || {

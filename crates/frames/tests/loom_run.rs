@@ -1,4 +1,5 @@
-//! A load that another thread ends than the one that began it, and that its requester may have forgotten.
+//! A load that another thread ends than the one that began it, and that its requester may have
+//! forgotten.
 //!
 //! ```text
 //!   submitter                reaper                       reader, waiter
@@ -13,8 +14,8 @@ mod model;
 
 use std::task::{Poll, Wake, Waker};
 
-use pagefold_frames::{BeginLoad, Frames, Labels, LoadFailure, Loading, LoadingRun, PageMap};
 use model::*;
+use pagefold_frames::{BeginLoad, Frames, Labels, LoadFailure, Loading, LoadingRun, PageMap};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, StableBytes};
 
@@ -98,7 +99,8 @@ impl Wake for Count {
     }
 }
 
-/// A task that registers before the load ends is woken, once; one that is dropped isn't left in the list.
+/// A task that registers before the load ends is woken, once; one that is dropped isn't left in the
+/// list.
 #[test]
 fn tasks_are_woken_by_the_load_that_they_waited_for() {
     sync::model(|| {

@@ -1,10 +1,11 @@
-//! Swapping out beside threads that write to the pages, read them, unmap them, and take their places away.
+//! Swapping out beside threads that write to the pages, read them, unmap them, and take their
+//! places away.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing};
 use model::*;
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 
@@ -23,8 +24,8 @@ fn one_page(mark: u64, slot: u64) -> (Arc<Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// Swaps page 0 out to `PLACE`, or to where it is still. Says what the device has of it then, and which place it kept in vain;
-/// `None` if it stayed, or was removed.
+/// Swaps page 0 out to `PLACE`, or to where it is still. Says what the device has of it then, and
+/// which place it kept in vain; `None` if it stayed, or was removed.
 fn swap_out(map: &PageMap) -> Option<([u8; PAGE], u64)> {
     let frames = map.frames();
     let PageState::Resident { frame } = map.state(0) else { return None };
@@ -109,7 +110,8 @@ fn nothing_that_was_written_is_left_behind() {
     });
 }
 
-/// Readers find the page in memory until its word says that it is elsewhere; its frame's next page isn't theirs.
+/// Readers find the page in memory until its word says that it is elsewhere; its frame's next page
+/// isn't theirs.
 #[test]
 fn a_reader_gets_the_page_or_finds_it_elsewhere() {
     sync::model(|| {
@@ -129,7 +131,8 @@ fn a_reader_gets_the_page_or_finds_it_elsewhere() {
     });
 }
 
-/// W2, W3, W4: the thread that unmaps the page gets its place, or the swapper does; never both, and the frame is free.
+/// W2, W3, W4: the thread that unmaps the page gets its place, or the swapper does; never both, and
+/// the frame is free.
 #[test]
 fn a_page_that_is_unmapped_on_its_way_out_leaves_nothing() {
     for kept in [0, KEPT] {
@@ -181,8 +184,8 @@ fn a_place_that_is_taken_away_is_nobody_elses() {
     });
 }
 
-/// One of two faulting threads gets the page's entry. A thread that unmaps the page gets the entry, or waits for the
-/// fault.
+/// One of two faulting threads gets the page's entry. A thread that unmaps the page gets the entry,
+/// or waits for the fault.
 #[test]
 fn an_entry_is_one_partys() {
     sync::model(|| {
@@ -229,9 +232,10 @@ fn a_fault_that_fails_leaves_the_entry() {
     });
 }
 
-/// W5: a leader of a file's write-back holds a page by mistake. Its file's page has gone, and the frame has a page without a file, which
-/// is swapped out, and then a clean page of the same file. The leader let go of that one as *dirty*: no thread would have written it
-/// back, and it could never be evicted.
+/// W5: a leader of a file's write-back holds a page by mistake. Its file's page has gone, and the
+/// frame has a page without a file, which is swapped out, and then a clean page of the same file.
+/// The leader let go of that one as *dirty*: no thread would have written it back, and it could
+/// never be evicted.
 #[test]
 fn a_page_that_is_held_by_mistake_stays_in_its_frame() {
     sync::model(|| {

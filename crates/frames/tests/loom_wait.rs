@@ -6,14 +6,14 @@
 //!                                        word = resident; WAITED isn't set, so no waiter is woken
 //!   sleep … for ever?
 //! ```
-//! The waiter sets `WAITED` in the loading word itself, and sleeps under the lock that the end of a waited load takes.
-//! A lost wake-up is a deadlock, which the model reports.
+//! The waiter sets `WAITED` in the loading word itself, and sleeps under the lock that the end of a
+//! waited load takes. A lost wake-up is a deadlock, which the model reports.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{BeginLoad, Labels, LoadFailure, PageMap};
 use model::*;
+use pagefold_frames::{BeginLoad, Labels, LoadFailure, PageMap};
 use sync::Arc;
 
 const FAILED: LoadFailure = LoadFailure(5);
@@ -62,7 +62,8 @@ fn waiters_get_the_error_of_the_load_they_waited_for() {
         let waiters = [0; 2].map(|_| {
             let theirs = Arc::clone(&map);
             thread(move || {
-                // A waiter that came too late for the first load may fail one of its own, with another's error.
+                // A waiter that came too late for the first load may fail one of its own, with
+                // another's error.
                 let _ = wait(&theirs);
             })
         });

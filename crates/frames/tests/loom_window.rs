@@ -1,13 +1,13 @@
-//! Reading at an address, which holds nothing, against threads that write, unmap and map: `pagefold`'s `space/window`,
-//! whose source this includes, and both ways of `space/read`.
+//! Reading at an address, which holds nothing, against threads that write, unmap and map:
+//! `pagefold`'s `space/window`, whose source this includes, and both ways of `space/read`.
 #![cfg(pagefold_loom)]
 
 mod model;
 #[path = "../../pagefold/src/space/window.rs"]
 mod window;
 
-use pagefold_frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
 use model::*;
+use pagefold_frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 use window::Window;
@@ -100,8 +100,8 @@ fn another_mappings_window_isnt_looked_through() {
     });
 }
 
-/// Mapped, unmapped and mapped again: the same entry twice, and nothing to be read in between. (Memory of a space: its region is
-/// always the same, and so is its entry.)
+/// Mapped, unmapped and mapped again: the same entry twice, and nothing to be read in between.
+/// (Memory of a space: its region is always the same, and so is its entry.)
 #[test]
 fn a_page_that_was_never_readable_isnt_read() {
     sync::model(|| {
@@ -163,8 +163,9 @@ fn a_written_page_is_read_as_one_writer_left_it() {
     });
 }
 
-/// The entry is looked at before the second look at the version: what was written while the page wasn't mapped isn't read, be it
-/// that the page has the same entry, and the same bytes, before and after.
+/// The entry is looked at before the second look at the version: what was written while the page
+/// wasn't mapped isn't read, be it that the page has the same entry, and the same bytes, before and
+/// after.
 #[test]
 fn what_was_written_while_unmapped_isnt_read() {
     sync::model(|| {

@@ -3,8 +3,8 @@
 
 mod model;
 
-use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, HeldRun, Hold, Labels, PageMap, PageState, Unclean};
 use model::*;
+use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, HeldRun, Hold, Labels, PageMap, PageState, Unclean};
 use sync::Arc;
 use sync::atomic::spin_hint;
 

@@ -7,16 +7,18 @@
 //!                                         the pin ends; page 0 is evicted; page 1 comes into f, and is pinned
 //!   count of f: + WRITER_WAITS
 //! ```
-//! Pinners of page 1 are kept out, by a writer that doesn't want it. What ends that is the writer's next look, or its end.
+//! Pinners of page 1 are kept out, by a writer that doesn't want it. What ends that is the writer's
+//! next look, or its end.
 #![cfg(pagefold_loom)]
 
 mod model;
 
-use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use model::*;
+use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use sync::Arc;
 
-/// Tries to pin page 0, with a place in its frame between two attempts, and looks at its bytes twice.
+/// Tries to pin page 0, with a place in its frame between two attempts, and looks at its bytes
+/// twice.
 fn pin(map: &PageMap) {
     let mut pinner = map.pinner(0);
     let Some(pin) = (0..2).find_map(|_| pinner.pin(&mut Ahead::No).ok()) else { return };
@@ -40,7 +42,8 @@ fn write(map: &PageMap, mark: u64) -> bool {
     false
 }
 
-/// Two writers, and pins that overlap: pinned bytes don't change, and afterwards pinners aren't kept out, nor writers.
+/// Two writers, and pins that overlap: pinned bytes don't change, and afterwards pinners aren't
+/// kept out, nor writers.
 #[test]
 fn writers_and_pinners_leave_the_page_to_one_another() {
     sync::model_deeper(2, || {
@@ -65,8 +68,8 @@ fn writers_and_pinners_leave_the_page_to_one_another() {
     });
 }
 
-/// The frame goes on to another page while a writer decides to wait for the pins of the one before. When the writer has given up,
-/// pinners of the other page get in.
+/// The frame goes on to another page while a writer decides to wait for the pins of the one before.
+/// When the writer has given up, pinners of the other page get in.
 #[test]
 fn a_writer_that_gives_up_leaves_nothing_behind() {
     sync::model(|| {

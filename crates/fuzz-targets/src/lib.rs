@@ -1,6 +1,8 @@
-//! What fuzzing feeds with bytes. A target panics if something is wrong: a call panicked, or took more than its group may have.
+//! What fuzzing feeds with bytes. A target panics if something is wrong: a call panicked, or took
+//! more than its group may have.
 //!
-//! The corpora in `fuzz/corpus`, a folder for each target, are ordinary tests (`tests/corpora.rs`); `fuzz` has what `cargo fuzz` needs.
+//! The corpora in `fuzz/corpus`, a folder for each target, are ordinary tests (`tests/corpora.rs`);
+//! `fuzz` has what `cargo fuzz` needs.
 #![forbid(unsafe_code)]
 
 mod calls_of_files;

@@ -1,4 +1,5 @@
-//! Swap areas that begin with any bytes: taken for one of ours only if they are, and then what goes there comes back.
+//! Swap areas that begin with any bytes: taken for one of ours only if they are, and then what goes
+//! there comes back.
 
 use pagefold::io::SimulatedDisk;
 use pagefold::{Pagefold, Protection, SwapArea};
@@ -7,7 +8,8 @@ use pagefold::{Pagefold, Protection, SwapArea};
 const CHECKED: usize = 32;
 const PAGE: u64 = 4096;
 
-/// The first byte says whether the area may be overwritten, whether the checksum is put right, and how long the file is.
+/// The first byte says whether the area may be overwritten, whether the checksum is put right, and
+/// how long the file is.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let mut file = bytes.to_vec();
@@ -15,7 +17,8 @@ pub(crate) fn run(bytes: &[u8]) {
         let checksum = crc32fast::hash(&file[..CHECKED]);
         file[CHECKED..CHECKED + 4].copy_from_slice(&checksum.to_le_bytes());
     }
-    // As many pages as there are, up to 63, and nothing of one that isn't whole unless that is to be tried.
+    // As many pages as there are, up to 63, and nothing of one that isn't whole unless that is to
+    // be tried.
     if how & 4 != 0 {
         file.resize(usize::from(how >> 3) * 2 * PAGE as usize, 0);
     }

@@ -7,7 +7,8 @@ pub(crate) fn any(bytes: &[u8]) {
     check(trace, format);
 }
 
-/// The first byte chooses the version; the first line, which is always the same, isn't a part of the bytes.
+/// The first byte chooses the version; the first line, which is always the same, isn't a part of
+/// the bytes.
 pub(crate) fn iologs(bytes: &[u8]) {
     let Some((&how, lines)) = bytes.split_first() else { return };
     let first = format!("fio version {} iolog\n", 2 + how % 2);

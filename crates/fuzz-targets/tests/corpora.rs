@@ -1,4 +1,5 @@
-//! Every file of the corpora, and bytes drawn at random, go through their targets. An input is over in seconds, or it hangs.
+//! Every file of the corpora, and bytes drawn at random, go through their targets. An input is over
+//! in seconds, or it hangs.
 
 use std::fs;
 use std::io::{self, Write as _};

@@ -1,7 +1,9 @@
-//! Random reads of 4 KiB from one thread, so many of them under way: `random_reads FILE BACKEND DEPTH SECONDS`, with BACKEND one of
-//! uring, threads and posix. Prints reads a second and CPU time for each.
+//! Random reads of 4 KiB from one thread, so many of them under way: `random_reads FILE BACKEND
+//! DEPTH SECONDS`, with BACKEND one of uring, threads and posix. Prints reads a second and CPU time
+//! for each.
 //!
-//! To be compared with `fio --ioengine=io_uring --direct=1 --bs=4k --rw=randread` on the same file, in turn.
+//! To be compared with `fio --ioengine=io_uring --direct=1 --bs=4k --rw=randread` on the same file,
+//! in turn.
 
 use std::path::Path;
 use std::process::ExitCode;

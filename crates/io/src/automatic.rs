@@ -4,8 +4,9 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Backend, DirectIo, IoError, Posix, ThreadPool};
 
-/// The machine's files, requests going through io_uring; where the system refuses that (seccomp, an old kernel, no locked
-/// memory, `io_uring_disabled`), through threads, which is said in the log, once; and if it has not even those, by the caller.
+/// The machine's files, requests going through io_uring; where the system refuses that (seccomp, an
+/// old kernel, no locked memory, `io_uring_disabled`), through threads, which is said in the log,
+/// once; and if it has not even those, by the caller.
 #[must_use]
 pub fn automatic() -> Box<dyn Backend> {
     uring().or_else(threads).unwrap_or_else(|_| Box::new(Posix::default()))

@@ -21,11 +21,13 @@ pub enum Access {
     Create,
     /// For reading and writing; made, and `EEXIST` if it is there.
     CreateNew,
-    /// For reading and writing, by this opening alone. `EBUSY` if another opening of this kind has the file, in this process or
-    /// another one (an advisory lock, so other kinds of opening aren't kept out), or if it is a device that the system uses.
+    /// For reading and writing, by this opening alone. `EBUSY` if another opening of this kind has
+    /// the file, in this process or another one (an advisory lock, so other kinds of opening aren't
+    /// kept out), or if it is a device that the system uses.
     Alone,
-    /// For reading and writing: a new file that has no name, and that only its owner's processes may open (mode 0600). The path
-    /// is a directory, or a name in one that no file has, which is `EEXIST`.
+    /// For reading and writing: a new file that has no name, and that only its owner's processes
+    /// may open (mode 0600). The path is a directory, or a name in one that no file has, which is
+    /// `EEXIST`.
     Unnamed,
 }
 
@@ -48,13 +50,15 @@ pub trait Backend: Send + Sync + 'static {
     /// What the backend is called on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// Opens a file. One that is made is empty, and sure to have its name after a power cut only when it was
-    /// [synced](BackingFile::sync). If this fails, the file may have been made all the same.
+    /// Opens a file. One that is made is empty, and sure to have its name after a power cut only
+    /// when it was [synced](BackingFile::sync). If this fails, the file may have been made all the
+    /// same.
     ///
     /// # Errors
-    /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a directory, and
-    /// [`IoError::NoLength`] for anything else that isn't a regular file or a block device, and for files whose
-    /// length the system doesn't know. `EINTR` if nothing was done: it is called again.
+    /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a
+    /// directory, and [`IoError::NoLength`] for anything else that isn't a regular file or a block
+    /// device, and for files whose length the system doesn't know. `EINTR` if nothing was done: it
+    /// is called again.
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
 
     /// Whether [`submit`](BackingFile::submit) may wait for a device: the thread that submits does
@@ -94,16 +98,18 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
 /// An open file of a [`Backend`]. Many threads use it at once.
 ///
-/// A call that fails with `EINTR` was interrupted, and has done nothing; of a read or write, the bytes are unspecified. It is made
-/// again, however often that happens: see [`uninterrupted`](crate::uninterrupted()).
+/// A call that fails with `EINTR` was interrupted, and has done nothing; of a read or write, the
+/// bytes are unspecified. It is made again, however often that happens: see
+/// [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
-    /// The same for one file however it was opened. Where the backend can't have a different one for each other file, their
-    /// [fingerprints](Self::fingerprint) differ.
+    /// The same for one file however it was opened. Where the backend can't have a different one
+    /// for each other file, their [fingerprints](Self::fingerprint) differ.
     fn identity(&self) -> Identity;
 
-    /// What tells this file from others that have its identity: asked, of both, when one of them is open already. Of one file it
-    /// may differ while the file is changed, so it is asked [a few times](crate::is_same_file).
+    /// What tells this file from others that have its identity: asked, of both, when one of them is
+    /// open already. Of one file it may differ while the file is changed, so it is asked [a few
+    /// times](crate::is_same_file).
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::default()
     }
@@ -124,43 +130,47 @@ pub trait BackingFile: Send + Sync {
         false
     }
 
-    /// Bytes that the file can have in all, as far as its file system has room now: those that take room already, and those that
-    /// there is room for. `None` if it doesn't say.
+    /// Bytes that the file can have in all, as far as its file system has room now: those that take
+    /// room already, and those that there is room for. `None` if it doesn't say.
     fn room(&self) -> Option<u64> {
         None
     }
 
-    /// Whether a read is always a copy made by this CPU, from memory of the system's, rather than a transfer by a device:
-    /// then it is cheaper into memory that is in the CPU's caches, and reading ahead gains nothing.
+    /// Whether a read is always a copy made by this CPU, from memory of the system's, rather than a
+    /// transfer by a device: then it is cheaper into memory that is in the CPU's caches, and
+    /// reading ahead gains nothing.
     fn reads_by_copy(&self) -> bool {
         false
     }
 
-    /// Whether the bytes of a [`write`](Self::write), or of a write that is [submitted](Self::submit), must stay as they are until
-    /// it is answered: what looks at them twice (a checksum, a mirror) may otherwise refuse the write with `EIO`, or keep a
-    /// checksum of other bytes. The caller then writes from [copies](crate::Copies).
+    /// Whether the bytes of a [`write`](Self::write), or of a write that is
+    /// [submitted](Self::submit), must stay as they are until it is answered: what looks at them
+    /// twice (a checksum, a mirror) may otherwise refuse the write with `EIO`, or keep a checksum
+    /// of other bytes. The caller then writes from [copies](crate::Copies).
     fn needs_stable_bytes(&self) -> bool {
         false
     }
 
-    /// Tries once to fill the slices of `into`, one after the other, from `offset` on, and says how many bytes came; 0 at
-    /// or past the end of the file. Use [`read_full`](crate::read_full()), which goes on after short reads and
-    /// interruptions.
+    /// Tries once to fill the slices of `into`, one after the other, from `offset` on, and says how
+    /// many bytes came; 0 at or past the end of the file. Use [`read_full`](crate::read_full()),
+    /// which goes on after short reads and interruptions.
     ///
-    /// `offset` and the slices' lengths are multiples of the page size, which is a multiple of 4 KiB. Bytes of `into` past
-    /// the ones read are unspecified; after an error, all of them are.
+    /// `offset` and the slices' lengths are multiples of the page size, which is a multiple of 4
+    /// KiB. Bytes of `into` past the ones read are unspecified; after an error, all of them are.
     ///
     /// # Errors
     /// The system's.
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError>;
 
-    /// Tries once to write the first `len` bytes of `from`, one slice after the other, at `offset`, and says how many
-    /// were written. What lies beyond the file's end makes it longer. Use [`write_full`](crate::write_full()), which
-    /// goes on after short writes and interruptions.
+    /// Tries once to write the first `len` bytes of `from`, one slice after the other, at `offset`,
+    /// and says how many were written. What lies beyond the file's end makes it longer. Use
+    /// [`write_full`](crate::write_full()), which goes on after short writes and interruptions.
     ///
-    /// The slices hold `len` bytes or more. `offset` and their lengths are multiples of 4 KiB; so is `len`, unless the
-    /// range ends at what is or is to become the end of the file. The bytes may change while they are written: what
-    /// reaches the disk is then some mixture, unless the file [needs stable bytes](Self::needs_stable_bytes). After an error, any of the range may have been written.
+    /// The slices hold `len` bytes or more. `offset` and their lengths are multiples of 4 KiB; so
+    /// is `len`, unless the range ends at what is or is to become the end of the file. The bytes
+    /// may change while they are written: what reaches the disk is then some mixture, unless the
+    /// file [needs stable bytes](Self::needs_stable_bytes). After an error, any of the range may
+    /// have been written.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing.
@@ -169,12 +179,13 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Makes everything written before, the file's length, and the name under which it was opened, survive a power cut.
+    /// Makes everything written before, the file's length, and the name under which it was opened,
+    /// survive a power cut.
     ///
     /// # Errors
-    /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok` may then be lost,
-    /// even if a later call succeeds: a caller that wants the bytes must write them again. Calls that were under way at
-    /// the same time all fail.
+    /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok`
+    /// may then be lost, even if a later call succeeds: a caller that wants the bytes must write
+    /// them again. Calls that were under way at the same time all fail.
     fn sync(&self) -> Result<(), IoError> {
         Err(IoError::BAD_FILE)
     }
@@ -188,10 +199,10 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Takes the file's advisory lock for this opening, so that other openings that ask for it are refused: those of other processes,
-    /// and of this one. It is the lock that [`Access::Alone`]
-    /// comes with. Held until [`unlock`](Self::unlock) or until this is dropped; if the process dies, until its forked children have ended too.
-    /// Does nothing where there are no locks.
+    /// Takes the file's advisory lock for this opening, so that other openings that ask for it are
+    /// refused: those of other processes, and of this one. It is the lock that [`Access::Alone`]
+    /// comes with. Held until [`unlock`](Self::unlock) or until this is dropped; if the process
+    /// dies, until its forked children have ended too. Does nothing where there are no locks.
     ///
     /// # Errors
     /// `EBUSY` if another opening has it, and keeps it for seconds: one that is just being closed
@@ -200,11 +211,12 @@ pub trait BackingFile: Send + Sync {
         Ok(())
     }
 
-    /// Releases the lock, if this process has taken it: also for descriptors of this opening in forked children.
+    /// Releases the lock, if this process has taken it: also for descriptors of this opening in
+    /// forked children.
     fn unlock(&self) {}
 
-    /// Makes the file at least `len` bytes long, with zeros. Never cuts it off, although another process may make it longer
-    /// meanwhile.
+    /// Makes the file at least `len` bytes long, with zeros. Never cuts it off, although another
+    /// process may make it longer meanwhile.
     ///
     /// # Errors
     /// As [`set_len`](Self::set_len).
@@ -212,10 +224,11 @@ pub trait BackingFile: Send + Sync {
         if self.len()? < len { self.set_len(len) } else { Ok(()) }
     }
 
-    /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits for a device,
-    /// unless the backend has no thread or device queue of its own: then all requests have completed when this returns.
-    /// A request that can't be started completes with an error. The implementation keeps the file open until every
-    /// request has completed, even if the caller drops its handle.
+    /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits
+    /// for a device, unless the backend has no thread or device queue of its own: then all requests
+    /// have completed when this returns. A request that can't be started completes with an error.
+    /// The implementation keeps the file open until every request has completed, even if the caller
+    /// drops its handle.
     ///
     /// Every request completes at some time, even if no thread [helps](Self::help).
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
@@ -228,20 +241,22 @@ pub trait BackingFile: Send + Sync {
         Queue::default()
     }
 
-    /// Takes part in completing what was submitted with this answer, in this thread, until `done()`, or until nothing is
-    /// left of it. See [`help_as`](Self::help_as).
+    /// Takes part in completing what was submitted with this answer, in this thread, until
+    /// `done()`, or until nothing is left of it. See [`help_as`](Self::help_as).
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         self.help_as(&queue, Helping::default(), done);
     }
 
-    /// Takes part in completing what was submitted with this answer, in this thread: until `done()`, until nothing is left
-    /// of the queue's [batch](crate::Batch) (of the file's requests, if they are in none), or until the time is over that
-    /// `how` gives. It waits for the device if need be. What has been answered already is completed first.
+    /// Takes part in completing what was submitted with this answer, in this thread: until
+    /// `done()`, until nothing is left of the queue's [batch](crate::Batch) (of the file's
+    /// requests, if they are in none), or until the time is over that `how` gives. It waits for the
+    /// device if need be. What has been answered already is completed first.
     ///
-    /// `done` is called again and again, in this thread. It may submit more: a thread with many requests keeps a part of
-    /// them under way like this, and for its own [`queue`](Self::queue) no other thread needs to be woken meanwhile. What makes
-    /// it true should be a completion of this queue. If something else does, it is noticed with the queue's next
-    /// completion, or when the time is over.
+    /// `done` is called again and again, in this thread. It may submit more: a thread with many
+    /// requests keeps a part of them under way like this, and for its own [`queue`](Self::queue) no
+    /// other thread needs to be woken meanwhile. What makes it true should be a completion of this
+    /// queue. If something else does, it is noticed with the queue's next completion, or when the
+    /// time is over.
     fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let _ = (queue, how, done);
     }
@@ -250,18 +265,19 @@ pub trait BackingFile: Send + Sync {
 /// How a thread helps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Helping {
-    /// The longest time that it sleeps for; it may take longer in reads and writes that it does itself. For good if there
-    /// is none.
+    /// The longest time that it sleeps for; it may take longer in reads and writes that it does
+    /// itself. For good if there is none.
     pub at_most: Option<Duration>,
-    /// It will be back in a moment because it has more under way: no other thread needs to see to that meanwhile, unless the
-    /// thread stays away for long (a millisecond).
+    /// It will be back in a moment because it has more under way: no other thread needs to see to
+    /// that meanwhile, unless the thread stays away for long (a millisecond).
     pub back_soon: bool,
-    /// It makes no system call that may wait for a device without an end: it leaves those to others, and waits for them.
+    /// It makes no system call that may wait for a device without an end: it leaves those to
+    /// others, and waits for them.
     pub waits_only: bool,
 }
 
-/// Device and inode, or what the backend has instead. Union and FUSE file systems may give one to several files:
-/// [`BackingFile::fingerprint`].
+/// Device and inode, or what the backend has instead. Union and FUSE file systems may give one to
+/// several files: [`BackingFile::fingerprint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// The device that the file is on.
@@ -270,17 +286,19 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// Why a request to a backend failed. Small and `Copy`: every thread that waits for the same page gets it.
+/// Why a request to a backend failed. Small and `Copy`: every thread that waits for the same page
+/// gets it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum IoError {
     /// The system's error number.
     Os(i32),
     /// The system reported neither an error nor progress, twice in a row.
     NoProgress,
-    /// Another process has cut the file off below bytes that were written, and not yet written back. These are lost.
+    /// Another process has cut the file off below bytes that were written, and not yet written
+    /// back. These are lost.
     CutOff,
-    /// The file has no length, or none that the system knows: a pipe, a terminal, another device without a size, or a file that is
-    /// made up as it is read, as those in `/proc` and `/sys`.
+    /// The file has no length, or none that the system knows: a pipe, a terminal, another device
+    /// without a size, or a file that is made up as it is read, as those in `/proc` and `/sys`.
     NoLength,
 }
 
@@ -306,8 +324,8 @@ impl IoError {
     /// `EBUSY`.
     pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
 
-    /// Whether a device may answer so to a write because its bytes were changed meanwhile: `EIO`, and `EILSEQ`, which is
-    /// disks' with protection information.
+    /// Whether a device may answer so to a write because its bytes were changed meanwhile: `EIO`,
+    /// and `EILSEQ`, which is disks' with protection information.
     #[must_use]
     pub fn may_be_about_changed_bytes(self) -> bool {
         self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())

@@ -1,8 +1,9 @@
 //! Copies of pages on their way to a device that looks at them twice.
 //!
-//! A page may be changed while it is written. A device that [needs stable bytes](crate::BackingFile::needs_stable_bytes)
-//! is given a copy instead, out of a few buffers: that is all the memory that copies take, whatever is written, and a
-//! write that finds none free waits until another one is over. A copy may be torn, like what reaches any other device: a page
+//! A page may be changed while it is written. A device that [needs stable
+//! bytes](crate::BackingFile::needs_stable_bytes) is given a copy instead, out of a few buffers:
+//! that is all the memory that copies take, whatever is written, and a write that finds none free
+//! waits until another one is over. A copy may be torn, like what reaches any other device: a page
 //! that is changed while it is copied is dirty again afterwards.
 
 use std::fmt;
@@ -30,8 +31,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// For pages of `page_size` bytes: four copies of 256 KiB, or one of a page that is larger than 1 MiB. `None` if there is no
-    /// memory for them.
+    /// For pages of `page_size` bytes: four copies of 256 KiB, or one of a page that is larger than
+    /// 1 MiB. `None` if there is no memory for them.
     #[must_use]
     pub fn for_pages(page_size: usize) -> Option<Arc<Self>> {
         let bytes = EACH.max(page_size);
@@ -98,8 +99,8 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Copies these bytes, one slice after the other, as far as there is [room](Copies::room) for whole slices. Returns how many
-    /// slices those are.
+    /// Copies these bytes, one slice after the other, as far as there is [room](Copies::room) for
+    /// whole slices. Returns how many slices those are.
     pub fn fill<'a>(&mut self, from: impl Iterator<Item = SharedBytes<'a>>) -> usize {
         self.len = 0;
         let mut slices = 0;
@@ -126,7 +127,8 @@ impl Copy {
     }
 }
 
-// SAFETY: the words are on the heap, where they stay until this is dropped; which of them there are changes by `&mut self` alone.
+// SAFETY: the words are on the heap, where they stay until this is dropped; which of them there are
+// changes by `&mut self` alone.
 #[allow(unsafe_code)]
 unsafe impl StableBytes for Copy {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {

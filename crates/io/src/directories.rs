@@ -1,12 +1,13 @@
 //! The directories that files have their names in, each open once for all of its files.
 //!
-//! A name survives a power cut once its directory was synced after the name was made. A file that is opened for writing gets a
-//! [`Name`] for that. The sync of one name covers all names of its directory that were there when it began, so the others
-//! need none of their own: syncs of a directory are numbered in their order, and a name knows the last one that
-//! had begun when the file was opened.
+//! A name survives a power cut once its directory was synced after the name was made. A file that
+//! is opened for writing gets a [`Name`] for that. The sync of one name covers all names of its
+//! directory that were there when it began, so the others need none of their own: syncs of a
+//! directory are numbered in their order, and a name knows the last one that had begun when the
+//! file was opened.
 //!
-//! The kernel tells each descriptor of a failure once. So syncs of a directory take turns, and each name that was there
-//! before a failure hears of it.
+//! The kernel tells each descriptor of a failure once. So syncs of a directory take turns, and each
+//! name that was there before a failure hears of it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -53,7 +54,8 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) enum Name {
     In(Entry),
-    /// In a directory that can't be opened: a sync of the whole file system (`syncfs`) makes the name last.
+    /// In a directory that can't be opened: a sync of the whole file system (`syncfs`) makes the
+    /// name last.
     Somewhere,
 }
 
@@ -107,8 +109,8 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let Some((all, key)) = &self.shared else { return };
-        // Not waited for: in a forked child, the thread that has the lock isn't there. The entry leads nowhere, and the next
-        // opening of the directory replaces it.
+        // Not waited for: in a forked child, the thread that has the lock isn't there. The entry
+        // leads nowhere, and the next opening of the directory replaces it.
         let Some(mut open) = all.0.try_lock() else { return };
         // Another one may have come in its place.
         if open.get(key).is_some_and(|one| one.strong_count() == 0) {

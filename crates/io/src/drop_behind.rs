@@ -1,14 +1,16 @@
 //! What the kernel's page cache may forget, because Pagefold has it now.
 //!
-//! Where direct I/O isn't to be had, each page read stays in the kernel's cache as well. Telling the kernel after each
-//! read would double the system calls, so ranges are collected, merged, and dropped many at a time. No thread waits for
-//! the list: a reader that finds it locked drops its own range at once.
+//! Where direct I/O isn't to be had, each page read stays in the kernel's cache as well. Telling
+//! the kernel after each read would double the system calls, so ranges are collected, merged, and
+//! dropped many at a time. No thread waits for the list: a reader that finds it locked drops its
+//! own range at once.
 //!
-//! An approximation: a range that another process uses is dropped for that one too, and the last few ranges stay
-//! until more come, or until the file is closed.
+//! An approximation: a range that another process uses is dropped for that one too, and the last
+//! few ranges stay until more come, or until the file is closed.
 //!
-//! What is written can't be dropped before the kernel has written it back, which is sure only after a sync. So of those
-//! ranges only the span is kept, and all in it dropped with one call: what lies between is a second copy as well.
+//! What is written can't be dropped before the kernel has written it back, which is sure only after
+//! a sync. So of those ranges only the span is kept, and all in it dropped with one call: what lies
+//! between is a second copy as well.
 
 use std::ops::Range;
 
@@ -17,7 +19,8 @@ use sync::lock::Mutex;
 /// Ranges collected at most.
 const RANGES_MAX: usize = 64;
 
-/// Bytes collected at most, before the one read that goes beyond: a second copy that the machine can spare.
+/// Bytes collected at most, before the one read that goes beyond: a second copy that the machine
+/// can spare.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// Ranges of one file that were read and not dropped yet.

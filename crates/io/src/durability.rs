@@ -1,14 +1,16 @@
 //! When what was written to a file of the machine is on its disk for good.
 //!
-//! The kernel tells each open file description of a failed write-back once, and takes the pages for clean then. Two
-//! threads that sync through one descriptor would thus get one error and one wrong `Ok`:
+//! The kernel tells each open file description of a failed write-back once, and takes the pages for
+//! clean then. Two threads that sync through one descriptor would thus get one error and one wrong
+//! `Ok`:
 //!
 //! ```text
 //! A: write, fdatasync ──── EIO
 //! B: write, fdatasync ──────── Ok, though B's bytes were among those lost
 //! ```
 //!
-//! So syncs take turns, and one that came before another one failed fails with it, without asking again.
+//! So syncs take turns, and one that came before another one failed fails with it, without asking
+//! again.
 
 use std::os::fd::BorrowedFd;
 
@@ -39,8 +41,8 @@ impl Durability {
         Self { failures: Mutex::new(failures), name: Mutex::new(name) }
     }
 
-    /// Syncs the file, always through the same descriptor. A failure is never tried again here: after one, an `Ok`
-    /// would mean nothing.
+    /// Syncs the file, always through the same descriptor. A failure is never tried again here:
+    /// after one, an `Ok` would mean nothing.
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.in_turn(|unsynced| match unsynced {
             None => retry_on_intr(|| fs::fdatasync(fd)),

@@ -1,12 +1,14 @@
 //! A backend that fails on purpose, at a call that can be named.
 //!
-//! Every call to it and to its files has a number, and a [`Schedule`] says which numbers fail. A sweep lets call 1
-//! fail, then call 2, and so on, until [`FaultyBackend::calls`] says that the call it named was never made.
+//! Every call to it and to its files has a number, and a [`Schedule`] says which numbers fail. A
+//! sweep lets call 1 fail, then call 2, and so on, until [`FaultyBackend::calls`] says that the
+//! call it named was never made.
 //!
-//! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer past the bytes
-//! delivered is overwritten with [`RUBBISH`], so a caller that forgets to zero or refill the buffer shows that to its
-//! reader. A failed write has written some of its sectors from the front, how many being chosen by the number of the
-//! call: perhaps none, perhaps all. The other calls, when they fail, have done nothing.
+//! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer
+//! past the bytes delivered is overwritten with [`RUBBISH`], so a caller that forgets to zero or
+//! refill the buffer shows that to its reader. A failed write has written some of its sectors from
+//! the front, how many being chosen by the number of the call: perhaps none, perhaps all. The other
+//! calls, when they fail, have done nothing.
 
 use std::path::Path;
 
@@ -26,8 +28,8 @@ const RUBBISH: [u8; 64] = [0xdb; 64];
 /// What failed writes write in units of, as disks do.
 const SECTOR: usize = 512;
 
-/// A backend some of whose calls fail. Clones share their schedule and their counts, so a test keeps one and gives
-/// the other away.
+/// A backend some of whose calls fail. Clones share their schedule and their counts, so a test
+/// keeps one and gives the other away.
 #[derive(Clone)]
 pub struct FaultyBackend {
     inner: Arc<dyn Backend>,
@@ -60,7 +62,8 @@ impl Call {
     }
 }
 
-/// The counters are `Relaxed`: they are read when the calls are over, and a thread that waited for that sees them.
+/// The counters are `Relaxed`: they are read when the calls are over, and a thread that waited for
+/// that sees them.
 #[derive(Default)]
 pub(crate) struct Faults {
     plan: Mutex<Plan>,

@@ -11,7 +11,8 @@ fn faulty(schedule: Schedule) -> FaultyBackend {
     FaultyBackend::new(disk, schedule)
 }
 
-/// Opens, asks the length, reads all of the file with room to spare, and checks every byte that it is given.
+/// Opens, asks the length, reads all of the file with room to spare, and checks every byte that it
+/// is given.
 fn scenario(backend: &dyn Backend) -> Result<(), IoError> {
     let file = backend.open(Path::new("f"), Access::Read)?;
     assert_eq!(file.len()?, FILE_LEN);

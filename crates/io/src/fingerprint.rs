@@ -1,7 +1,8 @@
 //! What tells two files apart that have the same numbers.
 //!
-//! Device and inode number name a file, except on file systems that put others together or invent their numbers (unions, FUSE):
-//! there two files may have the same ones. A file that has the numbers of one that is open is therefore compared with it:
+//! Device and inode number name a file, except on file systems that put others together or invent
+//! their numbers (unions, FUSE): there two files may have the same ones. A file that has the
+//! numbers of one that is open is therefore compared with it:
 //!
 //! | its file system | what is compared |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | gives handles (`name_to_handle_at`) | the handles: one for each inode of the kernel's |
 //! | neither | birth time, mode, owner, links, length, room, times of change, and a handle that is only good for this |
 //!
-//! What is compared last changes while a file is used, so two looks at one file may differ: the caller looks again. Two files
-//! are taken for one if they have all of that in common.
+//! What is compared last changes while a file is used, so two looks at one file may differ: the
+//! caller looks again. Two files are taken for one if they have all of that in common.
 
 #[cfg(not(pagefold_loom))]
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,7 +21,8 @@ use rustix::fs::{self, AtFlags, StatxFlags};
 
 use crate::BackingFile;
 
-/// Looks at two files that differ, before they are taken for two: one file may change between two looks.
+/// Looks at two files that differ, before they are taken for two: one file may change between two
+/// looks.
 const FINGERPRINTS_MAX: usize = 8;
 
 /// Whether both are the same file, as far as can be told.
@@ -105,7 +107,8 @@ fn handle(fd: BorrowedFd<'_>, flags: i32) -> Option<Handle> {
     }
     let mut buffer = Buffer { len: BYTES_MAX as u32, kind: 0, bytes: [0; BYTES_MAX] };
     let mut mount = 0_i32;
-    // SAFETY: the path ends with a zero; the kernel writes `len` bytes at most behind the two numbers, and one number to `mount`.
+    // SAFETY: the path ends with a zero; the kernel writes `len` bytes at most behind the two
+    // numbers, and one number to `mount`.
     let done = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -164,7 +167,8 @@ mod tests {
 
     use super::*;
 
-    /// Whatever is compared here: one file is itself under each name and after it has grown, and no other one.
+    /// Whatever is compared here: one file is itself under each name and after it has grown, and no
+    /// other one.
     #[test]
     fn a_file_is_itself_and_no_other_one() {
         let dir = tempfile::tempdir().unwrap();

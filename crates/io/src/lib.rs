@@ -1,7 +1,8 @@
 //! Where the bytes of Pagefold's pages come from, and go to.
 //!
-//! Everything above this crate sees two traits, [`Backend`] and [`BackingFile`], and two functions, [`read_full()`] and
-//! [`write_full()`], which make a whole read or write out of the answers that systems give. What stands behind them:
+//! Everything above this crate sees two traits, [`Backend`] and [`BackingFile`], and two functions,
+//! [`read_full()`] and [`write_full()`], which make a whole read or write out of the answers that
+//! systems give. What stands behind them:
 //!
 //! | backend | bytes | time | used for |
 //! |---|---|---|---|
@@ -11,20 +12,24 @@
 //! | [`SimulatedDisk`] | given, or computed; some lost in power cuts | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
 //!
-//! A [`Request`] is an asynchronous read or write: it owns its memory, and is [submitted](BackingFile::submit) with
-//! others. It completes later, on any thread; a caller that needs the result sooner [helps](BackingFile::help_as).
+//! A [`Request`] is an asynchronous read or write: it owns its memory, and is
+//! [submitted](BackingFile::submit) with others. It completes later, on any thread; a caller that
+//! needs the result sooner [helps](BackingFile::help_as).
 //!
-//! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that succeeded, and only then.
-//! After one that failed, the system may have dropped what it was given: it has to be given again.
+//! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that
+//! succeeded, and only then. After one that failed, the system may have dropped what it was given:
+//! it has to be given again.
 //!
 //! `EINTR` is no failure of a call: it is made again ([`uninterrupted()`]).
 //!
-//! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying at the same time,
-//! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them exists anywhere
-//! here. The kernel has a raw pointer, the others go word by word. A device that can't bear that is given [`Copies`].
+//! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying
+//! at the same time, and written from them while others may be changing them; hence no `&mut [u8]`
+//! or `&[u8]` of them exists anywhere here. The kernel has a raw pointer, the others go word by
+//! word. A device that can't bear that is given [`Copies`].
 //!
-//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`, `name_to_handle_at`), a ring's
-//! entries, that copies stay where they are, and that rings aren't dropped in a forked child.
+//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`,
+//! `name_to_handle_at`), a ring's entries, that copies stay where they are, and that rings aren't
+//! dropped in a forked child.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

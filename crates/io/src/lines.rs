@@ -1,9 +1,9 @@
 //! What waits for the threads of a pool: a line for each file, served in turn.
 //!
-//! One line for all files would have a fast file wait behind hundreds of requests to a slow one. So each file has a line
-//! of its own. The devices that have lines are served in turn, and the files of a device in turn. So many threads of the
-//! pool are with one device at a time as the pool has for each: a device that doesn't answer keeps those threads, and no
-//! others.
+//! One line for all files would have a fast file wait behind hundreds of requests to a slow one. So
+//! each file has a line of its own. The devices that have lines are served in turn, and the files
+//! of a device in turn. So many threads of the pool are with one device at a time as the pool has
+//! for each: a device that doesn't answer keeps those threads, and no others.
 //!
 //! | a piece of work is | with | becomes |
 //! |---|---|---|
@@ -11,12 +11,13 @@
 //! | under way | that thread, without any lock | over |
 //!
 //! - T1. All lines are under one lock, which isn't held while anything is read or written.
-//! - T2. Work is counted as its file's `unfinished` from when it is in line until after it is over, and `over` is counted up then.
-//!   A helper reads `over`, asks whether it is done, and sleeps only if it is still the same: so it misses no completion that would
-//!   have made it done.
-//! - T3. A thread sleeps only if no device has both work in line and a thread to spare. Work gets into line with as many
-//!   threads woken or started for it as its device may have; and a thread that is done with a piece of work looks for the
-//!   next. So work that may begin has a thread that is awake:
+//! - T2. Work is counted as its file's `unfinished` from when it is in line until after it is over,
+//!   and `over` is counted up then. A helper reads `over`, asks whether it is done, and sleeps only
+//!   if it is still the same: so it misses no completion that would have made it done.
+//! - T3. A thread sleeps only if no device has both work in line and a thread to spare. Work gets
+//!   into line with as many threads woken or started for it as its device may have; and a thread
+//!   that is done with a piece of work looks for the next. So work that may begin has a thread that
+//!   is awake:
 //!
 //! ```text
 //! thread A: done with work of device D ── lock: D has a thread to spare, and E new work ── takes E's, not D's
@@ -94,7 +95,8 @@ struct State {
 const SEARCHED_MAX: usize = 64;
 
 impl State {
-    /// Puts work at the end of its file's line. Says how many threads of the pool may begin with it.
+    /// Puts work at the end of its file's line. Says how many threads of the pool may begin with
+    /// it.
     fn put(&mut self, file: Identity, work: impl ExactSizeIterator<Item = Work>, threads_max: usize) -> usize {
         let count = work.len();
         let line = self.lines.entry(file).or_default();
@@ -203,7 +205,8 @@ impl Lines {
         Self { state: Mutex::default(), work: Condvar::default(), over: Condvar::default(), threads_max }
     }
 
-    /// Puts work of one file into its line, and wakes threads for it. Says how many are to be started.
+    /// Puts work of one file into its line, and wakes threads for it. Says how many are to be
+    /// started.
     pub(crate) fn enter(&self, file: Identity, work: impl ExactSizeIterator<Item = Work>) -> usize {
         let mut state = self.state.lock();
         let wanted = state.put(file, work, self.threads_max);
@@ -230,7 +233,8 @@ impl Lines {
         self.state.lock().threads > 0
     }
 
-    /// Does the batch's work, or without one the file's, until `done()`, until it is over, or until the time is.
+    /// Does the batch's work, or without one the file's, until `done()`, until it is over, or until
+    /// the time is.
     pub(crate) fn help(&self, file: Identity, batch: Option<&Batch>, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
@@ -277,8 +281,8 @@ impl Lines {
         some
     }
 
-    /// Waits for work. None if the thread is to end: the pool is closed, and the lines are empty; or there are more
-    /// threads than one device can have, and nothing to do.
+    /// Waits for work. None if the thread is to end: the pool is closed, and the lines are empty;
+    /// or there are more threads than one device can have, and nothing to do.
     pub(crate) fn next(&self) -> Option<(Identity, Work)> {
         let mut state = self.state.lock();
         loop {

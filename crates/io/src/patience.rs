@@ -1,4 +1,5 @@
-//! How tests wait, and what they do without on a machine that lacks it. Those in `tests/` have this file too.
+//! How tests wait, and what they do without on a machine that lacks it. Those in `tests/` have this
+//! file too.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::path::PathBuf;
@@ -6,7 +7,8 @@ use std::path::PathBuf;
 use sync::thread;
 use sync::time::{Duration, Instant};
 
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever takes, and more.
+/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
+/// takes, and more.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `is_so`.
@@ -36,7 +38,8 @@ pub fn has_uring(refusal: Option<i32>) -> bool {
     !is_missing
 }
 
-/// A directory for tests in the build's own directory, so on a disk as a rule, and never among the sources.
+/// A directory for tests in the build's own directory, so on a disk as a rule, and never among the
+/// sources.
 pub fn build_directory() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     // From `target/release/deps/io-0123456789abcdef`.

@@ -1,6 +1,7 @@
 //! The machine's files and block devices, read and written in the caller's thread.
 //!
-//! Pagefold is the cache, so the kernel's page cache should hold no second copy. How a file is read and written:
+//! Pagefold is the cache, so the kernel's page cache should hold no second copy. How a file is read
+//! and written:
 //!
 //! | file | route |
 //! |---|---|
@@ -8,18 +9,21 @@
 //! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]); what was written, when synced |
 //! | on tmpfs, ramfs, hugetlbfs | buffered: the kernel's pages *are* the file, and there is nothing to drop |
 //!
-//! Requests go through a ring only where the kernel begins a read or write without waiting, and knows a file's length
-//! without asking a server (`prompt`). Elsewhere (FUSE, NFS, overlays) it might keep the submitter waiting.
+//! Requests go through a ring only where the kernel begins a read or write without waiting, and
+//! knows a file's length without asking a server (`prompt`). Elsewhere (FUSE, NFS, overlays) it
+//! might keep the submitter waiting.
 //!
-//! Some file systems accept `O_DIRECT` and then refuse the read or write with `EINVAL`, as does a buffer that isn't
-//! aligned as the disk wants it. The file then becomes a buffered one for good. A reader that was under way may find
-//! itself reading buffered without noting the range: one range that the kernel keeps, nothing worse.
+//! Some file systems accept `O_DIRECT` and then refuse the read or write with `EINVAL`, as does a
+//! buffer that isn't aligned as the disk wants it. The file then becomes a buffered one for good. A
+//! reader that was under way may find itself reading buffered without noting the range: one range
+//! that the kernel keeps, nothing worse.
 //!
-//! Direct writes are of whole pages. The part page at a file's end is written buffered: writing a whole one and cutting
-//! it off again would give the file a wrong length in between. For that time the descriptor loses its flag `O_DIRECT`
-//! ([`route`]), so a file takes one descriptor and no more. Other reads and writes that begin meanwhile go through the
-//! kernel's page cache too, and leave a copy there. The kernel keeps that in step, since a direct read or write of a page
-//! first has it written back and dropped; and a sync ([`Durability`]) covers both.
+//! Direct writes are of whole pages. The part page at a file's end is written buffered: writing a
+//! whole one and cutting it off again would give the file a wrong length in between. For that time
+//! the descriptor loses its flag `O_DIRECT` ([`route`]), so a file takes one descriptor and no
+//! more. Other reads and writes that begin meanwhile go through the kernel's page cache too, and
+//! leave a copy there. The kernel keeps that in step, since a direct read or write of a page first
+//! has it written back and dropped; and a sync ([`Durability`]) covers both.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -46,12 +50,13 @@ pub(super) const ALIGNMENT: u32 = 4096;
 /// File systems whose files are the kernel's pages: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// File systems that begin a read or write without waiting if they are asked to, and whose `fstat` asks no device: ext4,
-/// XFS, Btrfs, F2FS.
+/// File systems that begin a read or write without waiting if they are asked to, and whose `fstat`
+/// asks no device: ext4, XFS, Btrfs, F2FS.
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// File systems that keep checksums of direct writes, or write them to several disks, out of the caller's memory: Btrfs, ZFS,
-/// bcachefs. ZFS refuses a write whose bytes change meanwhile; Btrfs keeps a checksum of other bytes.
+/// File systems that keep checksums of direct writes, or write them to several disks, out of the
+/// caller's memory: Btrfs, ZFS, bcachefs. ZFS refuses a write whose bytes change meanwhile; Btrfs
+/// keeps a checksum of other bytes.
 const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// File systems no two files of which have the same device and inode number: those.
@@ -146,9 +151,11 @@ pub(crate) struct PosixFile {
     is_numbered: bool,
     /// A direct read or write that is refused may be done buffered.
     pub(super) fall_back: bool,
-    /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag goes first.
+    /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag
+    /// goes first.
     pub(super) direct: AtomicBool,
-    /// Writes of part pages under way. While there are any, the descriptor hasn't got its flag, which changes under this lock.
+    /// Writes of part pages under way. While there are any, the descriptor hasn't got its flag,
+    /// which changes under this lock.
     pub(super) part_page_writes: Mutex<u32>,
     pub(super) drop_behind: DropBehind,
     pub(super) written: Written,
@@ -180,7 +187,8 @@ impl PosixFile {
         Ok(())
     }
 
-    /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they are tried.
+    /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they
+    /// are tried.
     fn alignment_suits(&self) -> bool {
         match retry_on_intr(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
@@ -215,15 +223,16 @@ impl PosixFile {
 
     /// Whether a file of this process may have a byte at `offset`.
     ///
-    /// The kernel answers a write beyond `RLIMIT_FSIZE` with `EFBIG`, but also with the signal SIGXFSZ, which ends a
-    /// process that hasn't provided for it. So such a write never gets there. One that begins below the limit is
-    /// answered short, without a signal.
+    /// The kernel answers a write beyond `RLIMIT_FSIZE` with `EFBIG`, but also with the signal
+    /// SIGXFSZ, which ends a process that hasn't provided for it. So such a write never gets there.
+    /// One that begins below the limit is answered short, without a signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
         let is_beyond = self.kind == Kind::Regular && soft_limit(Limit::FileSize).is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
     }
 
-    /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's business.
+    /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's
+    /// business.
     pub(crate) fn forget(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
             let _ = fs::fadvise(&self.fd, range.start, Some(len), Advice::DontNeed);
@@ -349,7 +358,8 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
-    /// As [`check_limit`](Self::check_limit), for a length: a file that is beyond the limit may be cut off there.
+    /// As [`check_limit`](Self::check_limit), for a length: a file that is beyond the limit may be
+    /// cut off there.
     fn check_new_len(&self, len: u64) -> Result<(), IoError> {
         match self.check_limit(len.saturating_sub(1)) {
             Err(error) if self.len()? < len => Err(error),
@@ -358,7 +368,8 @@ impl PosixFile {
     }
 }
 
-/// Whether pages are aligned well enough for direct I/O that wants this; 0 says that there are none.
+/// Whether pages are aligned well enough for direct I/O that wants this; 0 says that there are
+/// none.
 fn suits(alignment: u32) -> bool {
     (1..=ALIGNMENT).contains(&alignment)
 }

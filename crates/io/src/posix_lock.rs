@@ -1,7 +1,8 @@
 //! The advisory lock of an open file of the machine (`flock`).
 //!
-//! The lock is the open file's, and a forked child has that one, too, until it calls `exec` or ends. So the lock is given back by a
-//! call rather than by closing the descriptor, and not by a child, which would give back its parent's.
+//! The lock is the open file's, and a forked child has that one, too, until it calls `exec` or
+//! ends. So the lock is given back by a call rather than by closing the descriptor, and not by a
+//! child, which would give back its parent's.
 
 use std::os::fd::OwnedFd;
 
@@ -15,9 +16,10 @@ use sync::lock::Mutex;
 pub(crate) struct FileLock(Mutex<Option<u32>>);
 
 impl FileLock {
-    /// `EBUSY` if another open file has the lock, and keeps it for two seconds: the kernel holds the locks of a process that was
-    /// killed until the requests that it left have ended. Where the file system has no locks, or a sandbox forbids them, there is none, which the log
-    /// says, once.
+    /// `EBUSY` if another open file has the lock, and keeps it for two seconds: the kernel holds
+    /// the locks of a process that was killed until the requests that it left have ended. Where the
+    /// file system has no locks, or a sandbox forbids them, there is none, which the log says,
+    /// once.
     pub(crate) fn take(&self, fd: &OwnedFd) -> Result<(), Errno> {
         let mut holder = self.0.lock();
         let mut backoff = Backoff::new();

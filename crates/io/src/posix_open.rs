@@ -1,19 +1,23 @@
 //! Opening and making files of the machine.
 //!
-//! A file has its name in a directory, and the name survives a power cut only when the directory was synced after the file was
-//! made. A file that is there already may have been made a moment ago: by an open that failed after that, or by another process.
-//! So each file that is opened for writing comes with its directory, for its first sync. A file that is made is made in that
-//! directory: whatever is renamed meanwhile, it is the right one. Of a file that is there, the directory is looked for by the
-//! file's path, and belongs to it if the file is found in it. A directory that can't be opened, as one that may be written and
-//! searched but not read, can't be synced: then the file's whole file system is.
+//! A file has its name in a directory, and the name survives a power cut only when the directory
+//! was synced after the file was made. A file that is there already may have been made a moment
+//! ago: by an open that failed after that, or by another process. So each file that is opened for
+//! writing comes with its directory, for its first sync. A file that is made is made in that
+//! directory: whatever is renamed meanwhile, it is the right one. Of a file that is there, the
+//! directory is looked for by the file's path, and belongs to it if the file is found in it. A
+//! directory that can't be opened, as one that may be written and searched but not read, can't be
+//! synced: then the file's whole file system is.
 //!
-//! A file has to have a length. Those that the kernel makes up as they are read (procfs, sysfs and the like) have none, or a
-//! wrong one. They are told by their file systems, which are asked before anything is read: reading some of them waits, or has effects.
-//! On other file systems (FUSE) a file of which a byte can be read, and whose length is 0 before and after, is one of them.
+//! A file has to have a length. Those that the kernel makes up as they are read (procfs, sysfs and
+//! the like) have none, or a wrong one. They are told by their file systems, which are asked before
+//! anything is read: reading some of them waits, or has effects. On other file systems (FUSE) a
+//! file of which a byte can be read, and whose length is 0 before and after, is one of them.
 //!
-//! A file without a name never had one, where the file system can make such files (`O_TMPFILE`). Where it can't, the name is
-//! taken away as soon as the file is made, and the descriptor that made the file is the one that is used: between the two,
-//! another process may put a file of its own in that name's place. The file is never opened by name again.
+//! A file without a name never had one, where the file system can make such files (`O_TMPFILE`).
+//! Where it can't, the name is taken away as soon as the file is made, and the descriptor that made
+//! the file is the one that is used: between the two, another process may put a file of its own in
+//! that name's place. The file is never opened by name again.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -56,8 +60,8 @@ pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
-    /// Where the file has its name, if it is a regular file opened for writing. None also if the file was there, and the directory
-    /// has the name no longer.
+    /// Where the file has its name, if it is a regular file opened for writing. None also if the
+    /// file was there, and the directory has the name no longer.
     pub(crate) name: Option<Place>,
     /// Its kind of file system, if it is a regular file, and the system says.
     pub(crate) file_system: Option<FsWord>,
@@ -82,7 +86,8 @@ impl Kind {
         }
     }
 
-    /// A block device is the same one under each of its names, so its own number tells. No file has the inode 0.
+    /// A block device is the same one under each of its names, so its own number tells. No file has
+    /// the inode 0.
     fn identity(self, stat: &Stat) -> Identity {
         match self {
             Self::Regular => Identity { device: stat.st_dev, inode: stat.st_ino },
@@ -93,14 +98,16 @@ impl Kind {
 
 /// [`Backend::open`](crate::Backend::open) for files of the machine.
 pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
-    // Asked before the file is opened: opening a pipe waits for its writer, and opening some devices has effects.
+    // Asked before the file is opened: opening a pipe waits for its writer, and opening some
+    // devices has effects.
     let (fd, made_in) = match retry_on_intr(|| fs::stat(path)) {
         _ if access == Access::Unnamed => (make_unnamed(path)?, None),
         Ok(_) if access == Access::CreateNew => return Err(IoError::EXISTS),
         Ok(stat) => {
             let kind = Kind::of(&stat)?;
             let alone = access == Access::Alone && kind == Kind::BlockDevice;
-            // Without `O_CREAT`, this is for devices alone: no file system on it, no other such opening.
+            // Without `O_CREAT`, this is for devices alone: no file system on it, no other such
+            // opening.
             let exclusive = if alone { OFlags::EXCL } else { OFlags::empty() };
             (open_existing(path, flags(access) | exclusive)?, None)
         }
@@ -149,7 +156,8 @@ fn open_existing(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| fs::openat(CWD, path, flags, Mode::empty()))
 }
 
-/// A file without a name in the directory `path`, or in the directory of `path`, which names no file.
+/// A file without a name in the directory `path`, or in the directory of `path`, which names no
+/// file.
 fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
     let directory = match retry_on_intr(|| fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)) {
         _ if path.is_dir() => path,
@@ -198,7 +206,8 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| fs::openat(CWD, path, search, Mode::empty()))
 }
 
-/// A directory that files are to be made in, and whether it can be synced. One that may not be read needn't be opened for that.
+/// A directory that files are to be made in, and whether it can be synced. One that may not be read
+/// needn't be opened for that.
 fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     match open_directory(path) {
         Err(Errno::ACCESS | Errno::PERM) => {
@@ -211,7 +220,8 @@ fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
 
 /// Makes the file; says where it has its name.
 fn make(path: &Path, access: Access) -> Result<(OwnedFd, Option<Place>), Errno> {
-    // A link that leads nowhere says where the file is to be made, but stands in the way of a new one.
+    // A link that leads nowhere says where the file is to be made, but stands in the way of a new
+    // one.
     let path = if access == Access::Create { follow_links(path)? } else { path.to_owned() };
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Errno::ISDIR);
@@ -244,8 +254,9 @@ fn flags(access: Access) -> OFlags {
 mod tests {
     use super::*;
 
-    /// Swap was a file that was made, closed, and opened again by its name: in a directory where others may write, they could put
-    /// another file there in between, and had what was swapped out.
+    /// Swap was a file that was made, closed, and opened again by its name: in a directory where
+    /// others may write, they could put another file there in between, and had what was swapped
+    /// out.
     #[test]
     fn a_file_without_a_name_is_never_looked_up() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,11 @@
 //! How a read or write of a file goes, direct or buffered, and what its answer means.
 //!
-//! A file has one descriptor, and the flag `O_DIRECT` belongs to that. The write of a part page takes the flag away for
-//! its time ([`PosixFile::buffered`]). The kernel looks at the flag once, as it begins a read or write; so one that began before
-//! stays direct, and one that begins in between is buffered, whatever its [`Way`] says. Both are right: the flag decides about
-//! copies in the kernel, not about bytes. Only the part page must not meet the flag. So it is written by a call, never through a ring.
+//! A file has one descriptor, and the flag `O_DIRECT` belongs to that. The write of a part page
+//! takes the flag away for its time ([`PosixFile::buffered`]). The kernel looks at the flag once,
+//! as it begins a read or write; so one that began before stays direct, and one that begins in
+//! between is buffered, whatever its [`Way`] says. Both are right: the flag decides about copies in
+//! the kernel, not about bytes. Only the part page must not meet the flag. So it is written by a
+//! call, never through a ring.
 
 use std::ops::Range;
 
@@ -18,7 +20,8 @@ use crate::{Direction, IoError};
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     direction: Direction,
-    /// What is read or written: of a direct write, the whole pages. The part page is the next attempt's.
+    /// What is read or written: of a direct write, the whole pages. The part page is the next
+    /// attempt's.
     range: Range<u64>,
     kind: Kind,
 }
@@ -89,8 +92,9 @@ impl PosixFile {
         fs::fcntl_setfl(&self.fd, if direct { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
     }
 
-    /// Takes the answer to an attempt. None if direct I/O was refused: the attempt is to be made again, and has another
-    /// route now. Calls `forget` for ranges that it is time to drop from the kernel's cache, which may take a while.
+    /// Takes the answer to an attempt. None if direct I/O was refused: the attempt is to be made
+    /// again, and has another route now. Calls `forget` for ranges that it is time to drop from the
+    /// kernel's cache, which may take a while.
     pub(crate) fn answered(
         &self,
         way: &Way,
@@ -119,11 +123,13 @@ impl PosixFile {
         Ok(())
     }
 
-    /// The descriptor hasn't got its flag any more, and won't have it again: the kernel has refused it.
+    /// The descriptor hasn't got its flag any more, and won't have it again: the kernel has refused
+    /// it.
     #[cold]
     fn stay_buffered(&self, refusal: Errno) {
         self.start_buffered();
-        // Relaxed: the kernel has the flag that matters; a thread that still sees true doesn't note a range (head of `posix`).
+        // Relaxed: the kernel has the flag that matters; a thread that still sees true doesn't note
+        // a range (head of `posix`).
         if self.direct.swap(false, Ordering::Relaxed) {
             tracing::warn!(file = ?self.identity, %refusal, "direct I/O refused; going through the kernel's page cache");
         }

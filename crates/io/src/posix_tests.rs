@@ -1,5 +1,5 @@
-//! Whether a file system takes direct I/O depends on where the temporary directory is, so tests that need one answer
-//! ask first, and say what they skipped.
+//! Whether a file system takes direct I/O depends on where the temporary directory is, so tests
+//! that need one answer ask first, and say what they skipped.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -92,7 +92,8 @@ pub(super) fn resident(path: &Path, len: usize) -> usize {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut in_core = vec![0; len.div_ceil(PAGE)];
-    // SAFETY: a mapping of its own, of which no byte is touched, unmapped at the end; one answer for each page.
+    // SAFETY: a mapping of its own, of which no byte is touched, unmapped at the end; one answer
+    // for each page.
     unsafe {
         let at = mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0).unwrap();
         assert_eq!(libc::mincore(at, len, in_core.as_mut_ptr()), 0);
@@ -204,7 +205,8 @@ fn only_files_and_disks_are_opened() {
     assert_eq!(errno(&dir.path().join("nothing")), Some(libc::ENOENT));
     let pipe = dir.path().join("pipe");
     fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
-    // Neither has a length. Those in /proc and /sys were opened, and read as if they had no bytes, or zeros behind their end.
+    // Neither has a length. Those in /proc and /sys were opened, and read as if they had no bytes,
+    // or zeros behind their end.
     let made_up = [Path::new("/proc/self/status"), Path::new("/sys/kernel/mm/transparent_hugepage/enabled")];
     for path in [Path::new("/dev/null"), Path::new("/dev/zero"), &pipe].into_iter().chain(made_up) {
         if path.exists() {

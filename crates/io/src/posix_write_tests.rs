@@ -191,8 +191,8 @@ fn a_link_to_nothing_says_where_to_make_the_file() {
     assert_eq!(Posix::default().open_file(&round, Access::Create).err(), Some(IoError::Os(libc::ELOOP)));
 }
 
-/// An open made the file, and then failed. The next one found the file there, had no directory for it, and its sync said `Ok`
-/// for a name that a power cut could take.
+/// An open made the file, and then failed. The next one found the file there, had no directory for
+/// it, and its sync said `Ok` for a name that a power cut could take.
 #[test]
 fn the_name_of_a_file_that_is_there_is_synced_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -259,7 +259,8 @@ fn a_file_is_locked_by_one_opening() {
     });
 }
 
-/// The part page at a file's end needs a buffered write, for which a direct file had a second descriptor.
+/// The part page at a file's end needs a buffered write, for which a direct file had a second
+/// descriptor.
 #[test]
 fn a_part_page_takes_the_flag_for_direct_io_away_for_a_moment() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,17 +2,20 @@
 //!
 //! The system may move fewer bytes than it was asked to, or none. What counts:
 //!
-//! - R1. Of a read, only bytes that the latest attempt delivered are vouched for: whatever lies behind them in the buffer
-//!   is unspecified, also where an earlier attempt had put the right bytes. So `done` can fall back, and `best`
-//!   remembers how far any attempt came.
+//! - R1. Of a read, only bytes that the latest attempt delivered are vouched for: whatever lies
+//!   behind them in the buffer is unspecified, also where an earlier attempt had put the right
+//!   bytes. So `done` can fall back, and `best` remembers how far any attempt came.
 //! - R2. Attempts start at multiples of [`RESTART`], as direct I/O, `BackingFile::read` and `write`
 //!   require. What an attempt moved beyond the last such multiple is moved again.
-//! - R3. A short read is the end of the file exactly if the file's length says so. Reading again to find out would be
-//!   no proof under direct I/O, where the last block of a file gives the same bytes as often as it is asked.
-//! - R4. An attempt that doesn't come further than `best` is no progress. Two of them in a row are the end of it if nothing
-//!   went wrong (`NoProgress`). After an error that passes by itself the next attempt is made as `retry` has it.
-//! - W1. Bytes that an attempt says it wrote stay written, so `done` of a write never falls back. A later attempt may
-//!   write some of them again, and fail over it: then they are those of one attempt or the other.
+//! - R3. A short read is the end of the file exactly if the file's length says so. Reading again to
+//!   find out would be no proof under direct I/O, where the last block of a file gives the same
+//!   bytes as often as it is asked.
+//! - R4. An attempt that doesn't come further than `best` is no progress. Two of them in a row are
+//!   the end of it if nothing went wrong (`NoProgress`). After an error that passes by itself the
+//!   next attempt is made as `retry` has it.
+//! - W1. Bytes that an attempt says it wrote stay written, so `done` of a write never falls back. A
+//!   later attempt may write some of them again, and fail over it: then they are those of one
+//!   attempt or the other.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;
@@ -21,13 +24,16 @@ use crate::IoError;
 use crate::request::FileLen;
 use crate::retry::Retries;
 
-/// How often in a row an attempt without any new byte, and without an error, is taken for an answer.
+/// How often in a row an attempt without any new byte, and without an error, is taken for an
+/// answer.
 const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 2;
 
-/// Attempts start at multiples of this: the smallest page size, and the largest logical block size of disks.
+/// Attempts start at multiples of this: the smallest page size, and the largest logical block size
+/// of disks.
 pub(crate) const RESTART: usize = 4096;
 
-/// Slices that one attempt moves: those of 1 MiB in the smallest pages. What there is beyond is the next one's.
+/// Slices that one attempt moves: those of 1 MiB in the smallest pages. What there is beyond is the
+/// next one's.
 pub(crate) const SLICES_MAX: usize = 256;
 
 /// Slices of one attempt.
@@ -87,8 +93,8 @@ impl Progress {
         self.done / RESTART * RESTART
     }
 
-    /// What the next attempt moves, of the slices that `each` calls with: to or from these, so many bytes. An attempt that
-    /// starts within a slice is given the rest of that slice alone.
+    /// What the next attempt moves, of the slices that `each` calls with: to or from these, so many
+    /// bytes. An attempt that starts within a slice is given the rest of that slice alone.
     pub(crate) fn next<'a>(&self, each: impl FnOnce(&mut dyn FnMut(SharedBytes<'a>))) -> (Slices<'a>, usize) {
         let (mut skip, mut most) = (self.start(), self.len - self.start());
         let (mut slices, mut asked) = (Slices::new(), 0);
@@ -108,8 +114,8 @@ impl Progress {
         (slices, asked)
     }
 
-    /// Takes the answer to an attempt at `asked` bytes. Says what came of it all, if it is over: how many bytes were
-    /// moved, fewer than there were to move if the file ends there.
+    /// Takes the answer to an attempt at `asked` bytes. Says what came of it all, if it is over:
+    /// how many bytes were moved, fewer than there were to move if the file ends there.
     pub(crate) fn answered(
         &mut self,
         len: &FileLen<'_>,

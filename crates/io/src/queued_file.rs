@@ -1,10 +1,12 @@
-//! A file whose calls are made in the caller's thread, by another file, and whose requests go to a `Submission`.
+//! A file whose calls are made in the caller's thread, by another file, and whose requests go to a
+//! `Submission`.
 
 use sync::{Arc, SharedBytes};
 
 use crate::{BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
-/// What carries out the requests. Its methods have the contracts of those of [`BackingFile`] with the same names.
+/// What carries out the requests. Its methods have the contracts of those of [`BackingFile`] with
+/// the same names.
 pub(crate) trait Submission: Send + Sync {
     /// The files whose requests it does.
     type File: BackingFile + ?Sized;

@@ -5,15 +5,16 @@ use sync::SharedBytes;
 use crate::progress::{Direction, Progress, zero_rest};
 use crate::{BackingFile, IoError};
 
-/// Reads `into.len()` bytes at `offset`, going on after short reads, `EINTR` and `EAGAIN`; then zeroes what lies past
-/// the end of the file. Says how many bytes the file had.
+/// Reads `into.len()` bytes at `offset`, going on after short reads, `EINTR` and `EAGAIN`; then
+/// zeroes what lies past the end of the file. Says how many bytes the file had.
 ///
-/// A full answer to the first attempt is one call to the backend; an answer that ends with the file is two, a
-/// [`read`](BackingFile::read) and a [`len`](BackingFile::len).
+/// A full answer to the first attempt is one call to the backend; an answer that ends with the file
+/// is two, a [`read`](BackingFile::read) and a [`len`](BackingFile::len).
 ///
 /// # Errors
-/// The backend's, but for `EINTR`; `EAGAIN` if the system has no room for the read for about 20 ms; [`IoError::NoProgress`]
-/// if two tries in a row brought nothing; `EINVAL` for a range that no file has. The bytes of `into` are unspecified then.
+/// The backend's, but for `EINTR`; `EAGAIN` if the system has no room for the read for about 20 ms;
+/// [`IoError::NoProgress`] if two tries in a row brought nothing; `EINVAL` for a range that no file
+/// has. The bytes of `into` are unspecified then.
 pub fn read_full(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
     read_full_vectored(file, offset, &[into])
 }
@@ -44,7 +45,8 @@ mod tests {
     use sync::atomic::AtomicU64;
     use sync::lock::Mutex;
 
-    /// Answers each read with the next step of a script, and notes the calls; a whole answer when the script is over.
+    /// Answers each read with the next step of a script, and notes the calls; a whole answer when
+    /// the script is over.
     struct Scripted {
         len: u64,
         steps: Mutex<Vec<Result<usize, IoError>>>,
@@ -135,7 +137,8 @@ mod tests {
 
     #[test]
     fn bytes_that_a_later_attempt_lost_are_not_vouched_for() {
-        // The first attempt delivers 6000 bytes; the second starts at 4096, fails, and leaves nothing but rubbish.
+        // The first attempt delivers 6000 bytes; the second starts at 4096, fails, and leaves
+        // nothing but rubbish.
         let file = scripted(6_500, &[Ok(6000), Err(IoError::INTERRUPTED), Ok(2000)]);
         assert_eq!(read(&file, 0, 2), Ok(6_500));
     }

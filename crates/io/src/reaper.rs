@@ -1,8 +1,9 @@
 //! The reaper: the thread that completes requests that no other thread waits for.
 //!
-//! It sleeps in `epoll_wait` on all rings at once. A ring is in there unarmed, and is armed for one event when its
-//! leader leaves it with something unfinished ([`Reaping`](crate::reaping::Reaping)). So a ring that a thread leads
-//! wakes no other thread, and idle rings cost nothing.
+//! It sleeps in `epoll_wait` on all rings at once. A ring is in there unarmed, and is armed for one
+//! event when its leader leaves it with something unfinished
+//! ([`Reaping`](crate::reaping::Reaping)). So a ring that a thread leads wakes no other thread, and
+//! idle rings cost nothing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -52,7 +53,8 @@ impl Reaper {
         Ok(Watch { reaper: Arc::clone(self), number, timer: OnceCell::new(), by_timer: AtomicBool::new(false) })
     }
 
-    /// A timer that makes the reaper visit a ring. Each expiry is an edge-triggered event, so the timer is never read.
+    /// A timer that makes the reaper visit a ring. Each expiry is an edge-triggered event, so the
+    /// timer is never read.
     fn timer(&self, number: u64) -> Result<OwnedFd, Errno> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&self.epoll, &timer, EventData::new_u64(number), EventFlags::IN | EventFlags::ET)?;
@@ -112,7 +114,8 @@ pub(crate) struct Watch {
 const WHILE_NS: i64 = 1_000_000;
 
 impl Watch {
-    /// Has the reaper told of the ring's next answer, once; or not any more. One that is there already counts.
+    /// Has the reaper told of the ring's next answer, once; or not any more. One that is there
+    /// already counts.
     pub(crate) fn set(&self, uring: &IoUring, watch: bool) {
         // Relaxed: these calls take turns. A timer that was set may go off in vain.
         if self.by_timer.swap(false, Ordering::Relaxed) && !watch {
@@ -126,7 +129,8 @@ impl Watch {
         }
     }
 
-    /// Has the reaper come after a while, once. Without a descriptor for a timer, with the next answer.
+    /// Has the reaper come after a while, once. Without a descriptor for a timer, with the next
+    /// answer.
     pub(crate) fn set_later(&self, uring: &IoUring) {
         let after = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },

@@ -1,10 +1,11 @@
 //! Which thread reaps the answers of a ring: one at a time.
 //!
-//! The kernel wakes a thread that sleeps on a ring when an answer comes; waking a thread that sleeps elsewhere costs
-//! more than all the rest of a read. So a thread that wants an answer sleeps on the ring itself, as its *leader*, and
-//! completes every answer that comes, its own or another thread's. Other threads that want an answer *follow*: they
-//! look again after each of the leader's passes, and one of them leads when the leader leaves. A ring without a leader
-//! is *watched*, if it has something unfinished: the reaper is told of its next answer, leads, completes the answers
+//! The kernel wakes a thread that sleeps on a ring when an answer comes; waking a thread that
+//! sleeps elsewhere costs more than all the rest of a read. So a thread that wants an answer sleeps
+//! on the ring itself, as its *leader*, and completes every answer that comes, its own or another
+//! thread's. Other threads that want an answer *follow*: they look again after each of the leader's
+//! passes, and one of them leads when the leader leaves. A ring without a leader is *watched*, if
+//! it has something unfinished: the reaper is told of its next answer, leads, completes the answers
 //! that are there, and leaves.
 //!
 //! | `led` | `watched` | the ring is | left by |
@@ -13,12 +14,14 @@
 //! | no | yes | the reaper's: an answer makes it come | the reaper, or a thread that helps: led |
 //! | yes | no | the leader's | the leader: watched, unless there is nothing to wait for or there are followers |
 //!
-//! - L1. Only the leader reaps. So a request that it waits for is in flight until the leader itself has completed it.
-//!   Having seen `done()` false and something unfinished, it may sleep until there is an answer.
-//! - L2. A follower reads `passes` before it asks `done()`, and sleeps only if the number is still the same and there
-//!   is a leader. Passes are counted after their completions. So it misses none.
-//! - L3. A submitter counts its requests as unfinished before it checks for a leader; a leader checks for unfinished
-//!   requests as it leaves. Both check under the lock, so one of the two sees to it that the ring is watched:
+//! - L1. Only the leader reaps. So a request that it waits for is in flight until the leader itself
+//!   has completed it. Having seen `done()` false and something unfinished, it may sleep until
+//!   there is an answer.
+//! - L2. A follower reads `passes` before it asks `done()`, and sleeps only if the number is still
+//!   the same and there is a leader. Passes are counted after their completions. So it misses none.
+//! - L3. A submitter counts its requests as unfinished before it checks for a leader; a leader
+//!   checks for unfinished requests as it leaves. Both check under the lock, so one of the two sees
+//!   to it that the ring is watched:
 //!
 //! ```text
 //! leader: nothing unfinished ─────────────────────────── lock, leave
@@ -26,12 +29,14 @@
 //! ```
 //!
 //! - L4. Watching is level-triggered: answers that are there already make the reaper come too.
-//! - L5. A leader that leaves for now has the reaper come after a while instead, whether or not there are answers; then the ring is
-//!   watched as ever. It comes in vain if the ring is led, or was led meanwhile, which does no harm: a visit changes nothing but
-//!   `watched`, and leaves the ring watched if that is called for.
-//! - L6. A follower that leaves when its time is over is counted out under the lock. A leader that leaves sees followers only
-//!   if they sleep: each of them is woken, and leads or finds that it is done. A follower whose time is over at that very
-//!   moment may leave the ring unwatched with something unfinished, so it looks once more, as a leader.
+//! - L5. A leader that leaves for now has the reaper come after a while instead, whether or not
+//!   there are answers; then the ring is watched as ever. It comes in vain if the ring is led, or
+//!   was led meanwhile, which does no harm: a visit changes nothing but `watched`, and leaves the
+//!   ring watched if that is called for.
+//! - L6. A follower that leaves when its time is over is counted out under the lock. A leader that
+//!   leaves sees followers only if they sleep: each of them is woken, and leads or finds that it is
+//!   done. A follower whose time is over at that very moment may leave the ring unwatched with
+//!   something unfinished, so it looks once more, as a leader.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
@@ -40,8 +45,8 @@ use crate::Helping;
 
 /// The answers of one ring.
 pub(crate) trait Answers {
-    /// Completes some of the answers that there are; if there is none, waits for one if `visit` says so. Says whether there
-    /// were any. For the leader alone.
+    /// Completes some of the answers that there are; if there is none, waits for one if `visit`
+    /// says so. Says whether there were any. For the leader alone.
     fn reap(&self, visit: Visit) -> bool;
     /// Whether all that was submitted is completed.
     fn is_idle(&self) -> bool;
@@ -79,7 +84,8 @@ struct State {
 }
 
 impl Reaping {
-    /// Completes answers until `done()`, until all that was submitted is completed, or until the time is over.
+    /// Completes answers until `done()`, until all that was submitted is completed, or until the
+    /// time is over.
     pub(crate) fn help(&self, answers: &impl Answers, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         let rest = || time.map(|(most, start)| most.saturating_sub(start.elapsed()));
@@ -109,7 +115,8 @@ impl Reaping {
         }
     }
 
-    /// For a thread that has submitted something: sees to it that the leader or the reaper will complete it.
+    /// For a thread that has submitted something: sees to it that the leader or the reaper will
+    /// complete it.
     pub(crate) fn attend(&self, answers: &impl Answers) {
         let mut state = self.state.lock();
         if !state.led && !state.watched {

@@ -1,5 +1,6 @@
-//! Every interleaving of a kernel that answers, threads that help, and a reaper that is told: each request is completed, and
-//! no thread sleeps for ever. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
+//! Every interleaving of a kernel that answers, threads that help, and a reaper that is told: each
+//! request is completed, and no thread sleeps for ever. Run with `RUSTFLAGS="--cfg pagefold_loom"
+//! cargo test --lib --release`.
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, thread};
@@ -13,7 +14,8 @@ struct Model {
     kernel: Mutex<Kernel>,
     /// An answer has come.
     answered: Condvar,
-    /// The reaper is told, the kernel has something to answer, something was completed, or all is over.
+    /// The reaper is told, the kernel has something to answer, something was completed, or all is
+    /// over.
     told: Condvar,
     unfinished: AtomicUsize,
     completed: AtomicUsize,
@@ -90,7 +92,8 @@ impl Model {
         self.reaping.help(self, Helping { back_soon: true, ..Helping::default() }, &done);
     }
 
-    /// The kernel's life: for each step, it waits until so many requests are in flight, and answers so many, one by one.
+    /// The kernel's life: for each step, it waits until so many requests are in flight, and answers
+    /// so many, one by one.
     fn answer(&self, steps: &[(usize, usize)]) {
         for &(wanted, count) in steps {
             let mut kernel = self.kernel.lock();
@@ -175,8 +178,8 @@ fn a_leader_that_leaves_early_is_followed() {
     });
 }
 
-/// A leader that goes on waiting has its followers look after each pass: here for an answer that comes only when the follower has
-/// done something with its own.
+/// A leader that goes on waiting has its followers look after each pass: here for an answer that
+/// comes only when the follower has done something with its own.
 #[test]
 fn a_follower_misses_no_pass_of_a_leader_that_stays() {
     check(&[(2, 1), (2, 2)], |model| {
@@ -226,7 +229,8 @@ fn the_reaper_completes_what_a_leader_leaves() {
     });
 }
 
-/// It says that it will be back, and isn't: the reaper comes by the timer, perhaps before the answer, and is told of that then.
+/// It says that it will be back, and isn't: the reaper comes by the timer, perhaps before the
+/// answer, and is told of that then.
 #[test]
 fn the_reaper_completes_what_a_leader_leaves_for_now() {
     with_reaper(&[(2, 2)], |model| {
@@ -247,7 +251,8 @@ fn a_leader_that_left_for_now_comes_back() {
     });
 }
 
-/// A thread whose time is over leaves what is unfinished: to another one that follows it, or to the reaper.
+/// A thread whose time is over leaves what is unfinished: to another one that follows it, or to the
+/// reaper.
 #[test]
 fn a_leader_whose_time_is_over_leaves_the_ring_to_others() {
     with_reaper(&[(1, 1)], |model| {

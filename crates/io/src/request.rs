@@ -1,11 +1,13 @@
 //! Asynchronous reads and writes.
 //!
-//! A [`Request`] owns its memory, and what is to be done when it completes. The thread that submits it can go away, or
-//! be unwound: the memory stays until the last byte has been moved. A request goes on after short reads and writes,
-//! `EINTR` and `EAGAIN` as [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) do.
+//! A [`Request`] owns its memory, and what is to be done when it completes. The thread that submits
+//! it can go away, or be unwound: the memory stays until the last byte has been moved. A request
+//! goes on after short reads and writes, `EINTR` and `EAGAIN` as [`read_full`](crate::read_full())
+//! and [`write_full`](crate::write_full()) do.
 //!
-//! Requests that one call waits for are of one [`Batch`]. A thread that waits helps with the requests of its own batch, and
-//! stops when all of them are over: a request of another tenant, on another device, must not keep it.
+//! Requests that one call waits for are of one [`Batch`]. A thread that waits helps with the
+//! requests of its own batch, and stops when all of them are over: a request of another tenant, on
+//! another device, must not keep it.
 //!
 //! | a request is | with | becomes |
 //! |---|---|---|
@@ -14,8 +16,10 @@
 //! | answered | the thread that reaps the answer: [`Request::complete`] | over, or submitted again for the rest |
 //! | over | what its maker wanted done is called with the memory and the result, once, in that thread | |
 //!
-//! - Q1. What is to be done at the end is called exactly once for each request that was submitted, whatever happens.
-//! - Q2. A device has pointers into the memory between submission and answer only, and the request is not dropped then.
+//! - Q1. What is to be done at the end is called exactly once for each request that was submitted,
+//!   whatever happens.
+//! - Q2. A device has pointers into the memory between submission and answer only, and the request
+//!   is not dropped then.
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, StableBytes};
@@ -52,7 +56,8 @@ impl Batch {
     /// Requests that were put into the batch, and are neither over nor dropped.
     #[must_use]
     pub fn unfinished(&self) -> usize {
-        // Acquire pairs with the Release in `Member`'s drop: what was done at a request's end has been done.
+        // Acquire pairs with the Release in `Member`'s drop: what was done at a request's end has
+        // been done.
         self.0.load(Ordering::Acquire)
     }
 }
@@ -102,11 +107,12 @@ struct Whole<B, F> {
 }
 
 impl Request {
-    /// A read of as many bytes at `offset` as `into` has. What lies past the end of the file is zeroed.
+    /// A read of as many bytes at `offset` as `into` has. What lies past the end of the file is
+    /// zeroed.
     ///
-    /// In the end `then` gets `into` back, and learns how many bytes the file had, or the error, as from
-    /// [`read_full`](crate::read_full()). It is called in whichever thread learns of it, so it should be short, and mustn't wait.
-    /// It may submit other requests.
+    /// In the end `then` gets `into` back, and learns how many bytes the file had, or the error, as
+    /// from [`read_full`](crate::read_full()). It is called in whichever thread learns of it, so it
+    /// should be short, and mustn't wait. It may submit other requests.
     ///
     /// # Errors
     /// `EINVAL` for a range that no file has.
@@ -119,8 +125,9 @@ impl Request {
         Self::new(Progress::new(Direction::Read, offset, len)?, into, then)
     }
 
-    /// A write of the first `len` bytes of `from` at `offset`, as [`write_full`](crate::write_full()) does it: `offset`
-    /// and the runs of `from` are multiples of 4 KiB, and so is `len` unless it ends at the file's end to be. The rest is as in
+    /// A write of the first `len` bytes of `from` at `offset`, as
+    /// [`write_full`](crate::write_full()) does it: `offset` and the runs of `from` are multiples
+    /// of 4 KiB, and so is `len` unless it ends at the file's end to be. The rest is as in
     /// [`read`](Self::read).
     ///
     /// # Errors
@@ -153,7 +160,8 @@ impl Request {
     /// Puts the request into a batch.
     #[must_use]
     pub fn in_batch(mut self, batch: &Batch) -> Self {
-        // Relaxed: the thread that asks for the count has submitted the request, or was told by a thread that has.
+        // Relaxed: the thread that asks for the count has submitted the request, or was told by a
+        // thread that has.
         batch.0.fetch_add(1, Ordering::Relaxed);
         self.member = Some(Member(batch.clone()));
         self

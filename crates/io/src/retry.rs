@@ -5,10 +5,12 @@
 //! | `EINTR` | a signal came, or a server of files (FUSE, NFS) was interrupted; nothing is wrong | until it is over. A caller that may wait for a limited time only stops waiting all the same: the call is made in another thread then |
 //! | `EAGAIN`, to a read or write | the system has no room for the request just now, and doesn't say when it has | in pauses, [`AGAIN_MAX`] times, within about 20 ms |
 //!
-//! A file system may answer so each time for ever, so a thread that tries again leaves its CPU to others now and then: it
-//! yields it, and more seldom it sleeps, because a yield alone keeps threads of a lower real-time priority out.
+//! A file system may answer so each time for ever, so a thread that tries again leaves its CPU to
+//! others now and then: it yields it, and more seldom it sleeps, because a yield alone keeps
+//! threads of a lower real-time priority out.
 //!
-//! [`uninterrupted`] is for calls that aren't reads or writes. They have done nothing when they are interrupted.
+//! [`uninterrupted`] is for calls that aren't reads or writes. They have done nothing when they are
+//! interrupted.
 
 use sync::thread::{sleep, yield_now};
 use sync::time::Duration;
@@ -40,7 +42,8 @@ impl Retries {
         error == IoError::INTERRUPTED || error == IoError::AGAIN
     }
 
-    /// Notes that an attempt failed. Returns whether another one is to be made, after a [`pause`](Self::pause).
+    /// Notes that an attempt failed. Returns whether another one is to be made, after a
+    /// [`pause`](Self::pause).
     pub(crate) fn again_after(&mut self, error: IoError) -> bool {
         match error {
             IoError::INTERRUPTED => {
@@ -71,8 +74,9 @@ impl Retries {
     }
 }
 
-/// Makes a call until it isn't interrupted: any call to a backend or a file but a read or a write, which
-/// [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) make again themselves.
+/// Makes a call until it isn't interrupted: any call to a backend or a file but a read or a write,
+/// which [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) make again
+/// themselves.
 ///
 /// # Errors
 /// The call's, other than `EINTR`.

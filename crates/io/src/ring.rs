@@ -1,50 +1,60 @@
 //! One io_uring: requests in, answers out.
 //!
-//! Requests wait in their device's *lane* until there is a *slot* for them, and are in it while the kernel has them. There are as
-//! many slots as the completion queue has entries, so it can't overflow. A device may have three times as many slots as there are
-//! free ones: it never takes the last, so one that doesn't answer leaves slots for others. The submission queue is short on
-//! purpose: each time it is full the kernel is told, so that the device starts on the first few requests of a batch while the
-//! rest are prepared.
+//! Requests wait in their device's *lane* until there is a *slot* for them, and are in it while the
+//! kernel has them. There are as many slots as the completion queue has entries, so it can't
+//! overflow. A device may have three times as many slots as there are free ones: it never takes the
+//! last, so one that doesn't answer leaves slots for others. The submission queue is short on
+//! purpose: each time it is full the kernel is told, so that the device starts on the first few
+//! requests of a batch while the rest are prepared.
 //!
 //! | slot | touched by | becomes |
 //! |---|---|---|
 //! | free | the submitter, under the lock | in flight |
 //! | in flight | the kernel has pointers into its memory, and reads its list of runs | free, when the leader has taken its answer |
 //!
-//! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and enters the kernel to submit them.
-//!   It holds no lock while it is in the kernel. Other threads wait for it for a few yields at most, and then go elsewhere. The
-//!   submission queue is empty when `submitting` is unset, unless the ring is dead.
-//! - U2. The completion queue is read by the leader alone ([`Reaping`]), under the lock as well, since it frees slots.
-//! - U3. What a slot in flight holds isn't touched, moved out or dropped until its answer was taken: request, list of runs, open file.
-//!   Nothing else ends a request. So a ring is dropped only when no slot is in flight.
-//! - U4. `unfinished` counts requests from before they are in a lane until after they were completed, or are with the threads.
-//! - U5. The submitter unsets `submitting` under the lock, and only when no lane could have a slot. A thread that frees a slot
-//!   does so under the lock; if a lane could have it and there is no submitter, the thread becomes it, or has a thread of the
-//!   pool become it. So no request waits in a lane that could have a slot:
+//! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and
+//!   enters the kernel to submit them. It holds no lock while it is in the kernel. Other threads
+//!   wait for it for a few yields at most, and then go elsewhere. The submission queue is empty
+//!   when `submitting` is unset, unless the ring is dead.
+//! - U2. The completion queue is read by the leader alone ([`Reaping`]), under the lock as well,
+//!   since it frees slots.
+//! - U3. What a slot in flight holds isn't touched, moved out or dropped until its answer was
+//!   taken: request, list of runs, open file. Nothing else ends a request. So a ring is dropped
+//!   only when no slot is in flight.
+//! - U4. `unfinished` counts requests from before they are in a lane until after they were
+//!   completed, or are with the threads.
+//! - U5. The submitter unsets `submitting` under the lock, and only when no lane could have a slot.
+//!   A thread that frees a slot does so under the lock; if a lane could have it and there is no
+//!   submitter, the thread becomes it, or has a thread of the pool become it. So no request waits
+//!   in a lane that could have a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
 //! leader:                                       └─ lock, frees a slot, no submitter: becomes the submitter
 //! ```
 //!
-//! - U6. The kernel may refuse to be entered, after a seccomp filter or without memory. The ring is *dead* then: nothing is pushed
-//!   any more. The kernel has read no entry that it hasn't taken, and never will: those requests leave their slots, and go to the
-//!   threads with all that is in a lane. What the kernel has taken it answers.
-//! - U7. A request that goes to the threads is never answered here, and counts as unfinished until it is there. So a leader
-//!   sleeps for an answer only if the kernel has a request for sure: more slots are in flight than the submitter is entering
-//!   with, which it may have to take back. Else the leader looks again after a pause:
+//! - U6. The kernel may refuse to be entered, after a seccomp filter or without memory. The ring is
+//!   *dead* then: nothing is pushed any more. The kernel has read no entry that it hasn't taken,
+//!   and never will: those requests leave their slots, and go to the threads with all that is in a
+//!   lane. What the kernel has taken it answers.
+//! - U7. A request that goes to the threads is never answered here, and counts as unfinished until
+//!   it is there. So a leader sleeps for an answer only if the kernel has a request for sure: more
+//!   slots are in flight than the submitter is entering with, which it may have to take back. Else
+//!   the leader looks again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
 //! leader:                            └─ last answer, not idle yet: no sleep without end
 //! ```
 //!
-//! The reaper completes what needs nothing but memory. What may keep it (the rest of a request that was answered short, a length
-//! that has to be asked for, a drop from the kernel's cache, submitting) it leaves to the threads of the pool.
+//! The reaper completes what needs nothing but memory. What may keep it (the rest of a request that
+//! was answered short, a length that has to be asked for, a drop from the kernel's cache,
+//! submitting) it leaves to the threads of the pool.
 //!
-//! The kernel posts an answer from within the thread that submitted, when that next leaves the kernel, or sleeps there; it
-//! interrupts it for that if need be. If the thread is gone, the kernel does that elsewhere, and what it had no time to start (of
-//! buffered reads and writes) comes back as cancelled, or as a bad address: then a thread of the pool makes the attempt, by a call.
+//! The kernel posts an answer from within the thread that submitted, when that next leaves the
+//! kernel, or sleeps there; it interrupts it for that if need be. If the thread is gone, the kernel
+//! does that elsewhere, and what it had no time to start (of buffered reads and writes) comes back
+//! as cancelled, or as a bad address: then a thread of the pool makes the attempt, by a call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -82,14 +92,16 @@ impl Default for Sizes {
     }
 }
 
-/// Answers taken at once: few, so that a thread with more to submit can do so while the device works on the rest.
+/// Answers taken at once: few, so that a thread with more to submit can do so while the device
+/// works on the rest.
 const ANSWERS_MAX: usize = 16;
 /// Entries pushed before the kernel is told.
 const PUSHED_MAX: usize = 16;
 /// A device has at most so many times as many slots as are free.
 const SLOT_SHARE: usize = 3;
 
-/// How long a submitter waits when the kernel has no memory for a request, and how often before the ring is given up.
+/// How long a submitter waits when the kernel has no memory for a request, and how often before the
+/// ring is given up.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSES_MAX: u32 = 1000;
 
@@ -176,8 +188,8 @@ struct InFlight {
     _runs: Box<[libc::iovec]>,
 }
 
-// SAFETY: the pointers in `_runs` are into the memory of the request, which may be sent to other threads. Only the kernel
-// follows them.
+// SAFETY: the pointers in `_runs` are into the memory of the request, which may be sent to other
+// threads. Only the kernel follows them.
 #[allow(unsafe_code)]
 unsafe impl Send for InFlight {}
 
@@ -277,8 +289,8 @@ impl Ring {
         }))
     }
 
-    /// Submits requests for a file, and leaves the rest to the leader or the reaper. Those that can't be done here stay in
-    /// `requests`.
+    /// Submits requests for a file, and leaves the rest to the leader or the reaper. Those that
+    /// can't be done here stay in `requests`.
     pub(crate) fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) {
         let Some(mut state) = self.become_submitter() else { return };
         let device = file.identity().device;
@@ -355,9 +367,10 @@ impl Ring {
                 // Transition: ring slot, free → in flight.
                 state.slots[slot] = Some(in_flight);
                 let entry = entry.user_data(slot as u64);
-                // SAFETY: U1 makes this thread the only one at the submission queue. What the entry points to is the slot's
-                // until its answer was taken (U3): memory that doesn't move, as `StableBytes` says, the list of runs on the
-                // heap, and a descriptor of a file that stays open.
+                // SAFETY: U1 makes this thread the only one at the submission queue. What the entry
+                // points to is the slot's until its answer was taken (U3): memory that doesn't
+                // move, as `StableBytes` says, the list of runs on the heap, and a descriptor of a
+                // file that stays open.
                 #[allow(unsafe_code)]
                 let push = unsafe { self.uring.submission_shared().push(&entry) };
                 let _ = push.inspect_err(|_| unreachable!("the kernel has taken everything"));
@@ -383,8 +396,8 @@ impl Ring {
         }
     }
 
-    /// Has the kernel take all entries of the submission queue (U1). It may have no memory for a request just now; then this
-    /// waits, as a read in this thread would.
+    /// Has the kernel take all entries of the submission queue (U1). It may have no memory for a
+    /// request just now; then this waits, as a read in this thread would.
     ///
     /// # Errors
     /// Its refusal, and how many of the `pushed` entries it has taken.
@@ -475,7 +488,8 @@ impl Ring {
             Some(timespec) => types::SubmitArgs::new().timespec(timespec),
             None => types::SubmitArgs::new(),
         };
-        // SAFETY: the argument is what the flag says, and lives as long as the call; entries are submitted elsewhere (U1).
+        // SAFETY: the argument is what the flag says, and lives as long as the call; entries are
+        // submitted elsewhere (U1).
         #[allow(unsafe_code)]
         let result = unsafe { self.uring.submitter().enter(0, 1, GET_EVENTS | EXT_ARG, Some(&args)) };
         match result.map_err(|error| error.raw_os_error()) {
@@ -492,7 +506,8 @@ impl Ring {
     }
 }
 
-/// Submits a request that does nothing, and takes its answer: seccomp may allow a ring and forbid its use.
+/// Submits a request that does nothing, and takes its answer: seccomp may allow a ring and forbid
+/// its use.
 fn probe(uring: &mut IoUring) -> Result<(), IoError> {
     let nop = opcode::Nop::new().build();
     // SAFETY: the entry has no pointers.
@@ -554,7 +569,8 @@ impl Drop for Ring {
     }
 }
 
-/// What the kernel answers if the thread that submitted has ended before the request was started, or when it was to be gone on with.
+/// What the kernel answers if the thread that submitted has ended before the request was started,
+/// or when it was to be gone on with.
 const SUBMITTER_GONE: i32 = -libc::ECANCELED;
 const SUBMITTER_GONE_LATER: i32 = -libc::EFAULT;
 
@@ -636,8 +652,8 @@ mod tests {
     use crate::patience::{has_uring, wait_until};
     use crate::reaper::Reaper;
 
-    /// The story: the reaper retired a ring, and took what was in line there; its leader took the last answer before
-    /// those requests were counted off, and slept for one that never came.
+    /// The story: the reaper retired a ring, and took what was in line there; its leader took the
+    /// last answer before those requests were counted off, and slept for one that never came.
     #[test]
     fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
         let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));

@@ -11,11 +11,11 @@ pub enum Fault {
     Interrupted,
     /// With `EAGAIN`.
     Again,
-    /// A read or write moves at most so many bytes. Nothing happens to another call, or to one that would move no more
-    /// anyway.
+    /// A read or write moves at most so many bytes. Nothing happens to another call, or to one that
+    /// would move no more anyway.
     Short(usize),
-    /// A read or write moves at most so many bytes, and the backend's next one of the same kind fails with this error
-    /// number.
+    /// A read or write moves at most so many bytes, and the backend's next one of the same kind
+    /// fails with this error number.
     ShortThenErrno(usize, i32),
 }
 
@@ -41,7 +41,8 @@ impl FaultKind {
     }
 }
 
-/// Which calls of a [`FaultyBackend`](crate::FaultyBackend) fail, and how. Calls are numbered from 1.
+/// Which calls of a [`FaultyBackend`](crate::FaultyBackend) fail, and how. Calls are numbered
+/// from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
     /// None.
@@ -60,8 +61,8 @@ pub enum Schedule {
         /// How they fail.
         fault: Fault,
     },
-    /// One in `n` on average; none if `n` is 0. Which ones depends on the seed and their numbers alone, and so does
-    /// which of the faults it is.
+    /// One in `n` on average; none if `n` is 0. Which ones depends on the seed and their numbers
+    /// alone, and so does which of the faults it is.
     OneIn {
         /// So many calls for one fault.
         n: u64,
@@ -76,8 +77,8 @@ pub enum Schedule {
 const INTERRUPTIONS: u64 = 100;
 
 impl Schedule {
-    /// This call and all that follow, or a hundred if the fault is an interruption: a call is made again until it isn't
-    /// interrupted.
+    /// This call and all that follow, or a hundred if the fault is an interruption: a call is made
+    /// again until it isn't interrupted.
     #[must_use]
     pub fn lasting(from: u64, fault: Fault) -> Self {
         match fault {

@@ -1,13 +1,17 @@
-//! A disk that isn't there: named files in memory or out of a generator, and a clock that runs only when it is used.
+//! A disk that isn't there: named files in memory or out of a generator, and a clock that runs only
+//! when it is used.
 //!
-//! A generated file takes no memory, whatever its length: each of its words is computed from the file's seed and the
-//! word's offset. Lengths change as they do on a real disk: what was cut off and comes back is zeros.
+//! A generated file takes no memory, whatever its length: each of its words is computed from the
+//! file's seed and the word's offset. Lengths change as they do on a real disk: what was cut off
+//! and comes back is zeros.
 //!
-//! Files can be written, and what was written is lost as it is on a real disk when the power goes before a sync:
-//! [`SimulatedDisk::power_cut`]. The disk can be full, and it can fail to write back.
+//! Files can be written, and what was written is lost as it is on a real disk when the power goes
+//! before a sync: [`SimulatedDisk::power_cut`]. The disk can be full, and it can fail to write
+//! back.
 //!
-//! On a virtual machine (`--cfg pagefold_manycore`) a read or write also waits, in virtual time, for that machine's disk, whose
-//! latency and bandwidth are the machine's; the disk's own clock goes on as everywhere.
+//! On a virtual machine (`--cfg pagefold_manycore`) a read or write also waits, in virtual time,
+//! for that machine's disk, whose latency and bandwidth are the machine's; the disk's own clock
+//! goes on as everywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +58,8 @@ struct Shared {
     queue: Arc<SimulatedQueue>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
-    /// How often the power was cut. Shared by every request, so that a cut is at one moment for all of them.
+    /// How often the power was cut. Shared by every request, so that a cut is at one moment for all
+    /// of them.
     cuts: RwLock<u64>,
 }
 
@@ -109,7 +114,8 @@ impl SimulatedDisk {
         self.add_with(path, seed, len, generated_word);
     }
 
-    /// Makes a file of `len` bytes with `word(seed, offset)` at each offset that is a multiple of 8.
+    /// Makes a file of `len` bytes with `word(seed, offset)` at each offset that is a multiple
+    /// of 8.
     pub fn add_with(&self, path: impl Into<PathBuf>, seed: u64, len: u64, word: fn(u64, u64) -> u64) {
         self.add(path.into(), len, Contents::Generated { seed, word });
     }
@@ -127,7 +133,8 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Lengthens a file to `len` bytes, with zeros, as another process would; a longer one stays as it is.
+    /// Lengthens a file to `len` bytes, with zeros, as another process would; a longer one stays as
+    /// it is.
     ///
     /// # Errors
     /// `ENOENT`.
@@ -136,22 +143,26 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Pages of 4 KiB that weren't in the files when they were given to the disk can be written as far as they fit in
-    /// `bytes`, all files together; `ENOSPC` is the answer then. Files that are cut off, and more capacity, make room.
+    /// Pages of 4 KiB that weren't in the files when they were given to the disk can be written as
+    /// far as they fit in `bytes`, all files together; `ENOSPC` is the answer then. Files that are
+    /// cut off, and more capacity, make room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }
 
-    /// Has the next `count` syncs fail with `EIO`, for the reason that such things have: each sector written since the
-    /// last sync may be lost, and then reads give what was there before. The seed says which.
+    /// Has the next `count` syncs fail with `EIO`, for the reason that such things have: each
+    /// sector written since the last sync may be lost, and then reads give what was there before.
+    /// The seed says which.
     pub fn fail_syncs(&self, count: u64, seed: u64) {
         *self.shared.failing.lock() = Failing { syncs: count, random: Some(Random::seeded(seed)) };
     }
 
     /// Cuts the power, and gives it back. For each file, since it was last synced:
     ///
-    /// - of each sector of 512 bytes that was written, one version is there, or what was there before;
-    /// - the length is one of those that it had; bytes below all of them that weren't written are untouched;
+    /// - of each sector of 512 bytes that was written, one version is there, or what was there
+    ///   before;
+    /// - the length is one of those that it had; bytes below all of them that weren't written are
+    ///   untouched;
     /// - what was cut off and came back is zeros, or what was there before;
     /// - a file that was made, and not synced, may be gone.
     ///
@@ -167,13 +178,15 @@ impl SimulatedDisk {
         self.shared.numbers_alike.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, what is [submitted](BackingFile::submit) is answered in any order. The seed says which.
+    /// From now on, what is [submitted](BackingFile::submit) is answered in any order. The seed
+    /// says which.
     pub fn reorder(&self, seed: u64) {
         self.shared.queue.reorder(seed);
     }
 
-    /// From now on, what is submitted is answered only by threads that [help](BackingFile::help), and by
-    /// [`answer_next`](Self::answer_next), and so when a test says. Otherwise a thread of the disk's own sees to it.
+    /// From now on, what is submitted is answered only by threads that [help](BackingFile::help),
+    /// and by [`answer_next`](Self::answer_next), and so when a test says. Otherwise a thread of
+    /// the disk's own sees to it.
     pub fn answer_by_hand(&self) {
         self.shared.queue.by_hand();
     }

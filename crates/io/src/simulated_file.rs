@@ -6,11 +6,12 @@
 //! | `written` | every version of each page written since, in order | the last ones `durable`, with a sync |
 //! | `lens` | every length since, `low` being the shortest | the last one `durable`'s |
 //!
-//! What readers see at an offset below the length is the last version in `written`, or else `durable` below `low`, or
-//! else zero. It holds that
+//! What readers see at an offset below the length is the last version in `written`, or else
+//! `durable` below `low`, or else zero. It holds that
 //!
 //! - S1. `durable` is zero from its length on, and `filled` ends no later.
-//! - S2. The last version of a page is zero from the present length on. So what is cut off and comes back is zeros.
+//! - S2. The last version of a page is zero from the present length on. So what is cut off and
+//!   comes back is zeros.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -57,8 +58,8 @@ struct State {
     named: bool,
 }
 
-/// The file is `len` bytes long: `pages`, where there are any; elsewhere the contents that it was made with as far as
-/// `filled`, and then zeros.
+/// The file is `len` bytes long: `pages`, where there are any; elsewhere the contents that it was
+/// made with as far as `filled`, and then zeros.
 struct Durable {
     len: u64,
     filled: u64,
@@ -198,7 +199,8 @@ impl File {
         }
     }
 
-    /// What was written since the last sync reaches the disk in part. Says whether the file is still there.
+    /// What was written since the last sync reaches the disk in part. Says whether the file is
+    /// still there.
     pub(crate) fn power_cut(&self, random: &mut Random) -> bool {
         let mut state = self.state.write();
         let len = state.lens[random.below(state.lens.len() as u64) as usize];
@@ -310,7 +312,8 @@ fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
     bytes
 }
 
-/// Each sector of the page stays, or becomes that of any version. In every other page they all do the same.
+/// Each sector of the page stays, or becomes that of any version. In every other page they all do
+/// the same.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

@@ -1,12 +1,14 @@
 //! What was submitted to the simulated disk, and isn't over.
 //!
-//! The thread that takes a request from the queue answers it: a thread that helps, or the queue's own, which is started
-//! with the first request. The oldest request is taken; once a seed was given, any.
+//! The thread that takes a request from the queue answers it: a thread that helps, or the queue's
+//! own, which is started with the first request. The oldest request is taken; once a seed was
+//! given, any.
 //!
-//! - D1. `over` is counted up after a request is over, under the lock. A helper reads it, asks whether it is done, and sleeps
-//!   only if it is still the same: so no completion that would have made it done is missed.
-//! - D2. Each request has the disk, through its file. So a disk with something in its queue isn't dropped; the thread has the
-//!   queue alone, and ends when the disk is dropped.
+//! - D1. `over` is counted up after a request is over, under the lock. A helper reads it, asks
+//!   whether it is done, and sleeps only if it is still the same: so no completion that would have
+//!   made it done is missed.
+//! - D2. Each request has the disk, through its file. So a disk with something in its queue isn't
+//!   dropped; the thread has the queue alone, and ends when the disk is dropped.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,7 +54,8 @@ impl SimulatedQueue {
         self.state.lock().order = Some(Random::seeded(seed));
     }
 
-    /// From now on requests are only answered by threads that help, and by [`answer_next`](Self::answer_next).
+    /// From now on requests are only answered by threads that help, and by
+    /// [`answer_next`](Self::answer_next).
     pub(crate) fn by_hand(&self) {
         self.state.lock().by_hand = true;
     }

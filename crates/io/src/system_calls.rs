@@ -1,10 +1,11 @@
 //! The system calls that fill shared bytes, and write them to files.
 //!
-//! Neither rustix nor libc's `pread` will do. rustix takes `&mut [u8]` or `&mut [MaybeUninit<u8>]`, and an exclusive
-//! reference to memory that optimistic readers are loading from is undefined behaviour, whatever is done with it; for
-//! writes it takes `&[u8]`, of which others may not change a byte. libc's `pread` takes a pointer, but ThreadSanitizer
-//! intercepts it and would call the kernel's write a plain one, racing with those loads; `pwritev`'s reads would race
-//! with stores. `libc::syscall` takes a pointer, and ThreadSanitizer doesn't look at what it points to.
+//! Neither rustix nor libc's `pread` will do. rustix takes `&mut [u8]` or `&mut [MaybeUninit<u8>]`,
+//! and an exclusive reference to memory that optimistic readers are loading from is undefined
+//! behaviour, whatever is done with it; for writes it takes `&[u8]`, of which others may not change
+//! a byte. libc's `pread` takes a pointer, but ThreadSanitizer intercepts it and would call the
+//! kernel's write a plain one, racing with those loads; `pwritev`'s reads would race with stores.
+//! `libc::syscall` takes a pointer, and ThreadSanitizer doesn't look at what it points to.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -32,25 +33,28 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
         [one] => unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), one.as_ptr(), one.len(), offset) },
         _ => {
             let slices = io_vecs(into, usize::MAX);
-            // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer than this synchronous
-            // call, so it is mapped and may change at any time. That the kernel writes to it is B2 of
-            // `sync::bytes`: no reference to plain bytes exists over it, since `as_slice`'s caller excludes writers
-            // (B3). The arguments are those of `preadv` on 64-bit machines, where the offset is in the fourth and the
-            // fifth counts for nothing.
+            // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer
+            // than this synchronous call, so it is mapped and may change at any time. That the
+            // kernel writes to it is B2 of `sync::bytes`: no reference to plain bytes exists over
+            // it, since `as_slice`'s caller excludes writers (B3). The arguments are those of
+            // `preadv` on 64-bit machines, where the offset is in the fourth and the fifth counts
+            // for nothing.
             unsafe { libc::syscall(libc::SYS_preadv, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) }
         }
     };
     usize::try_from(n).map_err(|_| last_error())
 }
 
-/// Writes once to `fd`, at most the first `len` bytes of `from` at `offset`, and of at most [`SLICES_MAX`] slices.
+/// Writes once to `fd`, at most the first `len` bytes of `from` at `offset`, and of at most
+/// [`SLICES_MAX`] slices.
 ///
 /// # Errors
 /// The system's.
 #[allow(unsafe_code)]
 pub(crate) fn pwritev(fd: BorrowedFd<'_>, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
     let slices = io_vecs(from, len);
-    // SAFETY: as in `preadv`, but that the kernel only reads: the memory may change while it copies.
+    // SAFETY: as in `preadv`, but that the kernel only reads: the memory may change while it
+    // copies.
     let n = unsafe { libc::syscall(libc::SYS_pwritev, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) };
     usize::try_from(n).map_err(|_| last_error())
 }

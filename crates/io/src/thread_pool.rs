@@ -1,12 +1,13 @@
 //! Requests done by threads, so that many are under way at once where the system has no better way.
 //!
-//! What is called is done by the caller; what is [submitted](BackingFile::submit) waits in its file's line
-//! ([`Lines`]). Threads are started as they are needed, and sleep when there is nothing to do. A thread that
-//! [helps](BackingFile::help_as) does requests of its own batch itself, which saves waking others, and sleeps when none is in
-//! line.
+//! What is called is done by the caller; what is [submitted](BackingFile::submit) waits in its
+//! file's line ([`Lines`]). Threads are started as they are needed, and sleep when there is nothing
+//! to do. A thread that [helps](BackingFile::help_as) does requests of its own batch itself, which
+//! saves waking others, and sleeps when none is in line.
 //!
-//! - T4. The pool is closed only when neither it nor a file of it is left. Threads empty the lines before they end, and hold
-//!   them alone; so none of them has the pool, but one may have had its last handle, in what was to be done after a request.
+//! - T4. The pool is closed only when neither it nor a file of it is left. Threads empty the lines
+//!   before they end, and hold them alone; so none of them has the pool, but one may have had its
+//!   last handle, in what was to be done after a request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -117,8 +118,8 @@ impl Pool {
         }
     }
 
-    /// Waits until all that was put into lines is over, and the threads have ended. The calling thread may be one of them: it ends
-    /// when it returns to its line.
+    /// Waits until all that was put into lines is over, and the threads have ended. The calling
+    /// thread may be one of them: it ends when it returns to its line.
     pub(crate) fn end(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if self.fork.is_child() {

@@ -101,8 +101,8 @@ fn a_panic_ends_its_request_alone() {
     }
 }
 
-/// Waits until so many threads of this process have the name. Threads name themselves after they started, and are
-/// listed for a moment after they were joined.
+/// Waits until so many threads of this process have the name. Threads name themselves after they
+/// started, and are listed for a moment after they were joined.
 fn await_threads(name: &str, wanted: usize) {
     let named = |comm: std::path::PathBuf| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name);
     wait_until(&format!("{wanted} threads have the name {name}"), || {
@@ -113,7 +113,8 @@ fn await_threads(name: &str, wanted: usize) {
 
 #[test]
 fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
-    // No other pool in this process has so many threads: those of rings have 32 for each of two devices.
+    // No other pool in this process has so many threads: those of rings have 32 for each of two
+    // devices.
     let name = "pagefold-io-99";
     let file = file_of(100, |_| {
         thread::sleep(Duration::from_millis(1));
@@ -128,7 +129,8 @@ fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
     await_threads(name, 0);
 }
 
-/// What is to be done after a request may have the last handle: then a thread of the pool drops it, and can't wait for itself.
+/// What is to be done after a request may have the last handle: then a thread of the pool drops it,
+/// and can't wait for itself.
 #[test]
 fn a_thread_may_drop_the_pool() {
     let given_up = Arc::new(AtomicUsize::new(0));
@@ -149,7 +151,8 @@ fn a_thread_may_drop_the_pool() {
     wait_until("the thread that drops the pool doesn't wait for itself", || over.load(Ordering::SeqCst) == 1);
 }
 
-/// Files on as many devices as there are paths: of the one called "stuck", reads end when they are let go.
+/// Files on as many devices as there are paths: of the one called "stuck", reads end when they are
+/// let go.
 #[derive(Clone, Default)]
 struct Devices {
     stuck: Arc<(Mutex<bool>, sync::lock::Condvar)>,
@@ -215,8 +218,8 @@ fn await_count(over: &AtomicUsize, count: usize) {
     wait_until(&format!("{count} reads are over"), || over.load(Ordering::SeqCst) >= count);
 }
 
-/// The story: one line for all files. A tenant prefetched from a device that didn't answer, all threads were with it, and no
-/// other tenant's future was ever done.
+/// The story: one line for all files. A tenant prefetched from a device that didn't answer, all
+/// threads were with it, and no other tenant's future was ever done.
 #[test]
 fn a_stuck_device_keeps_its_own_threads_alone() {
     let devices = Devices::default();
@@ -233,7 +236,8 @@ fn a_stuck_device_keeps_its_own_threads_alone() {
     await_count(&stuck_over, 100);
 }
 
-/// The story: a thread that waited for its page took the oldest request of the line, another tenant's, and did it: three seconds.
+/// The story: a thread that waited for its page took the oldest request of the line, another
+/// tenant's, and did it: three seconds.
 #[test]
 fn a_helper_does_nothing_but_its_own_batch() {
     let devices = Devices::default();

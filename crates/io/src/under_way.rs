@@ -7,7 +7,8 @@ use sync::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct UnderWay {
     tasks: AtomicU32,
-    /// When the device last did something, or was given something with nothing else under way: nanoseconds since the start.
+    /// When the device last did something, or was given something with nothing else under way:
+    /// nanoseconds since the start.
     progress_ns: AtomicU64,
     start: Instant,
 }

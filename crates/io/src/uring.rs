@@ -1,10 +1,11 @@
 //! The machine's files and block devices, with requests given to the kernel through io_uring.
 //!
-//! Files are those of [`Posix`], and calls are made in the caller's thread as there; requests that are submitted go
-//! through rings. As long as there are few threads, each has a ring of its own, so that a thread that submits and then
-//! helps meets no other thread. With more, rings are shared. A ring isn't tied to a CPU: threads that wait for a disk
-//! come and go on a CPU, and would wait for each other's answers. A ring is made when a thread first needs it. If the
-//! system refuses, or the ring would take one of the last descriptors of the process, the first ring is shared.
+//! Files are those of [`Posix`], and calls are made in the caller's thread as there; requests that
+//! are submitted go through rings. As long as there are few threads, each has a ring of its own, so
+//! that a thread that submits and then helps meets no other thread. With more, rings are shared. A
+//! ring isn't tied to a CPU: threads that wait for a disk come and go on a CPU, and would wait for
+//! each other's answers. A ring is made when a thread first needs it. If the system refuses, or the
+//! ring would take one of the last descriptors of the process, the first ring is shared.
 //!
 //! What a ring can't do, or can't do now, threads do ([`Pool`]):
 //!
@@ -16,7 +17,8 @@
 //! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
 //! | all, once the kernel has refused a call of io_uring: a seccomp filter may come after the start | threads |
 //!
-//! After a fork the child has no rings: requests are done in the caller there, and nothing of the parent's is touched.
+//! After a fork the child has no rings: requests are done in the caller there, and nothing of the
+//! parent's is touched.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
@@ -49,8 +51,8 @@ impl Uring {
     /// Files read and written as `direct` says.
     ///
     /// # Errors
-    /// The system's, if it has no ring to give: `EPERM` and `ENOSYS` if it isn't allowed, or not known; `ENOMEM`, `EMFILE`;
-    /// `EAGAIN` if there is no thread left.
+    /// The system's, if it has no ring to give: `EPERM` and `ENOSYS` if it isn't allowed, or not
+    /// known; `ENOMEM`, `EMFILE`; `EAGAIN` if there is no thread left.
     pub fn new(direct: DirectIo) -> Result<Self, IoError> {
         let rings = (sync::cpu::count() * RINGS_PER_CPU).clamp(*RINGS.start(), *RINGS.end());
         Self::with_rings(direct, rings, Sizes::default())
@@ -76,7 +78,8 @@ impl Backend for Uring {
     }
 }
 
-/// All rings, for the backend and its files. When none of them is left, what is in flight is waited for.
+/// All rings, for the backend and its files. When none of them is left, what is in flight is waited
+/// for.
 struct Rings {
     /// Never dropped in a forked child, to whom they don't belong.
     shared: ManuallyDrop<Arc<Shared>>,
@@ -119,11 +122,13 @@ impl Drop for Rings {
         // SAFETY: taken once, here.
         #[allow(unsafe_code)]
         let thread = unsafe { ManuallyDrop::take(&mut self.thread) };
-        // The reaper itself may have had the last handle: then it ends when it has done what it is at.
+        // The reaper itself may have had the last handle: then it ends when it has done what it is
+        // at.
         if !thread::is_current(&thread) {
             let _ = thread.join();
-            // Rings are idle now, but what they handed over may be under way. Dropping the pool's last handle would wait for that too;
-            // but a thread that was summoned to a ring may have that handle, and not be through.
+            // Rings are idle now, but what they handed over may be under way. Dropping the pool's
+            // last handle would wait for that too; but a thread that was summoned to a ring may
+            // have that handle, and not be through.
             self.shared.others.pool.end();
         }
         // SAFETY: dropped once, here, and not used afterwards.
@@ -136,7 +141,8 @@ impl Drop for Rings {
 
 /// How often the reaper looks for answers that it isn't told of.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long it looks on after the last one: a thread may be about to submit that doesn't know yet that rings are refused.
+/// How long it looks on after the last one: a thread may be about to submit that doesn't know yet
+/// that rings are refused.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {
@@ -197,8 +203,8 @@ impl Shared {
     }
 }
 
-/// Whether a descriptor is of the last quarter that the process may have. Descriptors get the lowest free number, so
-/// that many are in use. They are left to the program.
+/// Whether a descriptor is of the last quarter that the process may have. Descriptors get the
+/// lowest free number, so that many are in use. They are left to the program.
 fn is_among_the_last(descriptor: RawFd) -> bool {
     let number = u64::try_from(descriptor).unwrap_or(0);
     soft_limit(Limit::Descriptors).is_some_and(|max| number >= max - max / 4)
@@ -212,7 +218,8 @@ impl Submission for Rings {
 
     fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) -> Queue {
         let mut queue = Queue::of(POOL, requests);
-        // What isn't for the device is done here. It may submit more, so the ring isn't touched yet.
+        // What isn't for the device is done here. It may submit more, so the ring isn't touched
+        // yet.
         let here = file.is_in_memory() || self.fork.is_child();
         let odd = |request: &mut Request| here || request.next().1 == 0 || check(file, request).is_err();
         requests.extract_if(.., odd).for_each(|request| request.run(&**file));

@@ -19,7 +19,8 @@ fn file_of_pages() -> (tempfile::TempDir, std::path::PathBuf) {
     (directory, path)
 }
 
-/// Requests that are over, right or wrong: what panicked in a completion would look as if it never was over.
+/// Requests that are over, right or wrong: what panicked in a completion would look as if it never
+/// was over.
 #[derive(Default)]
 struct Over {
     count: AtomicUsize,
@@ -137,8 +138,8 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// What a thread had no time to start when it ended is cancelled by the kernel, and done all the same: with buffered reads, which
-/// the kernel gives to threads of its own that end with theirs.
+/// What a thread had no time to start when it ended is cancelled by the kernel, and done all the
+/// same: with buffered reads, which the kernel gives to threads of its own that end with theirs.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {
@@ -173,8 +174,8 @@ fn dropping_the_last_handle_waits_for_what_is_in_flight() {
     }
 }
 
-/// A thread that was summoned to a ring has a handle of the ring, and with it of the pool: that kept the pool from being dropped, and
-/// so its requests from being waited for.
+/// A thread that was summoned to a ring has a handle of the ring, and with it of the pool: that
+/// kept the pool from being dropped, and so its requests from being waited for.
 #[test]
 fn dropping_the_last_handle_waits_for_what_threads_do() {
     let (_directory, path) = file_of_pages();
@@ -195,12 +196,13 @@ fn dropping_the_last_handle_waits_for_what_threads_do() {
     drop(summoned);
 }
 
-/// What is to be done after a request may have the last handle: then the reaper drops the rings, and can't wait for itself.
+/// What is to be done after a request may have the last handle: then the reaper drops the rings,
+/// and can't wait for itself.
 #[test]
 fn the_reaper_may_drop_the_rings() {
     let (_directory, path) = file_of_pages();
-    // Read directly, this memory isn't aligned, so a thread of the pool does it and has the last handle; buffered, the
-    // reaper.
+    // Read directly, this memory isn't aligned, so a thread of the pool does it and has the last
+    // handle; buffered, the reaper.
     for direct in [DirectIo::Auto, DirectIo::Never].repeat(10) {
         let Some(uring) = rings_with(direct, *RINGS.start(), Sizes::default()) else { return };
         if !goes_through_rings(&uring, &path) {
@@ -253,8 +255,8 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     if !goes_through_rings(&uring, &path) {
         return;
     }
-    // Buffered: memory that isn't aligned for direct I/O would have threads of the pool do the requests. And none before,
-    // so the reaper isn't there when this thread wants to lead.
+    // Buffered: memory that isn't aligned for direct I/O would have threads of the pool do the
+    // requests. And none before, so the reaper isn't there when this thread wants to lead.
     let file = uring.open(&path, Access::Read).unwrap();
     let over = Arc::new(Over::default());
     let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();

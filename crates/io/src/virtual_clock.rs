@@ -1,16 +1,17 @@
 //! The time that a simulated disk has taken, without any thread waiting.
 //!
-//! The disk works on `queue_depth` requests at once. Their latencies overlap; their bytes share one channel. Requests
-//! are taken to arrive as soon as there is room for them, as from callers that always have the next one ready:
+//! The disk works on `queue_depth` requests at once. Their latencies overlap; their bytes share one
+//! channel. Requests are taken to arrive as soon as there is room for them, as from callers that
+//! always have the next one ready:
 //!
 //! ```text
 //! lane 0  |-- latency --|== transfer ==|-- latency --| …
 //! lane 1  |-- latency --|              |== transfer ==|-- latency --| …
 //! ```
 //!
-//! So a queue depth of 1 is the disk under one synchronous caller, and a depth of 32 the disk under 32 of them. This is
-//! an approximation: how many callers there really are doesn't count. In return the time depends only on the requests
-//! and their order, not on how the machine schedules threads.
+//! So a queue depth of 1 is the disk under one synchronous caller, and a depth of 32 the disk under
+//! 32 of them. This is an approximation: how many callers there really are doesn't count. In return
+//! the time depends only on the requests and their order, not on how the machine schedules threads.
 
 /// How fast a simulated disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,8 @@ pub struct Timing {
     pub bytes_per_second: u64,
     /// Requests that the disk works on at once; 0 counts as 1.
     pub queue_depth: u32,
-    /// Time that a sync takes once everything before it has ended; nothing else is worked on meanwhile.
+    /// Time that a sync takes once everything before it has ended; nothing else is worked on
+    /// meanwhile.
     pub sync_ns: u64,
 }
 

@@ -5,8 +5,8 @@ use super::*;
 use crate::Identity;
 use crate::retry::AGAIN_MAX;
 
-/// Answers each write with the next step of a script, and notes where it started and how long it was; writes all when
-/// the script is over.
+/// Answers each write with the next step of a script, and notes where it started and how long it
+/// was; writes all when the script is over.
 struct Scripted {
     bytes: Mutex<Vec<u8>>,
     steps: Mutex<Vec<Result<usize, IoError>>>,
@@ -57,7 +57,8 @@ fn bytes_of(shared: &SharedBytes<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Writes `len` bytes at `offset` from slices of so many pages each, checks them, and says what calls that took.
+/// Writes `len` bytes at `offset` from slices of so many pages each, checks them, and says what
+/// calls that took.
 fn write(file: &Scripted, offset: u64, pages: &[usize], len: usize) -> Result<Vec<(u64, usize)>, IoError> {
     let mut number = 0;
     let mut words = |n: usize| -> Vec<AtomicU64> {

@@ -1,6 +1,6 @@
-//! Requests submitted by two threads, one thread of the pool, and helpers: in every interleaving each request is over once,
-//! with its own bytes, no thread sleeps for ever, and every thread ends. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test
-//! --test loom_thread_pool --release`.
+//! Requests submitted by two threads, one thread of the pool, and helpers: in every interleaving
+//! each request is over once, with its own bytes, no thread sleeps for ever, and every thread ends.
+//! Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --test loom_thread_pool --release`.
 #![cfg(pagefold_loom)]
 
 use std::path::Path;
@@ -92,7 +92,8 @@ fn a_pool_that_is_dropped_ends_what_nobody_waits_for() {
     });
 }
 
-/// Two devices with a thread each: whichever thread ends with one device finds what is left of the other.
+/// Two devices with a thread each: whichever thread ends with one device finds what is left of the
+/// other.
 #[test]
 fn two_devices_are_served_in_turn() {
     sync::model(|| {
@@ -107,7 +108,8 @@ fn two_devices_are_served_in_turn() {
     });
 }
 
-/// A helper does the requests of its batch, and waits for the one that a thread has; what isn't its own is left to that thread.
+/// A helper does the requests of its batch, and waits for the one that a thread has; what isn't its
+/// own is left to that thread.
 #[test]
 fn a_helper_of_a_batch_beside_a_thread() {
     sync::model(|| {

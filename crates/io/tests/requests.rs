@@ -1,5 +1,5 @@
-//! Requests that no thread waits for, on each backend: each completes exactly once, with its bytes, in any order,
-//! through short answers and interruptions, and when its submitter is gone.
+//! Requests that no thread waits for, on each backend: each completes exactly once, with its bytes,
+//! in any order, through short answers and interruptions, and when its submitter is gone.
 #![cfg(not(pagefold_loom))]
 
 mod backends;
@@ -103,8 +103,8 @@ fn a_range_that_no_file_has_is_refused() {
     assert!(matches!(Request::write(0, page(), 4097, |_, _| {}), Err(IoError::INVALID)));
 }
 
-/// Fails call 1, then 2, and so on, of a few requests, until none is left to fail. A request fails only if a fault fired,
-/// and its bytes are right if it didn't.
+/// Fails call 1, then 2, and so on, of a few requests, until none is left to fail. A request fails
+/// only if a fault fired, and its bytes are right if it didn't.
 #[test]
 fn a_sweep_of_each_fault_over_submitted_requests_ends() {
     let faults =
@@ -164,8 +164,9 @@ unsafe impl StableBytes for Watched {
 /// Requests of callers that are gone, at most.
 const IN_FLIGHT: u64 = 400;
 
-/// Thousands of callers that go away with their requests in flight: nothing is lost, and no memory is freed that a device has.
-/// Under AddressSanitizer (`cargo xtask test --long`) it would be seen if it were.
+/// Thousands of callers that go away with their requests in flight: nothing is lost, and no memory
+/// is freed that a device has. Under AddressSanitizer (`cargo xtask test --long`) it would be seen
+/// if it were.
 #[test]
 fn callers_that_go_away_leave_nothing_behind() {
     each_world(|world| {
@@ -190,7 +191,8 @@ fn callers_that_go_away_leave_nothing_behind() {
             submitted += requests.len() as u64;
             file.submit(&mut requests);
             drop(file);
-            // A file is open until its requests are over, and a process may have a thousand open files.
+            // A file is open until its requests are over, and a process may have a thousand open
+            // files.
             let few = || alive.load(Ordering::Relaxed) <= IN_FLIGHT;
             wait_until(&format!("{}: no more than {IN_FLIGHT} requests are in flight", world.name), few);
         }

@@ -1,5 +1,5 @@
-//! io_uring in real processes: refused by seccomp, without locked memory, forked, interrupted by signals, idle. Each scenario is
-//! an ignored test that this one runs in a process of its own.
+//! io_uring in real processes: refused by seccomp, without locked memory, forked, interrupted by
+//! signals, idle. Each scenario is an ignored test that this one runs in a process of its own.
 #![cfg(not(pagefold_loom))]
 
 mod backends;
@@ -50,7 +50,8 @@ fn read_all(file: &dyn BackingFile) {
     assert!(batch.is_over() && batch.results().iter().all(|(_, result)| *result == Ok(4096)));
 }
 
-/// From now on this thread, and those that it starts, get `EPERM` for the system call. There is no way back.
+/// From now on this thread, and those that it starts, get `EPERM` for the system call. There is no
+/// way back.
 fn forbid(system_call: libc::c_long) {
     install(system_call, 0);
 }
@@ -110,8 +111,9 @@ fn use_refused() {
     reads_are_right(&*backend);
 }
 
-/// The story: a server built its resources, and installed its seccomp filter afterwards, as servers do. The next read of several
-/// pages never returned: the kernel refused to take the requests, and the thread tried again, every millisecond, for ever.
+/// The story: a server built its resources, and installed its seccomp filter afterwards, as servers
+/// do. The next read of several pages never returned: the kernel refused to take the requests, and
+/// the thread tried again, every millisecond, for ever.
 #[test]
 fn seccomp_after_the_start_leaves_threads() {
     for scenario in ["use_refused_later", "waiting_refused_later", "telling_refused_later"] {
@@ -208,7 +210,8 @@ fn forked() {
         backends::write_file(&path);
         let file = backend.open(&path, Access::Read).unwrap();
         read_all(&*file);
-        // SAFETY: the child goes on in this thread alone, takes no lock that another one may have held, and ends.
+        // SAFETY: the child goes on in this thread alone, takes no lock that another one may have
+        // held, and ends.
         match unsafe { libc::fork() } {
             0 => {
                 let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read_all(&*file))).is_ok();
@@ -237,13 +240,15 @@ fn signals_interrupt_waits_and_lose_nothing() {
 #[ignore = "for a process of its own"]
 fn interrupted() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does nothing.
+    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does
+    // nothing.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
-    // By its number in the kernel: what C libraries have for a thread may be a pointer, which isn't sent to others.
+    // By its number in the kernel: what C libraries have for a thread may be a pointer, which isn't
+    // sent to others.
     // SAFETY: no arguments.
     let (process, reader) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     let (over, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -267,7 +272,8 @@ fn interrupted() {
     signals.join().unwrap();
 }
 
-/// No thread wakes up for nothing. What that is in CPU time only a clock tells: `timed_an_idle_process_uses_no_cpu`.
+/// No thread wakes up for nothing. What that is in CPU time only a clock tells:
+/// `timed_an_idle_process_uses_no_cpu`.
 #[test]
 fn an_idle_process_with_ten_files_comes_to_rest() {
     in_a_process("idle");

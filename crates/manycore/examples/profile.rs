@@ -1,7 +1,8 @@
-//! What a profile looks like: `cargo run --release -p manycore --example profile [--features plot -- FILE.svg]`.
+//! What a profile looks like: `cargo run --release -p manycore --example profile [--features plot
+//! -- FILE.svg]`.
 //!
-//! 48 CPUs take pages from one free list under a mutex, fill them, and put them on a list under a spinlock of their own
-//! making.
+//! 48 CPUs take pages from one free list under a mutex, fill them, and put them on a list under a
+//! spinlock of their own making.
 
 use manycore::time::Duration;
 use manycore::{AtomicBool, AtomicU64, Machine, Mutex, Ordering::*, profile, spin_hint, work};

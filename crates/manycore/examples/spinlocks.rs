@@ -1,4 +1,5 @@
-//! Three spinlocks on 1 to 88 CPUs: `cargo run --release -p manycore --example spinlocks [--features plot -- FILE.svg]`.
+//! Three spinlocks on 1 to 88 CPUs: `cargo run --release -p manycore --example spinlocks
+//! [--features plot -- FILE.svg]`.
 
 use manycore::{AtomicUsize, Machine, Ordering::*, spin_hint, time::Duration, work};
 
@@ -7,7 +8,8 @@ use manycore::{AtomicUsize, Machine, Ordering::*, spin_hint, time::Duration, wor
 #[repr(align(64))]
 struct Line(AtomicUsize, AtomicUsize);
 
-/// What the locks need: a word to take, a counter of tickets, and a node for each task, which are numbered from 1.
+/// What the locks need: a word to take, a counter of tickets, and a node for each task, which are
+/// numbered from 1.
 type Lock = (Line, Line, Vec<Line>);
 type Enter = fn(&Lock, usize, &dyn Fn());
 

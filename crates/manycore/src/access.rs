@@ -7,29 +7,33 @@
 //! | has no copy | copy from the nearest holder | take it from all holders |
 //! | no core has a copy | memory | memory |
 //!
-//! All but hits and memory are transfers. A transfer waits until the line isn't busy, and keeps it busy: for as long
-//! as it takes, when it moves ownership or the line is modified; for a port's time, when it only hands out one more
-//! copy of a clean line.
+//! All but hits and memory are transfers. A transfer waits until the line isn't busy, and keeps it
+//! busy: for as long as it takes, when it moves ownership or the line is modified; for a port's
+//! time, when it only hands out one more copy of a clean line.
 //!
-//! A line has one transfer at a time, and requests for it are served in order. For `transfer_overlap` of the transfer's time
-//! the request is on its way: the core that has the line goes on using it. If requests wait already, the core that gets the
-//! line has it for `transfer_hold` of a transfer's time. The access that asked is carried out when the line is there. So two
-//! cores that fight for a line each make several accesses in turn, and more cores as many as the hold has time for:
+//! A line has one transfer at a time, and requests for it are served in order. For
+//! `transfer_overlap` of the transfer's time the request is on its way: the core that has the line
+//! goes on using it. If requests wait already, the core that gets the line has it for
+//! `transfer_hold` of a transfer's time. The access that asked is carried out when the line is
+//! there. So two cores that fight for a line each make several accesses in turn, and more cores as
+//! many as the hold has time for:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
 //!                                             A's request … |
 //! ```
 //!
-//! A store goes into its core's store buffer: the core goes on at once, and the line comes meanwhile. Other cores see the
-//! value when the line has come, as their access waits for it. If other cores' requests are queued before the store's, the
-//! storing core waits, as what they see mustn't be what comes after the store. A read-modify-write, a fence and a
-//! sequentially consistent store wait until the buffer is empty, as on x86.
+//! A store goes into its core's store buffer: the core goes on at once, and the line comes
+//! meanwhile. Other cores see the value when the line has come, as their access waits for it. If
+//! other cores' requests are queued before the store's, the storing core waits, as what they see
+//! mustn't be what comes after the store. A read-modify-write, a fence and a sequentially
+//! consistent store wait until the buffer is empty, as on x86.
 //!
-//! A core asks for a line when the access comes into its reorder buffer, which is up to `window` of work before it is
-//! carried out. If meanwhile an earlier access waits, loads and stores behind it are asked for in that time too;
-//! read-modify-writes only after it. Nothing is foreseen behind an access that ends a spin, or behind a fence. A line that is asked for
-//! too early is lost again: if its owner has used it after it would have left, the request begins anew.
+//! A core asks for a line when the access comes into its reorder buffer, which is up to `window` of
+//! work before it is carried out. If meanwhile an earlier access waits, loads and stores behind it
+//! are asked for in that time too; read-modify-writes only after it. Nothing is foreseen behind an
+//! access that ends a spin, or behind a fence. A line that is asked for too early is lost again: if
+//! its owner has used it after it would have left, the request begins anew.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -65,7 +69,8 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Asks for a line that a core hasn't got as it needs it. `ours`: this CPU was the last to access the line.
+    /// Asks for a line that a core hasn't got as it needs it. `ours`: this CPU was the last to
+    /// access the line.
     fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, times: &Times, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let far = match writes {
@@ -95,8 +100,8 @@ impl Transfer {
 }
 
 impl State {
-    /// Charges the running CPU for an access, after which it holds the line as it needs it. True if the line comes from
-    /// elsewhere, and others may use it before.
+    /// Charges the running CPU for an access, after which it holds the line as it needs it. True if
+    /// the line comes from elsewhere, and others may use it before.
     #[inline]
     pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
         if kind == Kind::Update {
@@ -263,7 +268,8 @@ impl State {
         self.spend(site, subject, Spent::Working, ticks);
     }
 
-    /// Whether the running thread's event costs nothing, because it is part of waiting on a machine where that is free.
+    /// Whether the running thread's event costs nothing, because it is part of waiting on a machine
+    /// where that is free.
     #[inline]
     pub(crate) fn goes_free(&mut self) -> bool {
         if self.setup.contention {

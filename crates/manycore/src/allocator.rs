@@ -1,22 +1,24 @@
 //! An allocator that keeps the host's heap out of the results.
 //!
-//! Whether two values share a cache line, and whether fresh memory is warm in some core's cache, depends on where the
-//! host's allocator puts them, which depends on everything the process ever did. With
+//! Whether two values share a cache line, and whether fresh memory is warm in some core's cache,
+//! depends on where the host's allocator puts them, which depends on everything the process ever
+//! did. With
 //!
 //! ```
 //! #[global_allocator]
 //! static ALLOCATOR: manycore::Allocator = manycore::Allocator;
 //! ```
 //!
-//! the layout within lines is a function of the sizes alone, and what is reused is a function of the virtual threads'
-//! own calls:
+//! the layout within lines is a function of the sizes alone, and what is reused is a function of
+//! the virtual threads' own calls:
 //!
-//! - L1. Every allocation begins on a line of its own and ends on one: none shares a line with another. So there is no
-//!   false sharing *between* allocations (the model can't see that of the host's allocator either, see the page on the
-//!   model); within one it is as it is.
+//! - L1. Every allocation begins on a line of its own and ends on one: none shares a line with
+//!   another. So there is no false sharing *between* allocations (the model can't see that of the
+//!   host's allocator either, see the page on the model); within one it is as it is.
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
-//! - L3. Memory that a virtual thread frees goes on its CPU's list for that size, and the next allocation of that size
-//!   on that CPU gets it back, as warm as it is: as with the per-CPU caches of a real allocator.
+//! - L3. Memory that a virtual thread frees goes on its CPU's list for that size, and the next
+//!   allocation of that size on that CPU gets it back, as warm as it is: as with the per-CPU caches
+//!   of a real allocator.
 //!
 //! Allocation itself costs no virtual time.
 
@@ -36,7 +38,8 @@ pub struct Allocator;
 
 /// Free blocks, by CPU and size.
 pub(crate) struct FreeBlocks {
-    /// For each CPU, for each number of lines, the addresses of free blocks; no lists yet for a CPU that freed nothing.
+    /// For each CPU, for each number of lines, the addresses of free blocks; no lists yet for a CPU
+    /// that freed nothing.
     lists: Vec<Vec<Vec<*mut u8>>>,
 }
 
@@ -69,12 +72,13 @@ fn list_of(layout: Layout) -> Option<usize> {
 }
 
 // SAFETY:
-// - A1. Every block comes from `System` with `whole_lines(layout)`, which is at least as large and as aligned as asked
-//   for, and depends on the layout alone; so it is given back with the same layout.
-// - A2. A block is on a list only after it was freed, and is taken off before it is given out again; its list says its
-//   size, and blocks on lists are aligned to a line.
-// - A3. Nothing here panics or allocates through itself while it holds a list: a list's own growth happens with the
-//   world's cell borrowed, which sends the nested call to `System`.
+// - A1. Every block comes from `System` with `whole_lines(layout)`, which is at least as large and
+//   as aligned as asked for, and depends on the layout alone; so it is given back with the same
+//   layout.
+// - A2. A block is on a list only after it was freed, and is taken off before it is given out
+//   again; its list says its size, and blocks on lists are aligned to a line.
+// - A3. Nothing here panics or allocates through itself while it holds a list: a list's own growth
+//   happens with the world's cell borrowed, which sends the nested call to `System`.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(layout) = whole_lines(layout) else { return std::ptr::null_mut() };

@@ -1,8 +1,9 @@
 //! Atomics, fences and spin hints that cost virtual time.
 //!
-//! Each type has the layout of `core`'s, so that it can lie in memory that was mapped or laid out by hand. Inside a
-//! machine an access is an event: it waits for its turn, is charged, and is then carried out at once; so all threads
-//! see one order of all accesses, whatever orderings were asked for. Outside a machine each type is `core`'s.
+//! Each type has the layout of `core`'s, so that it can lie in memory that was mapped or laid out
+//! by hand. Inside a machine an access is an event: it waits for its turn, is charged, and is then
+//! carried out at once; so all threads see one order of all accesses, whatever orderings were asked
+//! for. Outside a machine each type is `core`'s.
 
 use crate::access::Kind;
 use crate::task::here;
@@ -109,8 +110,8 @@ macro_rules! atomic {
                 })
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange), but in random order it fails without a reason now and
-            /// then, as it may.
+            /// As [`compare_exchange`](Self::compare_exchange), but in random order it fails
+            /// without a reason now and then, as it may.
             ///
             /// # Errors
             /// The value, if nothing was replaced.
@@ -129,7 +130,8 @@ macro_rules! atomic {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `update` makes of it, until that is `None` or no other thread was in between.
+            /// Replaces the value by what `update` makes of it, until that is `None` or no other
+            /// thread was in between.
             ///
             /// # Errors
             /// The value, if `update` gave `None`.
@@ -252,8 +254,9 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// One turn of a spin. Inside a machine, suspends the CPU until a line changes that this thread read since its last
-/// hint; if one did already, or none was read, or more than a few were, it costs one pause.
+/// One turn of a spin. Inside a machine, suspends the CPU until a line changes that this thread
+/// read since its last hint; if one did already, or none was read, or more than a few were, it
+/// costs one pause.
 #[inline]
 #[track_caller]
 pub fn spin_hint() {

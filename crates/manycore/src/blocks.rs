@@ -1,9 +1,10 @@
 //! Which caches hold which bytes, a block of 4 KiB at a time.
 //!
-//! A block is the aligned 4 KiB around an address, named in the order of first touch. Each core has a first-level cache
-//! and a larger one, each socket one that its cores share; what leaves a core's goes to its socket's. They hold whole
-//! blocks, the least recently used of which makes room. A write gives the block a new version, so that all copies but the
-//! writer's are stale, and no core has to look for them.
+//! A block is the aligned 4 KiB around an address, named in the order of first touch. Each core has
+//! a first-level cache and a larger one, each socket one that its cores share; what leaves a core's
+//! goes to its socket's. They hold whole blocks, the least recently used of which makes room. A
+//! write gives the block a new version, so that all copies but the writer's are stale, and no core
+//! has to look for them.
 
 use crate::directory::NOBODY;
 use crate::ledger::{Mix, Table};
@@ -39,7 +40,8 @@ pub(crate) enum Place {
 pub(crate) struct Block {
     /// Raised with every write.
     version: u32,
-    /// Raised with every write of more than a few lines: what is known about single lines is void then.
+    /// Raised with every write of more than a few lines: what is known about single lines is void
+    /// then.
     pub(crate) filled: u32,
     /// The core that did that, or `NOBODY` if it was a device.
     pub(crate) filled_by: u16,
@@ -135,7 +137,8 @@ impl Blocks {
         self.bring(id, core, socket);
     }
 
-    /// A core has written a few lines of a block: if that core had the block, it still does; no other core does.
+    /// A core has written a few lines of a block: if that core had the block, it still does; no
+    /// other core does.
     pub(crate) fn wrote_lines(&mut self, id: BlockId, core: u16, socket: u16) {
         if self.is_near(id, core, socket) {
             self.wrote(id, core, socket);
@@ -144,7 +147,8 @@ impl Blocks {
         }
     }
 
-    /// The block has been written past all caches, by a core or by a device, or is other memory now.
+    /// The block has been written past all caches, by a core or by a device, or is other memory
+    /// now.
     pub(crate) fn lose(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         block.version = block.version.wrapping_add(1);

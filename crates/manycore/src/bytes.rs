@@ -1,11 +1,13 @@
 //! Bytes that threads share, and that are copied rather than accessed as atomics.
 //!
-//! A few lines are accesses to those lines. More is named work: the core moves the bytes at the rate of the cache that
-//! they lie in, or of memory, whose bus it then shares with its socket (see [the page on the model](crate::model)).
-//! Nothing is charged for the other side of a copy, which is taken to be private and in the first-level cache.
+//! A few lines are accesses to those lines. More is named work: the core moves the bytes at the
+//! rate of the cache that they lie in, or of memory, whose bus it then shares with its socket (see
+//! [the page on the model](crate::model)). Nothing is charged for the other side of a copy, which
+//! is taken to be private and in the first-level cache.
 //!
-//! Inside a machine, `copy` is called once it is this thread's turn, with the parts of the range that move at one
-//! moment: a block of 4 KiB at a time, less in random order, so that torn copies can be found. Outside, with all of it.
+//! Inside a machine, `copy` is called once it is this thread's turn, with the parts of the range
+//! that move at one moment: a block of 4 KiB at a time, less in random order, so that torn copies
+//! can be found. Outside, with all of it.
 
 use crate::access::Kind;
 use crate::blocks::{BLOCK, BlockId, Place};
@@ -158,7 +160,8 @@ impl State {
         self.move_at(how, place, len as u64);
     }
 
-    /// Whether a move writes what another CPU touched last, and whether it has to take copies away for that.
+    /// Whether a move writes what another CPU touched last, and whether it has to take copies away
+    /// for that.
     fn taken_from_others(&mut self, how: Move, block: BlockId, place: Place) -> (bool, bool) {
         let this = self.cpu as u16;
         let last = self.blocks.block(block).last;

@@ -1,7 +1,8 @@
-//! What things cost: every constant of the model has a name, a unit, an explanation and, per preset, a source.
+//! What things cost: every constant of the model has a name, a unit, an explanation and, per
+//! preset, a source.
 //!
-//! Times are nanoseconds, rates bytes per nanosecond (which is GB/s), factors plain numbers. Nothing else in the crate
-//! contains a time.
+//! Times are nanoseconds, rates bytes per nanosecond (which is GB/s), factors plain numbers.
+//! Nothing else in the crate contains a time.
 
 use crate::SetupError;
 use serde::Serialize;
@@ -49,21 +50,24 @@ costs! {
     transfer_socket: 45.0, "ns";
     /// The same across sockets.
     transfer_machine: 110.0, "ns";
-    /// Share of a transfer in which the line is still with its owner, who goes on using it, as the request is on its way.
-    /// None for stores, which their core doesn't wait for.
+    /// Share of a transfer in which the line is still with its owner, who goes on using it, as the
+    /// request is on its way. None for stores, which their core doesn't wait for.
     transfer_overlap: 0.5, "fraction";
-    /// Share of a transfer's time for which a line stays with whoever it came to although others wait for it: until the
-    /// next request is there. With none, each makes one access.
+    /// Share of a transfer's time for which a line stays with whoever it came to although others
+    /// wait for it: until the next request is there. With none, each makes one access.
     transfer_hold: 0.0, "fraction";
-    /// How far a core asks for lines ahead: as much work as its reorder buffer holds. None if it works in order.
+    /// How far a core asks for lines ahead: as much work as its reorder buffer holds. None if it
+    /// works in order.
     window: 30.0, "ns";
     /// How long a line that many cores only read is occupied by handing out one more copy.
     read_port: 5.0, "ns";
     /// The first access to a line that no core holds: a read from memory.
     first_touch: 85.0, "ns";
-    /// Code between two accesses that the machine doesn't see: charged with each access. To be calibrated.
+    /// Code between two accesses that the machine doesn't see: charged with each access. To be
+    /// calibrated.
     residual: 1.0, "ns";
-    /// Share by which residual and named work vary around their mean, so that CPUs don't run in step.
+    /// Share by which residual and named work vary around their mean, so that CPUs don't run in
+    /// step.
     jitter: 0.1, "fraction";
     /// A spin hint (the PAUSE instruction).
     pause: 10.0, "ns";
@@ -105,7 +109,8 @@ costs! {
     copy_rate: 8.0, "bytes/ns";
     /// What one core zeroes.
     zero_rate: 10.0, "bytes/ns";
-    /// Bytes that cross the memory bus for each byte copied (read, written; more with write-allocate).
+    /// Bytes that cross the memory bus for each byte copied (read, written; more with
+    /// write-allocate).
     copy_traffic: 2.0, "factor";
     /// What a socket's memory moves, sustained.
     memory_bandwidth: 60.0, "bytes/ns";
@@ -143,17 +148,19 @@ impl Costs {
     /// The same table with one cost set.
     ///
     /// # Errors
-    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`] if the value is out of range.
+    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`] if the value is
+    /// out of range.
     pub fn with(mut self, name: &str, value: f64) -> Result<Self, SetupError> {
         *self.field(name).ok_or_else(|| unknown(name))? = value;
         self.check()?;
         Ok(self)
     }
 
-    /// The same table with one cost multiplied: for showing that a conclusion survives its halving and doubling.
+    /// The same table with one cost multiplied: for showing that a conclusion survives its halving
+    /// and doubling.
     ///
-    /// A factor such as `sibling_slowdown` is scaled in what it adds to 1, so that halving it doesn't turn a loss into
-    /// a gain.
+    /// A factor such as `sibling_slowdown` is scaled in what it adds to 1, so that halving it
+    /// doesn't turn a loss into a gain.
     ///
     /// # Errors
     /// As [`Costs::with`].

@@ -26,7 +26,8 @@ impl Description {
     /// The whole table.
     ///
     /// # Errors
-    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`], which says what is possible.
+    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`], which says what
+    /// is possible.
     pub fn table(&self) -> Result<Costs, SetupError> {
         self.costs.iter().try_fold(Costs::default(), |costs, (name, &value)| costs.with(name, value))
     }
@@ -41,8 +42,8 @@ impl Description {
 }
 
 impl Machine {
-    /// A machine described in JSON, as `cargo bench-real calibrate --output` of Pagefold writes it; see
-    /// [`Description`].
+    /// A machine described in JSON, as `cargo bench-real calibrate --output` of Pagefold writes it;
+    /// see [`Description`].
     ///
     /// # Errors
     /// [`SetupError::NoDescription`], if it isn't one; else as [`Description::machine`].

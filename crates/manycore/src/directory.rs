@@ -1,10 +1,12 @@
-//! The directory of cache lines: which cores hold each line, which CPUs wait for it, and until when it is busy.
+//! The directory of cache lines: which cores hold each line, which CPUs wait for it, and until when
+//! it is busy.
 //!
-//! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and nothing but that
-//! name ever reaches a result: the table below is only ever asked for one address, never walked.
+//! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and
+//! nothing but that name ever reaches a result: the table below is only ever asked for one address,
+//! never walked.
 //!
-//! Caches belong to cores, so copies are kept per core; two hardware threads of a core share them. Caches are
-//! unlimited: a line is lost only to another core's write.
+//! Caches belong to cores, so copies are kept per core; two hardware threads of a core share them.
+//! Caches are unlimited: a line is lost only to another core's write.
 //!
 //! | state | `holders` | `modified` |
 //! |---|---|---|
@@ -110,7 +112,8 @@ impl Line {
 #[derive(Debug)]
 pub(crate) struct Directory {
     lines: Vec<Line>,
-    /// Open addressing over the address's line number; 0 is empty (no program has memory at address 0).
+    /// Open addressing over the address's line number; 0 is empty (no program has memory at address
+    /// 0).
     slots: Vec<(u64, LineId)>,
     /// `64 - log2(slots)`.
     shift: u32,
@@ -175,7 +178,8 @@ impl Directory {
         &mut self.lines[id as usize]
     }
 
-    /// Forgets what is known about the lines in a range of addresses: other memory lies there from now on.
+    /// Forgets what is known about the lines in a range of addresses: other memory lies there from
+    /// now on.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         let first = (address as u64) >> 6;
         let last = (address as u64 + bytes.max(1) as u64 - 1) >> 6;

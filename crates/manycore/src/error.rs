@@ -70,7 +70,8 @@ pub struct Failure {
     pub cause: Cause,
     /// The seed that repeats it.
     pub seed: u64,
-    /// Whether that seed chose the order of events (see [`Machine::random_order`](crate::Machine::random_order)).
+    /// Whether that seed chose the order of events (see
+    /// [`Machine::random_order`](crate::Machine::random_order)).
     pub random_order: bool,
     /// Each unfinished thread and where it stood.
     pub threads: Vec<Position>,
@@ -88,7 +89,8 @@ pub enum Cause {
         /// What it said.
         message: String,
     },
-    /// More events than [`Machine::events_max`](crate::Machine::events_max) allows: an endless loop?
+    /// More events than [`Machine::events_max`](crate::Machine::events_max) allows: an endless
+    /// loop?
     TooManyEvents {
         /// The limit.
         limit: u64,

@@ -1,8 +1,8 @@
-//! Where the time goes: the counts behind a [`Report`](crate::Report), by source line, by subject (a lock, or a line
-//! that was given a name), and by named work.
+//! Where the time goes: the counts behind a [`Report`](crate::Report), by source line, by subject
+//! (a lock, or a line that was given a name), and by named work.
 //!
-//! Every advance of a CPU's clock is entered here once, under exactly one [`Spent`]; so the entries add up to the CPU
-//! time, and CPU time and idle time to `CPUs × elapsed`.
+//! Every advance of a CPU's clock is entered here once, under exactly one [`Spent`]; so the entries
+//! add up to the CPU time, and CPU time and idle time to `CPUs × elapsed`.
 
 use crate::ticks::Ticks;
 use std::collections::HashMap;

@@ -86,9 +86,10 @@ impl<T: 'static> LocalKey<T> {
                 value
             }
         };
-        // SAFETY: the box stays where it is until the thread's end. Then it is taken out of the list first, and dropped
-        // by this thread, after every call of this function that found it there has returned: `drop_all` is called from
-        // none. Values are only handed out by shared reference, on this thread.
+        // SAFETY: the box stays where it is until the thread's end. Then it is taken out of the
+        // list first, and dropped by this thread, after every call of this function that found it
+        // there has returned: `drop_all` is called from none. Values are only handed out by shared
+        // reference, on this thread.
         Ok(use_it(unsafe { &*value }))
     }
 
@@ -150,7 +151,8 @@ fn find<T: 'static>(locals: &Locals, key: usize) -> Found<T> {
     }
 }
 
-/// Drops a thread's values, on that thread, the latest first; those that destructors make meanwhile, too.
+/// Drops a thread's values, on that thread, the latest first; those that destructors make
+/// meanwhile, too.
 pub(crate) fn drop_all(world: &World, task: TaskId) {
     let next = || {
         let mut locals = world.locals.borrow_mut();

@@ -34,7 +34,8 @@ pub struct Efficiency {
 }
 
 impl Efficiency {
-    /// Throughput as the machine is, as a share of that without contention; 1 is best. 0 if no operations were counted.
+    /// Throughput as the machine is, as a share of that without contention; 1 is best. 0 if no
+    /// operations were counted.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         let without = self.without.operations_per_s;
@@ -44,7 +45,8 @@ impl Efficiency {
 
 /// A virtual machine: a shape, costs, a seed, and how to order what happens.
 ///
-/// A machine is a description: it can be run any number of times, and each run starts with cold caches at time 0.
+/// A machine is a description: it can be run any number of times, and each run starts with cold
+/// caches at time 0.
 #[derive(Clone, Debug)]
 pub struct Machine {
     setup: Setup,
@@ -102,28 +104,30 @@ impl Machine {
         self
     }
 
-    /// The same machine, on which contention costs nothing: lines move for free, and a thread that waits for a lock, or
-    /// spins, goes on at the time at which it began to wait.
+    /// The same machine, on which contention costs nothing: lines move for free, and a thread that
+    /// waits for a lock, or spins, goes on at the time at which it began to wait.
     #[must_use]
     pub fn without_contention(mut self) -> Self {
         self.setup.contention = false;
         self
     }
 
-    /// The same machine, but threads run in the order of random priorities that change at random events: for finding
-    /// bugs, not for measuring. The seed chooses the order, and repeats it.
+    /// The same machine, but threads run in the order of random priorities that change at random
+    /// events: for finding bugs, not for measuring. The seed chooses the order, and repeats it.
     ///
-    /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A randomized scheduler with probabilistic guarantees of
-    /// finding bugs" (ASPLOS 2010); here priorities are drawn anew rather than lowered, so that a thread that spins
-    /// without a hint can't stop the others for ever.
+    /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A randomized scheduler with
+    /// probabilistic guarantees of finding bugs" (ASPLOS 2010); here priorities are drawn anew
+    /// rather than lowered, so that a thread that spins without a hint can't stop the others for
+    /// ever.
     #[must_use]
     pub fn random_order(mut self) -> Self {
         self.setup.order = Order::Random;
         self
     }
 
-    /// The same machine, on which tasks go to the sockets in turn, as a scheduler spreads a few of them; each to a core of
-    /// its own as long as there are any. Otherwise task N is on CPU N, and few tasks are all in the first socket.
+    /// The same machine, on which tasks go to the sockets in turn, as a scheduler spreads a few of
+    /// them; each to a core of its own as long as there are any. Otherwise task N is on CPU N, and
+    /// few tasks are all in the first socket.
     #[must_use]
     pub fn spread(mut self) -> Self {
         self.setup.spread = true;
@@ -148,7 +152,8 @@ impl Machine {
         self
     }
 
-    /// The same machine, with threads' stacks of another size. There is a guard page below each; 512 KiB by default.
+    /// The same machine, with threads' stacks of another size. There is a guard page below each;
+    /// 512 KiB by default.
     ///
     /// # Errors
     /// [`SetupError::StackSize`], if that can't be.
@@ -199,8 +204,8 @@ impl Machine {
             let value = main();
             *result.borrow_mut() = Some(value);
         });
-        // SAFETY: only the lifetime changes. `drive` returns when the body has ended, or leaks it (W4 in `world`); what
-        // it borrows lives until this function returns.
+        // SAFETY: only the lifetime changes. `drive` returns when the body has ended, or leaks it
+        // (W4 in `world`); what it borrows lives until this function returns.
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Body>(body) };
         if let Err(error) = world.start("main".to_owned(), None, task::here(), body) {
             world.state.borrow_mut().failure = Some(Cause::NoStack { message: error.to_string() });
@@ -212,7 +217,8 @@ impl Machine {
         Ok(Run { value, report })
     }
 
-    /// Runs `tasks` threads, task i on CPU i modulo the CPUs, and measures from their start to the end of the last.
+    /// Runs `tasks` threads, task i on CPU i modulo the CPUs, and measures from their start to the
+    /// end of the last.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -223,8 +229,9 @@ impl Machine {
         self.run_tasks_with(tasks, || (), |(), task| body(task))
     }
 
-    /// As [`run_tasks`](Self::run_tasks), on data that `set_up` builds inside of the machine, and that is dropped there: data
-    /// that has threads of its own, or a part for each CPU. Neither is measured.
+    /// As [`run_tasks`](Self::run_tasks), on data that `set_up` builds inside of the machine, and
+    /// that is dropped there: data that has threads of its own, or a part for each CPU. Neither is
+    /// measured.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -240,7 +247,8 @@ impl Machine {
         self.run_prepared(tasks, set_up, |_, _| (), body)
     }
 
-    /// As [`run_tasks_with`](Self::run_tasks_with); each task calls `prepare` before the measured part.
+    /// As [`run_tasks_with`](Self::run_tasks_with); each task calls `prepare` before the measured
+    /// part.
     fn run_prepared<S: Sync>(
         &self,
         tasks: usize,
@@ -269,8 +277,8 @@ impl Machine {
         Ok(run.report)
     }
 
-    /// Repeats `operation` on `tasks` threads for `time`, and counts how often. The argument is the task's number. Each
-    /// task makes one operation before, to warm up, which isn't counted.
+    /// Repeats `operation` on `tasks` threads for `time`, and counts how often. The argument is the
+    /// task's number. Each task makes one operation before, to warm up, which isn't counted.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -318,7 +326,8 @@ impl Machine {
     /// Whether the machine can run that many tasks.
     ///
     /// # Errors
-    /// [`SetupError`], if there are none, or more than 16 for each of the most CPUs that there can be.
+    /// [`SetupError`], if there are none, or more than 16 for each of the most CPUs that there can
+    /// be.
     pub fn check_tasks(&self, tasks: usize) -> Result<(), SetupError> {
         match tasks {
             0 => Err(SetupError::NoCpus),
@@ -335,8 +344,8 @@ impl Machine {
         Ok(Efficiency { with: run(self)?, without: run(&self.clone().without_contention())? })
     }
 
-    /// Makes a run in random order with each of `seeds`, until one fails. With the environment variable `MANYCORE_SEED`
-    /// set to a number, makes the run with that seed alone.
+    /// Makes a run in random order with each of `seeds`, until one fails. With the environment
+    /// variable `MANYCORE_SEED` set to a number, makes the run with that seed alone.
     ///
     /// # Errors
     /// The first failure, which names its seed.

@@ -1,16 +1,18 @@
 //! Frozen machines: shapes and costs of machines on which results were published.
 //!
-//! From figures that others measured or vendors state. Where no figure was found the source says "estimate", with the
-//! range that it may well lie in. Costs that a preset doesn't name are [`Costs::default`]'s, which are estimates for a
-//! server of those years. Nothing here is fitted to a published table: if the model disagrees with one, that is a finding.
+//! From figures that others measured or vendors state. Where no figure was found the source says
+//! "estimate", with the range that it may well lie in. Costs that a preset doesn't name are
+//! [`Costs::default`]'s, which are estimates for a server of those years. Nothing here is fitted to
+//! a published table: if the model disagrees with one, that is a finding.
 //!
-//! They were last changed on 20 November 2026, and not before all results: with earlier versions the example of the
-//! spinlocks had run on the first Xeon, and Pagefold's experiment `lookup` on it and on the Altix. `transfer_overlap`, the
-//! same 0.5 for all, is an estimate that was chosen after one machine had been measured (0.5 to 0.65, an AMD EPYC).
-//! `transfer_hold` is 0 for all, though it was 0.5 to 0.65 there: it hasn't been measured on these machines, or with more
-//! than two CPUs. It was set after 0.5 had been tried, with which published results on the Altix no longer came out;
-//! `docs/model.md` has the figures. `window` came in when that machine showed what the model lacked; its values are from the
-//! sizes of reorder buffers, not from results.
+//! They were last changed on 20 November 2026, and not before all results: with earlier versions
+//! the example of the spinlocks had run on the first Xeon, and Pagefold's experiment `lookup` on it
+//! and on the Altix. `transfer_overlap`, the same 0.5 for all, is an estimate that was chosen after
+//! one machine had been measured (0.5 to 0.65, an AMD EPYC). `transfer_hold` is 0 for all, though
+//! it was 0.5 to 0.65 there: it hasn't been measured on these machines, or with more than two CPUs.
+//! It was set after 0.5 had been tried, with which published results on the Altix no longer came
+//! out; `docs/model.md` has the figures. `window` came in when that machine showed what the model
+//! lacked; its values are from the sizes of reorder buffers, not from results.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;

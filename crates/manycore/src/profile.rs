@@ -1,9 +1,11 @@
-//! What a program tells the profile. All of it is free of charge, and does nothing outside of a machine.
+//! What a program tells the profile. All of it is free of charge, and does nothing outside of a
+//! machine.
 
 use crate::world;
 use std::marker::PhantomData;
 
-/// While it lives, what this thread does is profiled under a region, within the regions it is in already.
+/// While it lives, what this thread does is profiled under a region, within the regions it is in
+/// already.
 #[must_use = "the region ends where this is dropped"]
 #[derive(Debug)]
 pub struct Region {
@@ -32,8 +34,8 @@ impl Drop for Region {
     }
 }
 
-/// Gives the cache line of `value` a name, under which waiting for it and moving it are counted: for spinlocks and
-/// other hot words of the program's own.
+/// Gives the cache line of `value` a name, under which waiting for it and moving it are counted:
+/// for spinlocks and other hot words of the program's own.
 pub fn name<T: ?Sized>(value: &T, name: &str) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();

@@ -1,7 +1,7 @@
 //! What a run says about itself.
 //!
-//! Shares are of all CPU time: of what the CPUs did, not of the time they were idle. Everything is sorted by time and
-//! then by name, so two runs with the same seed give the same bytes.
+//! Shares are of all CPU time: of what the CPUs did, not of the time they were idle. Everything is
+//! sorted by time and then by name, so two runs with the same seed give the same bytes.
 
 use crate::ledger::{Ledger, Spent, Subject, Sums};
 use crate::state::{Order, State};
@@ -97,7 +97,8 @@ pub struct LockShare {
     pub kind: String,
     /// Percent of all CPU time.
     pub shares: Shares,
-    /// Time that threads were parked for it, as percent of all CPU time; their CPUs were free meanwhile.
+    /// Time that threads were parked for it, as percent of all CPU time; their CPUs were free
+    /// meanwhile.
     pub parked: f64,
     /// Times it was taken.
     pub taken: u64,

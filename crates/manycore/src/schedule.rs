@@ -1,8 +1,9 @@
 //! Which thread runs on which CPU: placing, time slices, stealing.
 //!
-//! A thread goes back to the CPU that it was on; if that is taken, to an idle one, in the same socket if there is one;
-//! else it queues. Queues are first in, first out, and a thread leaves its CPU when its slice is over and others wait. A
-//! CPU that has nothing to do takes the first thread that isn't pinned from the longest queue.
+//! A thread goes back to the CPU that it was on; if that is taken, to an idle one, in the same
+//! socket if there is one; else it queues. Queues are first in, first out, and a thread leaves its
+//! CPU when its slice is over and others wait. A CPU that has nothing to do takes the first thread
+//! that isn't pinned from the longest queue.
 
 use crate::ledger::At;
 use crate::state::State;

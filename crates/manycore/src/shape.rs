@@ -1,7 +1,8 @@
 //! How CPUs, cores and sockets relate.
 //!
-//! CPUs are numbered as Linux does it on most servers: first one hardware thread of every core, socket by socket, then
-//! the second threads in the same order. A run with N threads on CPUs 0..N thus fills cores before siblings.
+//! CPUs are numbered as Linux does it on most servers: first one hardware thread of every core,
+//! socket by socket, then the second threads in the same order. A run with N threads on CPUs 0..N
+//! thus fills cores before siblings.
 
 use crate::SetupError;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ impl Shape {
     /// A machine of that shape.
     ///
     /// # Errors
-    /// [`SetupError`], if it has no CPU, more than [`CPUS_MAX`], or cores with more than two threads.
+    /// [`SetupError`], if it has no CPU, more than [`CPUS_MAX`], or cores with more than two
+    /// threads.
     pub fn new(sockets: usize, cores_per_socket: usize, threads_per_core: usize) -> Result<Self, SetupError> {
         let shape = Self { sockets, cores_per_socket, threads_per_core };
         let cpus = sockets.saturating_mul(cores_per_socket).saturating_mul(threads_per_core);

@@ -1,11 +1,13 @@
 //! The state of a running machine, and which CPU goes next.
 //!
-//! In *measured* order the CPU with the smallest clock runs, ties by number; in *random* order the CPU with the
-//! smallest priority, and priorities change at random events. Both are one key, `rank << 8 | cpu`, in one heap.
+//! In *measured* order the CPU with the smallest clock runs, ties by number; in *random* order the
+//! CPU with the smallest priority, and priorities change at random events. Both are one key, `rank
+//! << 8 | cpu`, in one heap.
 //!
-//! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and it isn't `running`; else not.
-//! - S2. `limit` is at most the smallest key in `ready` and the key of the earliest timer: while the running CPU's
-//!   key is below it, going on without asking is what the scheduler would choose.
+//! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and it isn't
+//!   `running`; else not.
+//! - S2. `limit` is at most the smallest key in `ready` and the key of the earliest timer: while
+//!   the running CPU's key is below it, going on without asking is what the scheduler would choose.
 //! - S3. Nothing in here runs code of the user, so the state is never borrowed while a thread is.
 
 use crate::blocks::Blocks;
@@ -83,13 +85,15 @@ pub(crate) struct State {
     pub(crate) events: u64,
     /// Threads that wait for others to start with them, and by how much later each starts.
     pub(crate) gate: Vec<(TaskId, Ticks)>,
-    /// How many of those are done, which thread waits for all of them, and what there was to report then.
+    /// How many of those are done, which thread waits for all of them, and what there was to report
+    /// then.
     pub(crate) stopped: usize,
     pub(crate) stop_waiter: Option<TaskId>,
     pub(crate) report: Option<Report>,
     /// When counting began.
     pub(crate) origin: Ticks,
-    /// In random order: the time, which all CPUs share, and the event at which priorities change next.
+    /// In random order: the time, which all CPUs share, and the event at which priorities change
+    /// next.
     now: Ticks,
     change_at: u64,
     change_every: u64,
@@ -101,7 +105,8 @@ impl State {
         let mut random = Random::seeded(setup.seed);
         let mut cpus = Cpu::all(&setup.shape);
         cpus.iter_mut().for_each(|cpu| cpu.priority = random.next_u64() >> 8);
-        // Some bugs need two switches close together, some a long undisturbed stretch: the seed chooses.
+        // Some bugs need two switches close together, some a long undisturbed stretch: the seed
+        // chooses.
         let change_every = 4 << (2 * random.below(5));
         let times = Times::of(&setup.costs);
         Self {
@@ -170,8 +175,8 @@ impl State {
         self.spend(site, 0, Spent::System, ticks);
     }
 
-    /// Begins an event of the running thread. False if another CPU has to go first: then the thread gives way,
-    /// suspends itself, and asks again.
+    /// Begins an event of the running thread. False if another CPU has to go first: then the thread
+    /// gives way, suspends itself, and asks again.
     #[inline]
     pub(crate) fn may_go_on(&mut self, at: At) -> bool {
         let task = self.current();

@@ -14,7 +14,8 @@ pub(crate) type TaskId = u32;
 /// How a running coroutine gives the host thread back to the scheduler.
 pub(crate) type Suspender = Yielder<(), ()>;
 
-/// Lines that a spinning thread can watch at once; one that reads more between two hints isn't parked.
+/// Lines that a spinning thread can watch at once; one that reads more between two hints isn't
+/// parked.
 pub(crate) const WATCHED_MAX: usize = 8;
 
 /// What a thread is doing.
@@ -118,8 +119,9 @@ impl Task {
         }
     }
 
-    /// Notes that the thread has seen the line at that version. The first look since the last hint counts: a thread that has
-    /// seen a line change already, and loops because of it, isn't to wait for the next change.
+    /// Notes that the thread has seen the line at that version. The first look since the last hint
+    /// counts: a thread that has seen a line change already, and loops because of it, isn't to wait
+    /// for the next change.
     #[inline]
     pub(crate) fn watch(&mut self, line: LineId, version: u32) {
         if self.watched_over {
@@ -170,7 +172,8 @@ pub(crate) struct Cpu {
     pub(crate) spinning: bool,
     /// When the last of its stores has got its line: a read-modify-write or a fence waits for that.
     pub(crate) stored: Ticks,
-    /// Work since it last waited, or since what came next was a surprise; no more than its reorder buffer holds.
+    /// Work since it last waited, or since what came next was a surprise; no more than its reorder
+    /// buffer holds.
     pub(crate) worked: Ticks,
     /// What it waited before that, if what comes next was in the reorder buffer by then.
     pub(crate) waited: Ticks,
@@ -231,7 +234,8 @@ impl Cpu {
         kept.is_some_and(|kept| self.clock < kept.until && (kept.writes || !writes))
     }
 
-    /// Whether it slows its sibling down: a spinning CPU is in PAUSE most of the time, which leaves the core to others.
+    /// Whether it slows its sibling down: a spinning CPU is in PAUSE most of the time, which leaves
+    /// the core to others.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.task.is_some() && !self.spinning

@@ -162,9 +162,9 @@ impl<'scope> Scope<'scope, '_> {
     #[track_caller]
     pub fn spawn(&'scope self, cpu: Option<usize>, body: impl FnOnce() + Send + 'scope) {
         let body: Box<dyn FnOnce() + 'scope> = Box::new(body);
-        // SAFETY: only the lifetime changes. The body is run before `scope` returns, or never again touched (W4 in
-        // `world`): `scope` joins all tasks, and if it doesn't come to that, its own thread is leaked as well, and
-        // what it owns stays.
+        // SAFETY: only the lifetime changes. The body is run before `scope` returns, or never again
+        // touched (W4 in `world`): `scope` joins all tasks, and if it doesn't come to that, its own
+        // thread is leaked as well, and what it owns stays.
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'scope>, Body>(body) };
         let builder = Builder { name: None, cpu };
         let task = builder.start(body).expect("no memory for a thread's stack");
@@ -252,8 +252,8 @@ fn park_until(timeout: Option<Duration>) {
     }
 }
 
-/// Lets the CPU's next thread run. If none waits for it, it is a [spin hint](crate::spin_hint) with the cost of a
-/// system call: nothing this thread looks at can change by its own doing.
+/// Lets the CPU's next thread run. If none waits for it, it is a [spin hint](crate::spin_hint) with
+/// the cost of a system call: nothing this thread looks at can change by its own doing.
 #[track_caller]
 pub fn yield_now() {
     let Some(world) = world::current() else { return std::thread::yield_now() };
@@ -277,7 +277,8 @@ pub fn yield_now() {
     }
 }
 
-/// As [`yield_now`], but if no thread waits for the CPU, this one goes on as soon as the call is over.
+/// As [`yield_now`], but if no thread waits for the CPU, this one goes on as soon as the call is
+/// over.
 #[track_caller]
 pub(crate) fn give_up_cpu(world: &World) {
     if std::thread::panicking() {
@@ -325,8 +326,8 @@ pub(crate) fn sleep_until_ticks(world: &World, time: Ticks) {
     }
 }
 
-/// A number that no other living thread of the machine has: the lowest that was free when it started, `main` having 0.
-/// Outside of a machine, 0.
+/// A number that no other living thread of the machine has: the lowest that was free when it
+/// started, `main` having 0. Outside of a machine, 0.
 #[must_use]
 pub fn index() -> usize {
     world::current().map_or(0, |world| world.state.borrow_mut().current().index)

@@ -1,4 +1,5 @@
-//! The cost table in the machine's own units: whole picoseconds, so that sums are the same on every host.
+//! The cost table in the machine's own units: whole picoseconds, so that sums are the same on every
+//! host.
 
 use crate::Costs;
 
@@ -10,7 +11,8 @@ pub(crate) const NS: Ticks = 1_000;
 
 /// Nanoseconds as ticks.
 pub(crate) fn from_ns(ns: f64) -> Ticks {
-    // The range is checked by `Costs::check`, and named work is far below 2^64 ps, which is 213 days.
+    // The range is checked by `Costs::check`, and named work is far below 2^64 ps, which is 213
+    // days.
     (ns * NS as f64).round() as Ticks
 }
 

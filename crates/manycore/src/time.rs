@@ -6,11 +6,13 @@ use crate::world;
 use std::ops::{Add, Sub};
 pub use std::time::Duration;
 
-/// A moment: inside a machine, on the CPU's own clock, from the machine's start; outside, on the host's.
+/// A moment: inside a machine, on the CPU's own clock, from the machine's start; outside, on the
+/// host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
-/// A duration as ticks. Beyond two hours, for ever: a clock has 56 bits of picoseconds, which is twenty hours.
+/// A duration as ticks. Beyond two hours, for ever: a clock has 56 bits of picoseconds, which is
+/// twenty hours.
 pub(crate) fn ticks_of(duration: Duration) -> Ticks {
     const MOST: u64 = 2 * 3600 * 1_000_000_000;
     u64::try_from(duration.as_nanos()).unwrap_or(MOST).min(MOST) * NS

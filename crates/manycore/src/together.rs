@@ -5,8 +5,8 @@ use crate::task::{Doing, here};
 use crate::ticks::NS;
 use crate::world;
 
-/// Waits until `count` threads have come here; then all go on at one moment, each `offset_ns` later, and what was counted
-/// before is forgotten.
+/// Waits until `count` threads have come here; then all go on at one moment, each `offset_ns`
+/// later, and what was counted before is forgotten.
 #[track_caller]
 pub(crate) fn start(count: usize, offset_ns: u64) {
     let world = world::expect("starting virtual threads");
@@ -32,7 +32,8 @@ pub(crate) fn start(count: usize, offset_ns: u64) {
     world.wait();
 }
 
-/// The thread, one of `count` that started together, is done; the last one's end is the end of what is measured.
+/// The thread, one of `count` that started together, is done; the last one's end is the end of what
+/// is measured.
 #[track_caller]
 pub(crate) fn stop(count: usize) {
     let world = world::expect("stopping virtual threads");

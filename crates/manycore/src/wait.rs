@@ -1,4 +1,5 @@
-//! Waiting and waking: spins, queues at an address (what a futex is to locks), parking, joining, sleeping.
+//! Waiting and waking: spins, queues at an address (what a futex is to locks), parking, joining,
+//! sleeping.
 
 use crate::ledger::Spent;
 use crate::state::{Order, State};
@@ -9,13 +10,13 @@ use std::cmp::Reverse;
 /// How soon a spin that also reads the clock looks again, if nothing changes.
 const CLOCK_POLL: Ticks = 1_000 * NS;
 
-/// Without contention, a spinning thread's next look is free: it has looked, and paid, before. That many accesses are
-/// taken for the look.
+/// Without contention, a spinning thread's next look is free: it has looked, and paid, before. That
+/// many accesses are taken for the look.
 const LOOK_EVENTS: u8 = 1;
 
 impl State {
-    /// The running thread waits for a while, whatever happens meanwhile. That is no turn of a spin of its own: a loop that
-    /// takes a lock in each turn goes on watching what it read before.
+    /// The running thread waits for a while, whatever happens meanwhile. That is no turn of a spin
+    /// of its own: a loop that takes a lock in each turn goes on watching what it read before.
     pub(crate) fn rest(&mut self, time: Ticks) {
         let (site, subject) = self.place();
         self.ledger.count(site, subject, 0, 0);
@@ -25,7 +26,8 @@ impl State {
         self.spend(site, subject, Spent::Waiting, time);
     }
 
-    /// A spin hint of the running thread. True if it is to suspend until a line that it watches changes.
+    /// A spin hint of the running thread. True if it is to suspend until a line that it watches
+    /// changes.
     pub(crate) fn spin(&mut self, cost: Ticks) -> bool {
         let (site, _) = self.place();
         let subject = self.spun_on(self.task);
@@ -65,7 +67,8 @@ impl State {
         true
     }
 
-    /// What a spinning thread's time is charged to: the lock that it is in, else the first line that it watches.
+    /// What a spinning thread's time is charged to: the lock that it is in, else the first line
+    /// that it watches.
     pub(crate) fn spun_on(&mut self, task: TaskId) -> u32 {
         let task = &self.tasks[task as usize];
         match (task.subject, task.watched.first()) {

@@ -1,6 +1,7 @@
 //! Named work: what a thread does besides accessing atomics, charged by name.
 //!
-//! Outside of a machine all of it is free: the caller does the work itself, the machine only has to know about it.
+//! Outside of a machine all of it is free: the caller does the work itself, the machine only has to
+//! know about it.
 
 use crate::ledger::Spent;
 use crate::state::{Order, State};
@@ -12,7 +13,8 @@ use crate::world::{self, World};
 /// Longer work is charged in parts, so that time slices end within it and siblings come and go.
 const PART: Ticks = 5_000 * NS;
 
-/// Copies `bytes` from memory to memory: takes the core `copy_rate`, and the socket's bus its bandwidth.
+/// Copies `bytes` from memory to memory: takes the core `copy_rate`, and the socket's bus its
+/// bandwidth.
 #[track_caller]
 pub fn copy(bytes: usize) {
     memory("copy", bytes, |state, bytes| (state.times.copy.time_of(bytes), state.times.copy_bus.time_of(bytes)));
@@ -64,7 +66,8 @@ pub fn disk_request(bytes: usize) -> Instant {
     world::current().map_or_else(Instant::now, |world| Instant::from_ticks(request(world, bytes)))
 }
 
-/// Waits until the disk is done with what [`disk_request`] asked for: the thread waits, its CPU doesn't.
+/// Waits until the disk is done with what [`disk_request`] asked for: the thread waits, its CPU
+/// doesn't.
 #[track_caller]
 pub fn disk_wait(done: Instant) {
     let Some(world) = world::current() else { return };

@@ -1,18 +1,21 @@
 //! A running machine, and the way from the user's code into it.
 //!
-//! The machine runs on a host thread of its own, one coroutine per virtual thread. Code of the user runs inside
-//! `Coroutine::resume`, called by [`World::drive`]; it comes back into the machine through [`current`], which finds the
-//! world of this host thread, and gives the host thread back by [`World::suspend`].
+//! The machine runs on a host thread of its own, one coroutine per virtual thread. Code of the user
+//! runs inside `Coroutine::resume`, called by [`World::drive`]; it comes back into the machine
+//! through [`current`], which finds the world of this host thread, and gives the host thread back
+//! by [`World::suspend`].
 //!
-//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below, so the world it points to is
-//!   alive for any code that finds it there.
-//! - W2. A task's `suspender` points to its coroutine's yielder, which lives at the bottom of its stack. It is set when
-//!   the coroutine starts, and used by that coroutine alone, which is alive when it does so.
+//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below, so
+//!   the world it points to is alive for any code that finds it there.
+//! - W2. A task's `suspender` points to its coroutine's yielder, which lives at the bottom of its
+//!   stack. It is set when the coroutine starts, and used by that coroutine alone, which is alive
+//!   when it does so.
 //! - W3. Coroutines never leave their host thread.
-//! - W4. A coroutine that hasn't finished when the machine stops is leaked: it is never resumed, and its stack is never
-//!   unwound or freed. So whatever it borrowed is never used again.
-//! - W5. While a thread unwinds from a panic, its coroutine isn't switched away from: the host thread's panic count would
-//!   be taken for the next coroutine's. If it has to wait for another thread meanwhile, the run ends.
+//! - W4. A coroutine that hasn't finished when the machine stops is leaked: it is never resumed,
+//!   and its stack is never unwound or freed. So whatever it borrowed is never used again.
+//! - W5. While a thread unwinds from a panic, its coroutine isn't switched away from: the host
+//!   thread's panic count would be taken for the next coroutine's. If it has to wait for another
+//!   thread meanwhile, the run ends.
 
 use crate::allocator::FreeBlocks;
 use crate::error::{Cause, Failure, Position};
@@ -51,8 +54,8 @@ pub(crate) struct World {
 /// The machine that this code runs in, if it does.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a World> {
-    // SAFETY: W1: non-null only below `drive`, which borrows the world. Callers are on a coroutine that `drive` resumes
-    // and keep the reference for one call.
+    // SAFETY: W1: non-null only below `drive`, which borrows the world. Callers are on a coroutine
+    // that `drive` resumes and keep the reference for one call.
     unsafe { RUNNING.get().as_ref() }
 }
 

@@ -72,7 +72,8 @@ fn lines_cost_what_the_table_says() {
         near(ns, costs.line_hit + costs.transfer_machine);
     };
     cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
-    // A store takes the other copies away without waiting for it; a read-modify-write, of any line, does.
+    // A store takes the other copies away without waiting for it; a read-modify-write, of any line,
+    // does.
     near(cost(&machine, 2, look, write), costs.line_hit);
     let (own, looked_at) = (Line::default(), Line::default());
     let store_and_exchange = || {
@@ -96,7 +97,8 @@ fn cores_that_fight_for_a_line_each_make_as_many_accesses_as_there_is_time_for()
         report.operations_per_s * costs.transfer_socket / 1e9
     };
     for cpus in [2, 3, 8] {
-        // Additions of 8 ns, one and as many more as begin within a tenth of 45 ns, a half, nine tenths.
+        // Additions of 8 ns, one and as many more as begin within a tenth of 45 ns, a half, nine
+        // tenths.
         for (hold, expected) in [(0.0, 1.0), (0.1, 1.0), (0.5, 3.0), (0.9, 6.0)] {
             let additions = additions(cpus, hold);
             assert!((expected - 0.5..expected + 0.5).contains(&additions), "{cpus} CPUs, {hold}: {additions}");
@@ -104,7 +106,8 @@ fn cores_that_fight_for_a_line_each_make_as_many_accesses_as_there_is_time_for()
     }
 }
 
-/// A test-and-set lock that is wanted again at once: its owner takes it several times while the other's request waits.
+/// A test-and-set lock that is wanted again at once: its owner takes it several times while the
+/// other's request waits.
 #[test]
 fn who_releases_a_lock_gets_it_again_while_others_requests_wait() {
     let throughput = |hold: f64| {
@@ -141,7 +144,8 @@ fn a_line_is_asked_for_as_early_as_its_access_is_in_the_reorder_buffer() {
         let hidden = costs.window.min(work as f64);
         near(cost(&machine, 1, || line.0.store(1, Relaxed), work_and_exchange), exchange + work as f64 - hidden);
     }
-    // While a load waits, the next one is on its way too; a read-modify-write behind it isn't asked for.
+    // While a load waits, the next one is on its way too; a read-modify-write behind it isn't asked
+    // for.
     let pair = lines(2);
     let write_both = || pair.iter().for_each(|line| line.0.store(1, Relaxed));
     let look_at_both = || pair.iter().for_each(|line| _ = line.0.load(Relaxed));
@@ -154,7 +158,8 @@ fn a_line_is_asked_for_as_early_as_its_access_is_in_the_reorder_buffer() {
 fn a_line_that_is_asked_for_too_early_is_lost_again() {
     let costs = Costs { window: 40.0, transfer_overlap: 0.2, jitter: 0.0, residual: 0.0, ..Costs::default() };
     let machine = Machine::new(Shape::new(1, 2, 1).unwrap(), costs.clone()).unwrap();
-    // CPU 1 comes to the line after 100 µs, and has asked for it 40 ns before. CPU 0 uses it once more at `used`.
+    // CPU 1 comes to the line after 100 µs, and has asked for it 40 ns before. CPU 0 uses it once
+    // more at `used`.
     let waits = |used: u64| {
         let (line, waits) = (Line::default(), std::sync::Mutex::new(0.0));
         let program = || {
@@ -404,7 +409,8 @@ fn a_conclusion_survives_every_cost_halved_and_doubled() {
     }
 }
 
-/// A reader that sees two different values in one round, as of a sequence lock, tries again: no write will come any more.
+/// A reader that sees two different values in one round, as of a sequence lock, tries again: no
+/// write will come any more.
 #[test]
 fn who_has_seen_a_change_does_not_wait_for_another() {
     let lines = lines(1);

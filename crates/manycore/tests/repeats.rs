@@ -163,8 +163,8 @@ fn random_order_ends_spins_without_hints() {
     small().explore(0..50, run).unwrap();
 }
 
-/// The loop looked at the flag, then waited for something else within the turn. Meanwhile the flag was stored to; the hint at the
-/// turn's end waited for another store to it, for ever.
+/// The loop looked at the flag, then waited for something else within the turn. Meanwhile the flag
+/// was stored to; the hint at the turn's end waited for another store to it, for ever.
 #[test]
 fn a_spin_knows_of_what_changed_while_it_waited_within_a_turn() {
     let [flag, other] = [const { Line(AtomicUsize::new(0)) }; 2];

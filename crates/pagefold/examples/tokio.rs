@@ -1,4 +1,5 @@
-//! Pages as futures under tokio: two threads, a thousand tasks, each waiting for pages of a file on the disk.
+//! Pages as futures under tokio: two threads, a thousand tasks, each waiting for pages of a file on
+//! the disk.
 //!
 //! Pagefold has no runtime of its own and knows of none: any executor will do.
 //! ```sh

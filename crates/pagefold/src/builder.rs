@@ -55,17 +55,18 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The memory budget: at most 2^30 pages. One beyond the machine's memory is accepted, with a warning in the log, once.
-    /// Default: a quarter of what the process's memory cgroup allows, or the machine has.
+    /// The memory budget: at most 2^30 pages. One beyond the machine's memory is accepted, with a
+    /// warning in the log, once. Default: a quarter of what the process's memory cgroup allows, or
+    /// the machine has.
     #[must_use]
     pub fn memory(mut self, size: impl IntoSize) -> Self {
         self.memory = size.into_size().map(Some);
         self
     }
 
-    /// How far [`Pagefold::resize`] may raise the budget. Address space is reserved for it, no memory. Default: what the machine has,
-    /// or the budget if that is more; under `RLIMIT_AS` less. How much that is, is in the error of a `resize` beyond it
-    /// ([`Error::BudgetTooLarge`]).
+    /// How far [`Pagefold::resize`] may raise the budget. Address space is reserved for it, no
+    /// memory. Default: what the machine has, or the budget if that is more; under `RLIMIT_AS`
+    /// less. How much that is, is in the error of a `resize` beyond it ([`Error::BudgetTooLarge`]).
     #[must_use]
     pub fn memory_max(mut self, size: impl IntoSize) -> Self {
         self.memory_max = size.into_size().map(Some);
@@ -79,14 +80,16 @@ impl Builder {
         self
     }
 
-    /// Where files are opened. Default: [`io::automatic`], the machine's file systems with the best way to them that it has.
+    /// Where files are opened. Default: [`io::automatic`], the machine's file systems with the best
+    /// way to them that it has.
     #[must_use]
     pub fn backend(mut self, backend: impl Backend) -> Self {
         self.backend = Some(Box::new(backend));
         self
     }
 
-    /// Takes all memory from the system at the start, rather than when it is first needed. Default: no.
+    /// Takes all memory from the system at the start, rather than when it is first needed. Default:
+    /// no.
     #[must_use]
     pub fn pretouch(mut self, yes: bool) -> Self {
         self.pretouch = yes;
@@ -127,15 +130,17 @@ impl Builder {
         self
     }
 
-    /// Adds a swap area: a new file of that size that has no name, in the directory `path`, or in the directory of that name, which no
-    /// file may have. For areas of other kinds, or with a priority: [`swap_area`](Self::swap_area).
+    /// Adds a swap area: a new file of that size that has no name, in the directory `path`, or in
+    /// the directory of that name, which no file may have. For areas of other kinds, or with a
+    /// priority: [`swap_area`](Self::swap_area).
     #[must_use]
     pub fn swap(self, path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         self.swap_area(SwapArea::unlinked(path, size))
     }
 
-    /// Adds a swap area before all others: memory, of the budget, up to `limit`, in which pages are kept compressed. Those that
-    /// don't shrink to less than three quarters, and when it is full those that have been there longest, go to the other areas.
+    /// Adds a swap area before all others: memory, of the budget, up to `limit`, in which pages are
+    /// kept compressed. Those that don't shrink to less than three quarters, and when it is full
+    /// those that have been there longest, go to the other areas.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -171,8 +176,9 @@ impl Builder {
     /// Builds it.
     ///
     /// # Errors
-    /// A swap area that can't be one. A size that isn't one; a page size that isn't supported; a budget too small for 16 pages, or larger than 2^30 pages; the system's
-    /// refusal of address space, memory or a thread.
+    /// A swap area that can't be one. A size that isn't one; a page size that isn't supported; a
+    /// budget too small for 16 pages, or larger than 2^30 pages; the system's refusal of address
+    /// space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
         let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed().bytes / 4));
@@ -261,7 +267,8 @@ fn checked_page_size(size: Size) -> Result<usize, Error> {
 }
 
 pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
-    // Besides the pages, their records and some room for groups and page maps, a part of which is more where the system's pages are.
+    // Besides the pages, their records and some room for groups and page maps, a part of which is
+    // more where the system's pages are.
     let room = (56 << 10) + frames::map_room().next_multiple_of(8 << 10);
     let min = Size(PAGES_MIN * (page_size as u64 + 64) + room);
     if size < min {

@@ -11,7 +11,8 @@ use crate::space::Protection;
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
 ///
 /// The text says all of it, the device's or the system's answer included. That answer is also the
-/// [`source`](std::error::Error::source), so a program that prints the whole chain of sources prints it twice.
+/// [`source`](std::error::Error::source), so a program that prints the whole chain of sources
+/// prints it twice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -50,7 +51,8 @@ pub enum Error {
         /// The most that is possible.
         max: Size,
     },
-    /// The budget can't shrink, because the pages in it are pinned or being loaded. It stays as it was.
+    /// The budget can't shrink, because the pages in it are pinned or being loaded. It stays as it
+    /// was.
     #[error("the budget can't shrink to {size}: {used} are in use, and pinned or being loaded")]
     BudgetBusy {
         /// What was asked for.
@@ -73,8 +75,9 @@ pub enum Error {
         /// The name.
         group: String,
     },
-    /// The group has no page that could make room: all are pinned, being loaded, or have no place in swap. Unpin some, or raise
-    /// the limit. Where it is the budget that is full, groups that use a smaller share of theirs give nothing for this one.
+    /// The group has no page that could make room: all are pinned, being loaded, or have no place
+    /// in swap. Unpin some, or raise the limit. Where it is the budget that is full, groups that
+    /// use a smaller share of theirs give nothing for this one.
     #[error(
         "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be reclaimed: {charged} are pinned, being loaded, or have no place in swap"
     )]
@@ -85,8 +88,8 @@ pub enum Error {
         max: Size,
         /// What is charged.
         charged: Size,
-        /// Why its pages have no place in swap, if an area's device failed when one was last written there. The error's
-        /// [`source`](std::error::Error::source).
+        /// Why its pages have no place in swap, if an area's device failed when one was last
+        /// written there. The error's [`source`](std::error::Error::source).
         #[source]
         swap: Option<SwapFailure>,
     },
@@ -137,8 +140,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that the file doesn't have stay in
-    /// memory, and are written again at the next sync, or a while later.
+    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that the
+    /// file doesn't have stay in memory, and are written again at the next sync, or a while later.
     #[error("can't write {}: {error}", path.display())]
     WriteFailed {
         /// The file.
@@ -176,8 +179,9 @@ pub enum Error {
         /// How many bytes it wants.
         wanted: u64,
     },
-    /// The file would have more bytes than can be counted, `i64::MAX`; or no address space is left for what has to be known of
-    /// one of its pages, because of `RLIMIT_AS`, or of many other files that are used over terabytes.
+    /// The file would have more bytes than can be counted, `i64::MAX`; or no address space is left
+    /// for what has to be known of one of its pages, because of `RLIMIT_AS`, or of many other files
+    /// that are used over terabytes.
     #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.
@@ -266,17 +270,19 @@ pub enum Error {
         #[source]
         error: IoError,
     },
-    /// What came back from swap isn't what was written there. No caller gets any of it. The page fails until all of it is
-    /// overwritten, or it is discarded or unmapped.
+    /// What came back from swap isn't what was written there. No caller gets any of it. The page
+    /// fails until all of it is overwritten, or it is discarded or unmapped.
     #[error("the page at {address:#x} came back from swap as something else than was written there")]
     SwapCorrupt {
         /// Where the page begins.
         address: u64,
     },
-    /// The process has so many open files and groups that there is no place left to count their hits.
+    /// The process has so many open files and groups that there is no place left to count their
+    /// hits.
     #[error("too many files and groups are open: close some")]
     TooManyCounters,
-    /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it: build another one.
+    /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it:
+    /// build another one.
     #[error("a Pagefold can't be used in a forked child process")]
     Forked,
 }
@@ -394,7 +400,8 @@ mod tests {
         std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
     }
 
-    /// The device's answer was in the text alone, so a program couldn't tell a full disk from a broken one.
+    /// The device's answer was in the text alone, so a program couldn't tell a full disk from a
+    /// broken one.
     #[test]
     fn what_a_device_answers_is_the_source() {
         let failed = Error::ReadFailed { path: "data".into(), page: 5, error: IoError::IO };

@@ -1,4 +1,5 @@
-//! Pagefold: files larger than memory, read and written through a budget that holds, for many tenants at once.
+//! Pagefold: files larger than memory, read and written through a budget that holds, for many
+//! tenants at once.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,15 +28,19 @@
 //! # }
 //! ```
 //!
-//! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other metadata count.
+//! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other
+//!   metadata count.
 //! - A [`Group`] is a tenant: a limit, and the pages charged to it.
-//! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in memory, or through a
-//!   [`PinnedPage`]; and written to with [`write_at`](File::write_at), through a [`PageMut`], and made to last with
-//!   [`sync`](File::sync).
-//! - A [`Space`] is memory that isn't a file's, at addresses of its own; with swap ([`SwapArea`]) it may be larger than the budget.
-//! - [`Stats`] says what happened, as a struct, as text, and [for Prometheus](Stats::to_prometheus).
+//! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in
+//!   memory, or through a [`PinnedPage`]; and written to with [`write_at`](File::write_at), through
+//!   a [`PageMut`], and made to last with [`sync`](File::sync).
+//! - A [`Space`] is memory that isn't a file's, at addresses of its own; with swap ([`SwapArea`])
+//!   it may be larger than the budget.
+//! - [`Stats`] says what happened, as a struct, as text, and [for
+//!   Prometheus](Stats::to_prometheus).
 //!
-//! Reads block their thread while the device reads; writes don't wait for the device, unless much is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
+//! Reads block their thread while the device reads; writes don't wait for the device, unless much
+//! is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
 #![forbid(unsafe_code)]
 
 pub use io;

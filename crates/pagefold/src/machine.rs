@@ -12,13 +12,13 @@ pub(crate) fn page_size() -> usize {
 pub struct MemoryAllowed {
     /// Bytes.
     pub bytes: u64,
-    /// The file that says so, if it is the limit of a memory cgroup, of version 1 or 2. `None` if that is all the memory
-    /// that the machine has.
+    /// The file that says so, if it is the limit of a memory cgroup, of version 1 or 2. `None` if
+    /// that is all the memory that the machine has.
     pub limit: Option<PathBuf>,
 }
 
-/// Memory that this process may use: the least that the limits of its memory cgroup, and of those above it, and the
-/// machine allow.
+/// Memory that this process may use: the least that the limits of its memory cgroup, and of those
+/// above it, and the machine allow.
 #[must_use]
 pub fn memory_allowed() -> MemoryAllowed {
     memory_allowed_in(Path::new("/"))
@@ -38,8 +38,8 @@ fn memory_allowed_in(root: &Path) -> MemoryAllowed {
     }
 }
 
-/// The files that may hold a limit, given the contents of `/proc/self/cgroup`: version 2's hierarchy, and version 1's
-/// memory controller. Below the root directory.
+/// The files that may hold a limit, given the contents of `/proc/self/cgroup`: version 2's
+/// hierarchy, and version 1's memory controller. Below the root directory.
 fn limit_files(cgroup: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in cgroup.lines() {

@@ -80,7 +80,8 @@ pub(crate) struct Manager {
 
 /// Pages that a thread frees when it has to do so itself.
 const DIRECT_BATCH: usize = 32;
-/// How often a thread tries to get a frame before it gives up, if pages are in flight that may become evictable.
+/// How often a thread tries to get a frame before it gives up, if pages are in flight that may
+/// become evictable.
 const ATTEMPTS_MAX: u32 = 400;
 /// The same if all pages are listed, and pinned: then waiting helps only if a thread drops its pin.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
@@ -90,8 +91,8 @@ const KEPT_EACH: u32 = 8;
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 impl Manager {
-    /// Charges a page to `group` and gets a frame for it, reclaiming as much as that takes. The caller holds no lock
-    /// and no page word.
+    /// Charges a page to `group` and gets a frame for it, reclaiming as much as that takes. The
+    /// caller holds no lock and no page word.
     ///
     /// # Errors
     /// [`Error::LimitReached`], in bounded time, when nothing can be reclaimed.
@@ -99,7 +100,8 @@ impl Manager {
         self.take_frame_or(group, || Otherwise::Nothing)
     }
 
-    /// As [`take_frame`](Self::take_frame); when nothing can be reclaimed, `otherwise` may get one in another way.
+    /// As [`take_frame`](Self::take_frame); when nothing can be reclaimed, `otherwise` may get one
+    /// in another way.
     pub(crate) fn take_frame_or<'a>(
         &'a self,
         group: &'a GroupState,
@@ -125,7 +127,8 @@ impl Manager {
                 (failed, failed_for_good) = (0, 0);
                 continue;
             }
-            // What CPUs have in stock, and few looked for; and parts of page maps in which nothing is: their room does for frames.
+            // What CPUs have in stock, and few looked for; and parts of page maps in which nothing
+            // is: their room does for frames.
             let has_more = match short {
                 Short::Charge => self.drain_charges(Some(group.id)) > 0,
                 Short::Frames => self.frames.gather() > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0,
@@ -168,8 +171,9 @@ impl Manager {
         }
     }
 
-    /// Takes frames for up to `wanted` pages. May return fewer. It retries reclaim a few times, because other threads can
-    /// take the freed frames first, and waits for nothing else. See also [`take_frame`](Self::take_frame).
+    /// Takes frames for up to `wanted` pages. May return fewer. It retries reclaim a few times,
+    /// because other threads can take the freed frames first, and waits for nothing else. See also
+    /// [`take_frame`](Self::take_frame).
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);
@@ -191,7 +195,8 @@ impl Manager {
         got.ok_or(Short::Frames)
     }
 
-    /// Charges up to `wanted` pages in one go, and gets frames for them. Says what there was too little of for any.
+    /// Charges up to `wanted` pages in one go, and gets frames for them. Says what there was too
+    /// little of for any.
     fn try_frames<'a>(
         &'a self,
         group: &'a GroupState,
@@ -243,8 +248,8 @@ impl Manager {
         self.ask_for_clean(whose) || self.in_flight(None)
     }
 
-    /// Whether pages of `group`, or of any group, are being loaded, or looked at by reclaim: those may become evictable by
-    /// themselves.
+    /// Whether pages of `group`, or of any group, are being loaded, or looked at by reclaim: those
+    /// may become evictable by themselves.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
         group.map_or_else(|| self.groups.any(some), some)
@@ -257,7 +262,8 @@ impl Manager {
         Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
     }
 
-    /// Charges `pages` to a group for what isn't pages: as its pages that no list has. Reclaims as for a page.
+    /// Charges `pages` to a group for what isn't pages: as its pages that no list has. Reclaims as
+    /// for a page.
     ///
     /// # Errors
     /// As [`take_frame`](Self::take_frame).
@@ -295,8 +301,8 @@ impl Manager {
         if self.frames.forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// Waits a moment for pages that are on their way into memory, and so can't be evicted yet, if there are some: of `group`,
-    /// or of any.
+    /// Waits a moment for pages that are on their way into memory, and so can't be evicted yet, if
+    /// there are some: of `group`, or of any.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, turns: &mut u32) -> bool {
         self.drain_entries();
         let awaited = *turns < LANDING_TURNS && self.in_flight(group);

@@ -14,8 +14,8 @@ use crate::stats::Stats;
 use crate::swapping::area::SwapArea;
 use crate::write::flusher::FlusherThread;
 
-/// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it, of its groups or
-/// of its files.
+/// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it,
+/// of its groups or of its files.
 #[derive(Clone)]
 pub struct Pagefold {
     shared: Arc<Shared>,
@@ -47,8 +47,8 @@ impl Pagefold {
         &self.shared.manager
     }
 
-    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the group whose handle
-    /// loads them.
+    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the
+    /// group whose handle loads them.
     #[must_use]
     pub fn group(&self, name: &str) -> GroupBuilder {
         GroupBuilder::new(self.clone(), name)
@@ -60,17 +60,19 @@ impl Pagefold {
         self.manager().frames.budget().max()
     }
 
-    /// What is charged to the budget now, in bytes: the same as [`Stats::used_bytes`], without a look at groups and files.
+    /// What is charged to the budget now, in bytes: the same as [`Stats::used_bytes`], without a
+    /// look at groups and files.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.manager().frames.budget().used()
     }
 
-    /// Changes the budget. Lowering it evicts pages and gives their memory back to the system before the call returns.
+    /// Changes the budget. Lowering it evicts pages and gives their memory back to the system
+    /// before the call returns.
     ///
     /// # Errors
-    /// A budget that isn't a size, too small, or larger than `memory_max` at the start; [`Error::BudgetBusy`] if
-    /// pinned pages stand in the way: then the budget stays as it was.
+    /// A budget that isn't a size, too small, or larger than `memory_max` at the start;
+    /// [`Error::BudgetBusy`] if pinned pages stand in the way: then the budget stays as it was.
     pub fn resize(&self, memory: impl IntoSize) -> Result<(), Error> {
         let size = memory.into_size()?;
         crate::builder::check_budget(size, self.page_size())?;
@@ -81,20 +83,23 @@ impl Pagefold {
         self.manager().resize(size)
     }
 
-    /// Adds a swap area. Returns its number. Its tables are charged to the budget: 20 bytes for each page that it has room for.
+    /// Adds a swap area. Returns its number. Its tables are charged to the budget: 20 bytes for
+    /// each page that it has room for.
     ///
     /// # Errors
-    /// [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if there is no room for the tables.
+    /// [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if
+    /// there is no room for the tables.
     pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.manager().add_swap(area)
     }
 
-    /// Removes a swap area, when all that is in it is back in memory. Waits for its device, and about two seconds for pages that are
-    /// in use. Other areas may come and go meanwhile.
+    /// Removes a swap area, when all that is in it is back in memory. Waits for its device, and
+    /// about two seconds for pages that are in use. Other areas may come and go meanwhile.
     ///
     /// # Errors
-    /// [`Error::SwapInUse`], which says how much memory is missing, how many pages are in use (by guards, as a rule), or how many
-    /// can't be read. The area is in use as before then, with fewer pages in it.
+    /// [`Error::SwapInUse`], which says how much memory is missing, how many pages are in use (by
+    /// guards, as a rule), or how many can't be read. The area is in use as before then, with fewer
+    /// pages in it.
     pub fn remove_swap(&self, number: u32) -> Result<(), Error> {
         self.manager().remove_swap(number)
     }

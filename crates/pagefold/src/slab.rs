@@ -1,10 +1,12 @@
 //! A table of things by small numbers.
 //!
-//! Inserting, looking up and removing take the same time however many things there are. The table grows by parts, each as long
-//! as all before it, and never moves a thing: the thread that inserts may hold a lock that every eviction takes. A number is a
-//! thing's as long as the thing is in the table, and may be another thing's afterwards; the number freed last is given first.
+//! Inserting, looking up and removing take the same time however many things there are. The table
+//! grows by parts, each as long as all before it, and never moves a thing: the thread that inserts
+//! may hold a lock that every eviction takes. A number is a thing's as long as the thing is in the
+//! table, and may be another thing's afterwards; the number freed last is given first.
 
-/// Numbers in the first part; the next part has as many, and every further one twice as many as the one before.
+/// Numbers in the first part; the next part has as many, and every further one twice as many as the
+/// one before.
 const FIRST: usize = 4;
 
 /// See the module's head.

@@ -34,9 +34,9 @@
 //!   they would wait for its locks, a worker each.
 //! - WATCH-3. What a time is over for is an answer: an errand with many requests has the time anew
 //!   after each.
-//! - WATCH-4. A process that was stopped, or got no CPU, hasn't waited: the device may have answered,
-//!   and no thread of the process has heard of it. A caller whose wait took much longer than it
-//!   asked for has the time anew.
+//! - WATCH-4. A process that was stopped, or got no CPU, hasn't waited: the device may have
+//!   answered, and no thread of the process has heard of it. A caller whose wait took much longer
+//!   than it asked for has the time anew.
 
 use std::mem;
 
@@ -58,7 +58,8 @@ use crate::write::device::Device;
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
 /// A thread that wakes so much later than it wanted had no CPU meanwhile.
 const STOPPED_MIN: Duration = Duration::from_millis(50);
-/// What the flusher needs at most to hear of an answer that is there: a part of the time, within bounds.
+/// What the flusher needs at most to hear of an answer that is there: a part of the time, within
+/// bounds.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);

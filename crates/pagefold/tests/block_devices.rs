@@ -1,5 +1,6 @@
-//! Block devices, and what the kernel itself answers when a device can't write: loop devices whose file is in a small file
-//! system. Where the process may not mount or set up such devices, the tests say so and end.
+//! Block devices, and what the kernel itself answers when a device can't write: loop devices whose
+//! file is in a small file system. Where the process may not mount or set up such devices, the
+//! tests say so and end.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -22,8 +23,8 @@ struct Device {
 }
 
 impl Device {
-    /// `None` if that isn't permitted. The system forgets all of it when the last descriptor is closed, whatever ends this
-    /// process.
+    /// `None` if that isn't permitted. The system forgets all of it when the last descriptor is
+    /// closed, whatever ends this process.
     fn new(ballast_len: usize) -> Option<(Self, impl FnOnce())> {
         let place = tempfile::tempdir().ok()?;
         let run = |program: &str, arguments: &[&str], path: &Path| {
@@ -94,8 +95,8 @@ fn a_block_device_is_written_and_read_and_keeps_its_length() {
     }
 }
 
-/// The device answers `EIO`: to writes past the kernel's cache at once, and else, when they have long been taken, to the
-/// sync. What is lost then is written again.
+/// The device answers `EIO`: to writes past the kernel's cache at once, and else, when they have
+/// long been taken, to the sync. What is lost then is written again.
 #[test]
 fn what_a_device_could_not_write_is_on_it_when_it_can() {
     for direct in [DirectIo::Never, DirectIo::Always] {

@@ -436,9 +436,9 @@ fn loaded(group: &Group) -> u64 {
     group.stats().misses + group.stats().read_ahead
 }
 
-/// The story: pages that were read ahead for one reader were evicted to make room for those of nine others, before their
-/// turn had come; for that windows shrank. What pushed them out was pages that had been read ahead, too, and had taken
-/// their first use for a second one.
+/// The story: pages that were read ahead for one reader were evicted to make room for those of nine
+/// others, before their turn had come; for that windows shrank. What pushed them out was pages that
+/// had been read ahead, too, and had taken their first use for a second one.
 #[test]
 fn ten_readers_in_turn_are_read_ahead_for_and_nothing_is_wasted() {
     let disk = disk(1, LEN);
@@ -531,7 +531,8 @@ fn pages_read_ahead_in_vain_are_counted() {
     assert!(stats.read_ahead_wasted > 0);
 }
 
-/// The story: pages left memory while they waited, isolated, to be put on their group's lists, and weren't counted.
+/// The story: pages left memory while they waited, isolated, to be put on their group's lists, and
+/// weren't counted.
 #[test]
 fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
     let (_mm, group, file) = open(4_000, 3_000, disk(2, LEN));

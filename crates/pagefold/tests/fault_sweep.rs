@@ -1,6 +1,7 @@
-//! Two scenarios, of opening, reading and closing, and of making, writing, syncing and cutting off, in which call 1 to the
-//! backend fails, then call 2, and so on until the call that was to fail is never made; each in every way, once and for
-//! ever. Interruptions come a hundred times in a row instead, and no call fails for them.
+//! Two scenarios, of opening, reading and closing, and of making, writing, syncing and cutting off,
+//! in which call 1 to the backend fails, then call 2, and so on until the call that was to fail is
+//! never made; each in every way, once and for ever. Interruptions come a hundred times in a row
+//! instead, and no call fails for them.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -20,7 +21,8 @@ fn may_fail(schedule: &Schedule) -> bool {
 /// Faults that have fired in all scenarios.
 static FIRED: AtomicU64 = AtomicU64::new(0);
 
-/// Errors come back as errors, pages that did come are right, and afterwards everything works again.
+/// Errors come back as errors, pages that did come are right, and afterwards everything works
+/// again.
 fn scenario(backend: impl Backend, schedule: Schedule) -> u64 {
     let may_fail = may_fail(&schedule);
     let faulty = FaultyBackend::new(backend, schedule);
@@ -248,7 +250,8 @@ fn writing_scenario(disk: impl Backend + Clone, schedule: Schedule) -> u64 {
     calls
 }
 
-/// After a fault is over: all gets to the disk, and each handle hears of what couldn't be written once.
+/// After a fault is over: all gets to the disk, and each handle hears of what couldn't be written
+/// once.
 fn check_the_rest(disk: &impl Backend, file: &File, other: &File, expected: &[u8], told: usize) {
     let by_first = sync_in_peace(file);
     // Those of the flusher too, which may have been at it until a moment ago.
@@ -310,7 +313,8 @@ fn sweep(scenario: impl Fn(Schedule) -> u64 + Sync) {
     sweep_with(&FAULTS, scenario);
 }
 
-/// On other ways to the same code, with one fault of each kind; with all, where `PAGEFOLD_ALL_FAULTS` is set.
+/// On other ways to the same code, with one fault of each kind; with all, where
+/// `PAGEFOLD_ALL_FAULTS` is set.
 fn sweep_some(scenario: impl Fn(Schedule) -> u64 + Sync) {
     let all = std::env::var_os("PAGEFOLD_ALL_FAULTS").is_some();
     sweep_with(if all { &FAULTS } else { &FAULTS[..4] }, scenario);

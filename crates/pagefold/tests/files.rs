@@ -102,8 +102,8 @@ fn reads_at_and_past_the_end() {
     assert!(empty.page(0).is_err());
 }
 
-/// Another process truncates and extends the file: old bytes or new ones, short reads or errors, never a signal, and
-/// never the zeros that a page's tail was filled with where bytes have come.
+/// Another process truncates and extends the file: old bytes or new ones, short reads or errors,
+/// never a signal, and never the zeros that a page's tail was filled with where bytes have come.
 #[test]
 fn files_that_others_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,7 +144,8 @@ fn a_panic_with_a_guard_unpins() {
     file.read_at(&mut [0; 1 << 20], 0).unwrap();
 }
 
-/// A leaked guard keeps its page for good. It must neither block the file's closing nor let its frame be used again.
+/// A leaked guard keeps its page for good. It must neither block the file's closing nor let its
+/// frame be used again.
 #[test]
 fn a_leaked_guard_costs_its_page_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,7 +188,8 @@ fn a_forked_child_is_refused() {
     drop(mm);
 }
 
-/// A backend whose reads meet the test at a barrier when they begin, and again when they may fail or succeed.
+/// A backend whose reads meet the test at a barrier when they begin, and again when they may fail
+/// or succeed.
 struct Slow {
     meet: Arc<Barrier>,
     reads: Arc<AtomicU64>,
@@ -231,8 +233,8 @@ impl BackingFile for SlowFile {
     }
 }
 
-/// Waits until all of so many threads, which put their numbers into `threads`, sleep at once. False if that doesn't
-/// come.
+/// Waits until all of so many threads, which put their numbers into `threads`, sleep at once. False
+/// if that doesn't come.
 fn all_sleep(count: usize, threads: &Mutex<Vec<i32>>) -> bool {
     let sleeps = |thread: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();

@@ -41,8 +41,9 @@ fn pages_change_their_group_and_stay_in_memory() {
     eventually("a page outlived its file", || pages(&b) == 0);
 }
 
-/// The story: for each page that moved beyond the new group's limit another one that had just moved was evicted there, so
-/// the call reported pages that weren't in memory any more, and `LimitReached` never.
+/// The story: for each page that moved beyond the new group's limit another one that had just moved
+/// was evicted there, so the call reported pages that weren't in memory any more, and
+/// `LimitReached` never.
 #[test]
 fn pages_that_moved_are_still_there_and_what_has_no_room_is_an_error() {
     let mm = manager(512, disk(2, 100 * PAGE));
@@ -130,7 +131,8 @@ fn a_group_hands_its_pages_over_before_it_ends() {
     assert_eq!((heir.stats().misses, pages(&heir)), (misses, before), "all of them are there still");
 }
 
-/// Pages go to and fro between two groups that are short of memory, while they are read, written, reclaimed and dropped.
+/// Pages go to and fro between two groups that are short of memory, while they are read, written,
+/// reclaimed and dropped.
 #[test]
 fn pages_change_groups_while_all_else_goes_on() {
     let mm = manager(512, disk(2, 120 * PAGE));

@@ -1,8 +1,8 @@
 //! A process that writes is killed; what its `sync` promised is in the file.
 //!
-//! The child is this test again, told by an environment variable. Beside the file it keeps a second one, the ledger,
-//! with two words a page: the version that it is about to write, and the one that a `sync` has promised. The ledger is
-//! written with plain writes, which outlive a process.
+//! The child is this test again, told by an environment variable. Beside the file it keeps a second
+//! one, the ledger, with two words a page: the version that it is about to write, and the one that
+//! a `sync` has promised. The ledger is written with plain writes, which outlive a process.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -22,7 +22,8 @@ const PAGE: u64 = 4096;
 const DIRECTORY: &str = "PAGEFOLD_KILL_IN";
 const SEED: &str = "PAGEFOLD_KILL_SEED";
 const ROUNDS: u64 = 12;
-/// Pages that a child writes before it is killed: so many at least, and less than so many more, at random.
+/// Pages that a child writes before it is killed: so many at least, and less than so many more, at
+/// random.
 const WRITES: [u64; 2] = [300, 3_000];
 
 /// Word `at` of version `number` of a page: says all three.
@@ -119,7 +120,8 @@ fn versions(directory: &Path) -> [u64; 2] {
     [0, 1].map(|which| ledger.iter().skip(which).step_by(2).sum())
 }
 
-/// Says how many pages have been promised in the end, and how many were newer than that when a child was killed.
+/// Says how many pages have been promised in the end, and how many were newer than that when a
+/// child was killed.
 fn kill_in_rounds() -> (u64, u64) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::write(directory.path().join("ledger"), vec![0; (PAGES * 16) as usize]).unwrap();

@@ -1,5 +1,5 @@
-//! What a mapping of a file takes on a machine with many CPUs. Alone in its process, as it looks at all of the heap, and pretends to
-//! have more CPUs than there are.
+//! What a mapping of a file takes on a machine with many CPUs. Alone in its process, as it looks at
+//! all of the heap, and pretends to have more CPUs than there are.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(pagefold_loom, pagefold_manycore, pagefold_tsan))))]
 
 use pagefold::io::SimulatedDisk;
@@ -15,8 +15,9 @@ fn heap() -> u64 {
     (info.uordblks + info.hblkhd) as u64
 }
 
-/// Each CPU had a table of all mappings, and a handle of each: 16 KiB for a mapping on a machine with 256 CPUs, and 32 KiB for a space
-/// with a mapping. 65,000 mappings would have taken all of a budget of 1 GiB.
+/// Each CPU had a table of all mappings, and a handle of each: 16 KiB for a mapping on a machine
+/// with 256 CPUs, and 32 KiB for a space with a mapping. 65,000 mappings would have taken all of a
+/// budget of 1 GiB.
 #[test]
 fn a_mapping_takes_no_memory_for_each_cpu_and_what_it_takes_is_charged() {
     sync::cpu::pretend(CPUS);
@@ -51,8 +52,9 @@ fn a_mapping_takes_no_memory_for_each_cpu_and_what_it_takes_is_charged() {
     misses_on_other_cpus_take_no_more(&mm, &file, &group.space().unwrap());
 }
 
-/// What was known of a handle's readers was known for each eight CPUs apart: 45,000 mappings, each read by 256 CPUs now and then, took
-/// what was left of a budget of 1 GiB, and no page could be read any more.
+/// What was known of a handle's readers was known for each eight CPUs apart: 45,000 mappings, each
+/// read by 256 CPUs now and then, took what was left of a budget of 1 GiB, and no page could be
+/// read any more.
 fn misses_on_other_cpus_take_no_more(mm: &Pagefold, file: &File, space: &Space) {
     let mapped: Vec<_> = (0..400).map(|_| space.map_file(file, 0, 4096, Protection::Read).unwrap()).collect();
     let miss_each = || {

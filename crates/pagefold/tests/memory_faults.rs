@@ -1,5 +1,6 @@
-//! The system refuses memory: the first call by which memory is taken, opened or given back, then the second, and so on until
-//! there is no such call; each once, and for ever. Alone in its process, because refusals are of the whole process.
+//! The system refuses memory: the first call by which memory is taken, opened or given back, then
+//! the second, and so on until there is no such call; each once, and for ever. Alone in its
+//! process, because refusals are of the whole process.
 #![cfg(not(pagefold_loom))]
 
 use pagefold::io::SimulatedDisk;
@@ -27,7 +28,8 @@ fn tagged(page: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| sync::random::mix(page << 10 | word).to_le_bytes()).collect()
 }
 
-/// Files, memory in swap, and a budget that changes. The first error, when all that could be done was done.
+/// Files, memory in swap, and a budget that changes. The first error, when all that could be done
+/// was done.
 fn scenario() -> Result<(), Error> {
     let disk = SimulatedDisk::default();
     disk.add_generated("file", 1, 600 * PAGE);

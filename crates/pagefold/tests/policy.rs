@@ -29,7 +29,8 @@ fn missed(group: &Group, file: &File, accesses: u64, mut page: impl FnMut(u64) -
     (group.stats().bytes_in - before) * 100 / PAGE / (accesses - accesses / 2)
 }
 
-/// Two readers go round a file that is twice as large as memory, one behind the other: half of it can be kept.
+/// Two readers go round a file that is twice as large as memory, one behind the other: half of it
+/// can be kept.
 fn missed_going_round(advice: Advice) -> u64 {
     let (_mm, group, file) = open(2 * ROOM);
     file.advise(advice, 0..1).unwrap();

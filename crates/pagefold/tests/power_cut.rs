@@ -1,5 +1,5 @@
-//! Random writing, a power cut at a random call to the disk, and a look at what is left: all that a `sync` promised, and
-//! of what was written later each word is as it was at some time since.
+//! Random writing, a power cut at a random call to the disk, and a look at what is left: all that a
+//! `sync` promised, and of what was written later each word is as it was at some time since.
 //!
 //! `PAGEFOLD_SEEDS` is the number of cuts, or a range of their seeds.
 #![cfg(not(pagefold_loom))]
@@ -22,8 +22,8 @@ const FILE_LEN: u64 = 40 * 4096 - 1000;
 /// Bytes that are written to memory, and taken from it, together.
 const WORD: usize = 8;
 
-/// The simulated disk, whose power is cut just before one of its calls; or in the middle of a write, which then has
-/// written some of its pages.
+/// The simulated disk, whose power is cut just before one of its calls; or in the middle of a
+/// write, which then has written some of its pages.
 #[derive(Clone)]
 struct Doomed {
     disk: SimulatedDisk,
@@ -152,7 +152,8 @@ impl Past {
         let (min, max) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
         assert!((min..=max).contains(&found.len()), "{name} has {} bytes, not {min} to {max}", found.len());
         for (at, word) in found.chunks(WORD).enumerate() {
-            // Within a word that the file was cut off in, older bytes than those at the cut may be followed by zeros.
+            // Within a word that the file was cut off in, older bytes than those at the cut may be
+            // followed by zeros.
             let ends = self.versions.iter().map(|bytes| bytes.len().saturating_sub(at * WORD).min(WORD));
             let ends: Vec<_> = ends.chain([WORD]).collect();
             let was = |bytes: &Vec<u8>| {

@@ -1,8 +1,9 @@
-//! Files and memory of several threads, in orders drawn at random, on virtual CPUs: there are twice as many threads as CPUs, and a
-//! thread is stopped anywhere, for as long as its CPU's other threads' time slices take.
+//! Files and memory of several threads, in orders drawn at random, on virtual CPUs: there are twice
+//! as many threads as CPUs, and a thread is stopped anywhere, for as long as its CPU's other
+//! threads' time slices take.
 //!
-//! Each page has a word for each thread, which that thread alone writes to, and all read. So a thread knows what its own word has to
-//! be, and that the others' never go back.
+//! Each page has a word for each thread, which that thread alone writes to, and all read. So a
+//! thread knows what its own word has to be, and that the others' never go back.
 #![cfg(pagefold_manycore)]
 
 mod support;
@@ -39,7 +40,8 @@ struct World {
     base: u64,
 }
 
-/// Where a thread's word is in a page. Words of a page lie apart, and one of them lies at the page's end.
+/// Where a thread's word is in a page. Words of a page lie apart, and one of them lies at the
+/// page's end.
 fn place(thread: usize, page: u64) -> u64 {
     page * PAGE + (thread as u64 + 1) * (PAGE / THREADS as u64 / 8 * 8) - 8
 }
@@ -207,8 +209,8 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
         let World { fold, groups, files, space, .. } = world;
         drop((files, space));
         for group in &groups {
-            // What CPUs have in stock is charged until a thread asks for it; and a flusher may be looking at a file that was
-            // closed.
+            // What CPUs have in stock is charged until a thread asks for it; and a flusher may be
+            // looking at a file that was closed.
             for _ in 0..50 {
                 if group.set_max(0_u64).is_ok() && group.charged() == 0 {
                     break;
@@ -231,7 +233,8 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
     run.map(|run| assert!(run.value > 0, "nothing went to swap"))
 }
 
-/// An order is a function of the seed alone only in a process that has done nothing before: each has one of its own.
+/// An order is a function of the seed alone only in a process that has done nothing before: each
+/// has one of its own.
 #[test]
 fn threads_that_are_stopped_anywhere_lose_nothing() {
     let seeds = seeds(SEEDS);

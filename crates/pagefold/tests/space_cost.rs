@@ -1,4 +1,5 @@
-//! What a space takes, and what is charged for it. Alone in its process, as it looks at all of the heap.
+//! What a space takes, and what is charged for it. Alone in its process, as it looks at all of the
+//! heap.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(pagefold_loom, pagefold_tsan))))]
 
 use pagefold::{Pagefold, Protection, Space};
@@ -10,9 +11,9 @@ fn heap() -> u64 {
     (info.uordblks + info.hblkhd) as u64
 }
 
-/// A space was charged 2 KiB, and took more than 7 KiB on a machine with two CPUs, 40 KiB on one with 88: a group with a small limit made
-/// spaces until the machine had no memory. What grows with the number of CPUs is made when it is first needed now, and all of it charged to
-/// the group.
+/// A space was charged 2 KiB, and took more than 7 KiB on a machine with two CPUs, 40 KiB on one
+/// with 88: a group with a small limit made spaces until the machine had no memory. What grows with
+/// the number of CPUs is made when it is first needed now, and all of it charged to the group.
 #[test]
 fn what_spaces_take_is_charged_to_their_group() {
     const COUNT: u64 = 1000;

@@ -1,4 +1,5 @@
-//! Threads that read, pin, drop, reopen and resize at once, in little memory: for ThreadSanitizer, and for luck.
+//! Threads that read, pin, drop, reopen and resize at once, in little memory: for ThreadSanitizer,
+//! and for luck.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -118,7 +119,8 @@ fn stamp(page: u64, version: u64) -> u64 {
     page << 40 | version << 8 | 0x5a
 }
 
-/// Fails unless the page is as one writer left it, as a whole, perhaps cut off and grown with zeros since.
+/// Fails unless the page is as one writer left it, as a whole, perhaps cut off and grown with zeros
+/// since.
 fn check_stamps(page: u64, bytes: &[u8]) {
     let words: Vec<_> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     let Some(&first) = words.first().filter(|&&first| first != 0) else {
@@ -131,7 +133,8 @@ fn check_stamps(page: u64, bytes: &[u8]) {
     assert!(words[end..].iter().all(|&word| word == 0), "page {page} is a mixture: {first:#x}, then {changes:#x?}");
 }
 
-/// Threads that read, write, change in place, pin, sync, cut off, grow, forget, and change limits, on a real file.
+/// Threads that read, write, change in place, pin, sync, cut off, grow, forget, and change limits,
+/// on a real file.
 #[test]
 fn writers_and_everybody_else_at_once() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -1,4 +1,5 @@
-//! Files that can't be written: what that must not do to others, and how soon each caller gets an answer.
+//! Files that can't be written: what that must not do to others, and how soon each caller gets an
+//! answer.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -49,8 +50,8 @@ fn within<T>(patience: Duration, what: &str, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Repeats a call while there is no memory for it: the flusher's thread, which makes pages clean, may get no CPU for as long as
-/// a call waits. Returns how often it was refused.
+/// Repeats a call while there is no memory for it: the flusher's thread, which makes pages clean,
+/// may get no CPU for as long as a call waits. Returns how often it was refused.
 fn until_there_is_memory(mut call: impl FnMut() -> Result<(), Error>) -> u32 {
     let mut refused = 0;
     eventually("there is no memory", || match call() {

@@ -1,8 +1,9 @@
 //! Which node a range belongs to.
 //!
-//! Numbers are taken in *granules*, small ones at level 0 and larger ones above; each level has a table of nodes, and a
-//! granule's node is found by a hash. A range belongs to the lowest level at which it touches at most two granules; it is
-//! cut between them. At the top is the root, one node for everything.
+//! Numbers are taken in *granules*, small ones at level 0 and larger ones above; each level has a
+//! table of nodes, and a granule's node is found by a hash. A range belongs to the lowest level at
+//! which it touches at most two granules; it is cut between them. At the top is the root, one node
+//! for everything.
 
 use std::ops::RangeInclusive;
 
@@ -33,8 +34,8 @@ impl Level {
     }
 }
 
-/// Units in a granule of level 0, and granules of a level in one of the next, as a power of two. A model makes do with
-/// few.
+/// Units in a granule of level 0, and granules of a level in one of the next, as a power of two. A
+/// model makes do with few.
 const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
 
 /// Nodes for each CPU at level 0: so many that two CPUs seldom meet in one by chance.
@@ -68,8 +69,8 @@ const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// In what units words of a level count, as a power of two: at the lowest level and in the root the lock's own, in between the
-/// granules of the level below.
+/// In what units words of a level count, as a power of two: at the lowest level and in the root the
+/// lock's own, in between the granules of the level below.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {
     if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }
@@ -110,7 +111,8 @@ impl Tables {
     #[inline]
     pub(crate) fn node(&self, level: Level, granule: u64) -> &Node {
         let table = &self.levels[level as usize];
-        // Fibonacci hashing (Knuth, "The art of computer programming", 6.4): a run of granules is spread evenly.
+        // Fibonacci hashing (Knuth, "The art of computer programming", 6.4): a run of granules is
+        // spread evenly.
         let hash = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &table[((u128::from(hash) * table.len() as u128) >> 64) as usize]
     }
@@ -128,8 +130,8 @@ impl Tables {
         self.node(level, range.start() >> granule_bits(level, unit))
     }
 
-    /// Claims in a node after which it is asked whether the lock could be compact again: so many that a look at each node is
-    /// little beside them.
+    /// Claims in a node after which it is asked whether the lock could be compact again: so many
+    /// that a look at each node is little beside them.
     #[inline]
     pub(crate) fn uses_max(&self) -> u32 {
         self.uses_max

@@ -1,10 +1,10 @@
 //! Which nodes a claim is made in, and how claims at different levels exclude each other.
 //!
-//! At first there is one node, the *root*, and the lock costs what a plain one does. When two claims that don't exclude
-//! each other meet there, the lock *spreads*: from then on a range is claimed in the nodes of its granules (`geometry`),
-//! and only ranges that are too large for any level are still claimed in the root. The lock is made *compact* again
-//! when a claim begins whose node was used often, and no range seems to be held. Two claims that meet make it spread at
-//! once.
+//! At first there is one node, the *root*, and the lock costs what a plain one does. When two
+//! claims that don't exclude each other meet there, the lock *spreads*: from then on a range is
+//! claimed in the nodes of its granules (`geometry`), and only ranges that are too large for any
+//! level are still claimed in the root. The lock is made *compact* again when a claim begins whose
+//! node was used often, and no range seems to be held. Two claims that meet make it spread at once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
@@ -12,39 +12,43 @@
 //! | 2 look up | at its nodes of the levels above. If a claim there excludes it, or the root lacks a flag that leads others to the claim, it gives its own nodes back, and begins again with step 1 up there |
 //! | 3 wait below | until no claim in the nodes below excludes it. Its claim stays, so no new claim gets past its own step 2 |
 //!
-//! - L1. Of two claims at different levels that exclude each other, at least one sees the other: each makes its claim
-//!   first and looks then, and all of these accesses are `SeqCst`. The lower one gives way; the upper one waits:
+//! - L1. Of two claims at different levels that exclude each other, at least one sees the other:
+//!   each makes its claim first and looks then, and all of these accesses are `SeqCst`. The lower
+//!   one gives way; the upper one waits:
 //!   ```text
 //!     lower: node's word = claim            upper: root's word = claim
 //!            look at root: free                    look at node: free          can't both be
 //!   ```
-//! - L2. Claims don't wait for each other in a circle. In step 1 a claim waits for claims of its level while it holds a
-//!   node of lower addresses; in step 3 it waits for claims of lower levels; once it gives way in step 2 it holds
-//!   nothing any more. What a claim waits for so is either held, or further on in the order (level downwards, then
-//!   address upwards).
-//! - L3. No claim starves: a node's queue is fair (N4), a claim goes up at most once for each level, and what step 3
-//!   waits for was there before its claim, or gives way in step 2 and comes back up there. A claim that may give up,
-//!   and so be back at once, looks up before step 1 too: each thread is in the way of step 3 once at most.
-//! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that was made before that is
-//!   seen in step 2; one made after it sees `SPREAD`, and takes step 3.
-//! - L5. `SPREAD` is cleared by a thread that has a claim to write the full range and, after making it, saw no claim in
-//!   any node. So step 2 must find `SPREAD`, and no claim that excludes its own, by *one* look at the root, even if
-//!   `SPREAD` was there before step 1. At that moment no thread has the full range. A thread that gets it later sees
-//!   the claim in its node, and clears nothing: `SPREAD` stays until the claim is given back. By two looks it could go
-//!   wrong:
+//! - L2. Claims don't wait for each other in a circle. In step 1 a claim waits for claims of its
+//!   level while it holds a node of lower addresses; in step 3 it waits for claims of lower levels;
+//!   once it gives way in step 2 it holds nothing any more. What a claim waits for so is either
+//!   held, or further on in the order (level downwards, then address upwards).
+//! - L3. No claim starves: a node's queue is fair (N4), a claim goes up at most once for each
+//!   level, and what step 3 waits for was there before its claim, or gives way in step 2 and comes
+//!   back up there. A claim that may give up, and so be back at once, looks up before step 1 too:
+//!   each thread is in the way of step 3 once at most.
+//! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that
+//!   was made before that is seen in step 2; one made after it sees `SPREAD`, and takes step 3.
+//! - L5. `SPREAD` is cleared by a thread that has a claim to write the full range and, after making
+//!   it, saw no claim in any node. So step 2 must find `SPREAD`, and no claim that excludes its
+//!   own, by *one* look at the root, even if `SPREAD` was there before step 1. At that moment no
+//!   thread has the full range. A thread that gets it later sees the claim in its node, and clears
+//!   nothing: `SPREAD` stays until the claim is given back. By two looks it could go wrong:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
 //!            node's word = claim
 //!            looks at root: free                     a claim in the root, which sees no SPREAD: inside
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
-//! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of level 0 save that look. A
-//!   claim of level 1 sets it between its steps 1 and 2, and must find it by the look of step 2, as it is cleared with
-//!   `SPREAD`, and may be so just after it was set. From that look on it stays, as `SPREAD` does. So a claim of level 0 that
-//!   found it missing had its own step 1 before that look, and step 3 sees it.
-//! - L7. The lock is exact: claims of disjoint ranges never wait for each other, whatever their nodes. There are two
-//!   exceptions: the mutex of a queue, which no thread holds while it waits; and making the lock compact, which is
-//!   tried when all nodes look free, and is over after a look at each of them.
+//! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of
+//!   level 0 save that look. A claim of level 1 sets it between its steps 1 and 2, and must find it
+//!   by the look of step 2, as it is cleared with `SPREAD`, and may be so just after it was set.
+//!   From that look on it stays, as `SPREAD` does. So a claim of level 0 that found it missing had
+//!   its own step 1 before that look, and step 3 sees it.
+//! - L7. The lock is exact: claims of disjoint ranges never wait for each other, whatever their
+//!   nodes. There are two exceptions: the mutex of a queue, which no thread holds while it waits;
+//!   and making the lock compact, which is tried when all nodes look free, and is over after a look
+//!   at each of them.
 
 use sync::CachePadded;
 use sync::lock::OnceCell;
@@ -64,11 +68,12 @@ pub(crate) struct Levels {
     unit: u32,
 }
 
-/// A claim that was made. A guard has nothing else, and is stored where an unwinding would find it; most are alone, so that is
-/// what is kept small.
+/// A claim that was made. A guard has nothing else, and is stored where an unwinding would find it;
+/// most are alone, so that is what is kept small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held<'a> {
-    /// It was put into this one node's word when that was free: given back by one swap, if it is still alone there.
+    /// It was put into this one node's word when that was free: given back by one swap, if it is
+    /// still alone there.
     Alone(&'a Node, Packed),
     /// It is in the nodes of a level.
     At(&'a Levels, LockRange, Level),
@@ -150,7 +155,8 @@ impl Levels {
         }
     }
 
-    /// Makes the claim if its node is free, and returns the node: two compare-and-swaps from lock to unlock.
+    /// Makes the claim if its node is free, and returns the node: two compare-and-swaps from lock
+    /// to unlock.
     #[inline(always)]
     fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
         let root = self.root.glance();
@@ -170,7 +176,8 @@ impl Levels {
         let node = tables.only_node(Level::Low, range, self.unit)?;
         let uses = node.uses();
         let is_middle_free = || !root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range);
-        // If a claim is up there, `claim` finds out; that claim isn't kept waiting for this one (L3).
+        // If a claim is up there, `claim` finds out; that claim isn't kept waiting for this one
+        // (L3).
         if !packed.fits() || uses >= tables.uses_max() || !is_middle_free() {
             return None;
         }
@@ -243,7 +250,8 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. If the lock is spread only now, the claims that this leads to the tables see this one in the root.
+        // L4. If the lock is spread only now, the claims that this leads to the tables see this one
+        // in the root.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;
@@ -274,7 +282,8 @@ impl Levels {
         true
     }
 
-    /// Counts a claim that is about to be made. After many, the lock may be more than what is needed by now.
+    /// Counts a claim that is about to be made. After many, the lock may be more than what is
+    /// needed by now.
     fn count_use(&self, tables: &Tables, level: Level, range: LockRange) {
         let node = if level == Level::Root { &*self.root } else { tables.first_node(level, range, self.unit) };
         let uses = node.uses() + 1;
@@ -311,7 +320,8 @@ impl Levels {
         }
     }
 
-    /// The lowest level above `level` at which another claim excludes this one; or the root, if it lacks one of `flags`.
+    /// The lowest level above `level` at which another claim excludes this one; or the root, if it
+    /// lacks one of `flags`.
     #[inline]
     fn find_above(&self, tables: &Tables, level: Level, claim: Claim, flags: u64) -> Option<Level> {
         let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim);
@@ -321,7 +331,8 @@ impl Levels {
         (!self.root.is_clear_with(flags, claim)).then_some(Level::Root)
     }
 
-    /// Where a claim that may give up has to go instead of its level: it doesn't write to what others wait for (L3).
+    /// Where a claim that may give up has to go instead of its level: it doesn't write to what
+    /// others wait for (L3).
     fn level_instead(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> Option<Level> {
         if patience.is_endless() { None } else { self.find_above(tables, level, claim, 0) }
     }

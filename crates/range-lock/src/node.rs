@@ -1,7 +1,8 @@
-//! One word and its queue: an exact lock of ranges by itself, of which a [`RangeLock`](crate::RangeLock) has many.
+//! One word and its queue: an exact lock of ranges by itself, of which a
+//! [`RangeLock`](crate::RangeLock) has many.
 //!
-//! A claim that fits into the word (`word`) and finds it empty is made, and given back, by one compare-and-swap each. All
-//! else is in the queue, under its mutex.
+//! A claim that fits into the word (`word`) and finds it empty is made, and given back, by one
+//! compare-and-swap each. All else is in the queue, under its mutex.
 //!
 //! | word | in the queue | a claim | a release |
 //! |---|---|---|---|
@@ -12,10 +13,11 @@
 //! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
 //!
 //! - N1. Claims in the word and in the list never exclude each other.
-//! - N2. While `LISTED` is set, no thread swaps a claim into the word; it is set and cleared under the mutex. So a
-//!   thread that has the mutex and has set it sees all claims, and none is added meanwhile.
-//! - N3. `WAITED` is set, under the mutex, before a waiter looks for the last time and sleeps. A claim that leaves the
-//!   word after that goes through the queue, and so finds the waiter:
+//! - N2. While `LISTED` is set, no thread swaps a claim into the word; it is set and cleared under
+//!   the mutex. So a thread that has the mutex and has set it sees all claims, and none is added
+//!   meanwhile.
+//! - N3. `WAITED` is set, under the mutex, before a waiter looks for the last time and sleeps. A
+//!   claim that leaves the word after that goes through the queue, and so finds the waiter:
 //!   ```text
 //!     waiter (mutex)                         holder
 //!     word: one claim, in the way
@@ -23,17 +25,21 @@
 //!     word |= WAITED
 //!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
 //!   ```
-//! - N4. Claims may overtake a waiter that they exclude; otherwise the lock would be idle while a sleeper wakes up.
-//!   Each release and each listed claim counts for the waiter that it passes over. From [`BYPASS_MAX`] on, a release
-//!   hands the lock to the waiter, and only earlier waiters overtake it.
-//! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and no others.
-//! - N6. It looks only at waiters that the claim that left excludes. A waiter sleeps because of a holder, or because of
-//!   an earlier waiter, that excludes it. That claim leaves by a release, or because the earlier waiter gives up; or
-//!   the earlier waiter becomes a holder, which excludes the sleeper as before. So whatever a waiter sleeps for wakes
-//!   it, and claims elsewhere in the node neither look at it nor count as overtaking it.
+//! - N4. Claims may overtake a waiter that they exclude; otherwise the lock would be idle while a
+//!   sleeper wakes up. Each release and each listed claim counts for the waiter that it passes
+//!   over. From [`BYPASS_MAX`] on, a release hands the lock to the waiter, and only earlier waiters
+//!   overtake it.
+//! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and no
+//!   others.
+//! - N6. It looks only at waiters that the claim that left excludes. A waiter sleeps because of a
+//!   holder, or because of an earlier waiter, that excludes it. That claim leaves by a release, or
+//!   because the earlier waiter gives up; or the earlier waiter becomes a holder, which excludes
+//!   the sleeper as before. So whatever a waiter sleeps for wakes it, and claims elsewhere in the
+//!   node neither look at it nor count as overtaking it.
 //!
-//! Orderings: a claim's compare-and-swap is Acquire and pairs with the Release of the claim that left, in the word or
-//! through the mutex. It is `SeqCst` as well, for the lock's other nodes: see `lock`.
+//! Orderings: a claim's compare-and-swap is Acquire and pairs with the Release of the claim that
+//! left, in the word or through the mutex. It is `SeqCst` as well, for the lock's other nodes: see
+//! `lock`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;
@@ -45,7 +51,8 @@ use crate::claim::{Claim, Mode};
 use crate::queue::{Patience, Queue};
 use crate::word::{NodeWord, Packed};
 
-/// How often a waiter is overtaken at most, give or take the claims that were there before it. A model has few turns.
+/// How often a waiter is overtaken at most, give or take the claims that were there before it. A
+/// model has few turns.
 pub const BYPASS_MAX: u32 = if cfg!(pagefold_loom) { 1 } else { 64 };
 
 /// How long a claim spins before it sleeps: about what falling asleep and waking up costs.
@@ -158,8 +165,8 @@ impl Node {
         }
     }
 
-    /// Makes the claim under the mutex, unless a holder excludes it, or a waiter that has been overtaken enough and came
-    /// before `ticket`.
+    /// Makes the claim under the mutex, unless a holder excludes it, or a waiter that has been
+    /// overtaken enough and came before `ticket`.
     fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, ticket: u64) -> Option<Made> {
         if queue.is_held_against(claim) || queue.is_owed_to_another(claim, ticket) {
             return None;
@@ -246,7 +253,8 @@ impl Node {
         }
     }
 
-    /// Waits until no holder here excludes `claim`, which its owner has made elsewhere. False if `patience` is over.
+    /// Waits until no holder here excludes `claim`, which its owner has made elsewhere. False if
+    /// `patience` is over.
     pub(crate) fn wait_until_clear(&self, claim: Claim, patience: &Patience) -> bool {
         let word = self.look();
         if !word.has(NodeWord::LISTED) && !word.excludes(claim, self.unit) {
@@ -296,7 +304,8 @@ impl Node {
         queue.is_held_against(claim) || self.look().excludes(claim, self.unit)
     }
 
-    /// Gives a claim back that is alone in the word, with no flag set. False if it isn't, or no longer.
+    /// Gives a claim back that is alone in the word, with no flag set. False if it isn't, or no
+    /// longer.
     #[inline]
     pub(crate) fn release_alone(&self, packed: Packed) -> bool {
         let alone = NodeWord::FREE.with(packed);
@@ -343,7 +352,8 @@ impl Node {
                 Some((_, packed)) => left.with(packed),
                 None => left,
             };
-            // LISTED: no thread takes the word before the waiters were served (N2). Release as in `release`.
+            // LISTED: no thread takes the word before the waiters were served (N2). Release as in
+            // `release`.
             let to = to.0 | NodeWord::LISTED;
             if self.word.compare_exchange(word.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return;

@@ -1,10 +1,12 @@
-//! Orders of locking that can end in a deadlock, found in builds with debug assertions even if they don't.
+//! Orders of locking that can end in a deadlock, found in builds with debug assertions even if they
+//! don't.
 //!
-//! Each thread knows what it holds. A thread that waits for a range while it holds another one leaves an edge between
-//! the two in a graph of the process. Each end of an edge is a range of a lock; two ends are the same if they are of
-//! one lock and overlap. An edge that closes a circle is reported by a panic that names where both of its ends were
-//! taken, and those of the edge that it meets. The last 512 different edges are kept, so an old order may be forgotten;
-//! none is reported that wasn't seen.
+//! Each thread knows what it holds. A thread that waits for a range while it holds another one
+//! leaves an edge between the two in a graph of the process. Each end of an edge is a range of a
+//! lock; two ends are the same if they are of one lock and overlap. An edge that closes a circle is
+//! reported by a panic that names where both of its ends were taken, and those of the edge that it
+//! meets. The last 512 different edges are kept, so an old order may be forgotten; none is reported
+//! that wasn't seen.
 
 #[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
 pub(crate) use unchecked::{LockName, LockOrder};

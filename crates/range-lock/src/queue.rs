@@ -1,4 +1,5 @@
-//! What doesn't fit into a node's word: claims beside the one there, and the waiters. All under the node's mutex.
+//! What doesn't fit into a node's word: claims beside the one there, and the waiters. All under the
+//! node's mutex.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
@@ -168,11 +169,13 @@ impl Queue {
         waiter.into_iter().for_each(|waiter| waiter.woken = false);
     }
 
-    /// Wakes the waiters that neither a holder (`in_word` is one) nor an earlier waiter excludes; hands the claim to those
-    /// that were overtaken too often. No other thread makes a claim meanwhile.
+    /// Wakes the waiters that neither a holder (`in_word` is one) nor an earlier waiter excludes;
+    /// hands the claim to those that were overtaken too often. No other thread makes a claim
+    /// meanwhile.
     ///
-    /// `gone` is the claim of a holder, or of a waiter, that just left: only waiters that it excluded can go on because of that
-    /// (N6 of `node`). The search ends at a writer that waits for all of its range: that one is in the way of all behind it.
+    /// `gone` is the claim of a holder, or of a waiter, that just left: only waiters that it
+    /// excluded can go on because of that (N6 of `node`). The search ends at a writer that waits
+    /// for all of its range: that one is in the way of all behind it.
     pub(crate) fn serve(&mut self, in_word: Option<Claim>, gone: Claim) {
         let (mut at, mut is_barred) = (0, false);
         while at < self.waiters.len() && !(is_barred && self.watchers == 0) {

@@ -32,7 +32,8 @@ pub enum BadRange {
 }
 
 impl LockRange {
-    /// Everything that can be locked: all but `u64::MAX` itself, which no range of this kind ends after.
+    /// Everything that can be locked: all but `u64::MAX` itself, which no range of this kind ends
+    /// after.
     pub const FULL: Self = Self { start: 0, end: u64::MAX };
 
     /// The range `start..end`.

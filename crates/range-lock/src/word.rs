@@ -1,5 +1,5 @@
-//! A node's word: the claim that it has, if that is one that fits in here, and whether there is more to know in its
-//! queue.
+//! A node's word: the claim that it has, if that is one that fits in here, and whether there is
+//! more to know in its queue.
 //!
 //! | bits | |
 //! |---|---|
@@ -38,7 +38,8 @@ impl Packed {
     /// Doesn't fit.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The claim in units of 2^`unit` numbers. Exact, or none: a range that isn't whole units, too long, or too far up.
+    /// The claim in units of 2^`unit` numbers. Exact, or none: a range that isn't whole units, too
+    /// long, or too far up.
     #[inline(always)]
     pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
         // What isn't a whole unit is turned into the highest bits, as many as a unit has.

@@ -11,7 +11,8 @@ use sync::thread;
 use sync::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever takes, and more.
+/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
+/// takes, and more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ends the process if what this returns isn't dropped in time, and says what was waited for.

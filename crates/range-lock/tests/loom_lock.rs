@@ -1,7 +1,8 @@
-//! The lock's protocol, in every order that matters. In a model granules are of four units, and each table has few nodes.
+//! The lock's protocol, in every order that matters. In a model granules are of four units, and
+//! each table has few nodes.
 //!
-//! A waiter that is never woken is a deadlock, which the model reports. Two threads that shouldn't be inside together
-//! are found by the cells.
+//! A waiter that is never woken is a deadlock, which the model reports. Two threads that shouldn't
+//! be inside together are found by the cells.
 #![cfg(pagefold_loom)]
 
 use loom::cell::UnsafeCell;
@@ -193,8 +194,8 @@ fn the_lock_spreads_under_a_claim_of_the_full_range() {
     });
 }
 
-/// A claim meanwhile. One that is overtaken twice by threads that make the lock compact, and let it spread, takes four
-/// preemptions.
+/// A claim meanwhile. One that is overtaken twice by threads that make the lock compact, and let it
+/// spread, takes four preemptions.
 fn compacted(claim: LockRange, compacts: fn(&World)) {
     sync::model_deeper(5, move || {
         let world = World::spread();

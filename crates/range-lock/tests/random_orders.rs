@@ -1,4 +1,5 @@
-//! Virtual threads in random orders: exclusion, no lost wake-up (a deadlock ends the run), no write lost.
+//! Virtual threads in random orders: exclusion, no lost wake-up (a deadlock ends the run), no write
+//! lost.
 //!
 //! Run with `RUSTFLAGS="--cfg pagefold_manycore"`; `MANYCORE_SEED` repeats an order.
 #![cfg(pagefold_manycore)]

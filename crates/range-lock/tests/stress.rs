@@ -1,4 +1,5 @@
-//! Real threads use ranges of a lock at random, small ones and large ones, in all ways; ThreadSanitizer may look on.
+//! Real threads use ranges of a lock at random, small ones and large ones, in all ways;
+//! ThreadSanitizer may look on.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 mod board;

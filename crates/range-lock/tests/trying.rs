@@ -13,7 +13,8 @@ fn range(start: u64, len: u64) -> LockRange {
     LockRange::at(start, len).unwrap()
 }
 
-/// One task takes `theirs`, and keeps it for a while; three try to get parts of it until it is given back.
+/// One task takes `theirs`, and keeps it for a while; three try to get parts of it until it is
+/// given back.
 fn tried(theirs: LockRange, tries: impl Fn(&RangeLock) -> bool + Sync) -> Report {
     let lock = RangeLock::new();
     let low = lock.read(range(0, 4096));

@@ -1,7 +1,8 @@
-//! A list in the order of last use, which threads change side by side: `cargo run --release -p smp-list --example lru_cache`.
+//! A list in the order of last use, which threads change side by side: `cargo run --release -p
+//! smp-list --example lru_cache`.
 //!
-//! Each thread touches nodes at random, which moves them to the head by its own batches, while one takes the coldest off the
-//! tail and adds them again.
+//! Each thread touches nodes at random, which moves them to the head by its own batches, while one
+//! takes the coldest off the tail and adds them again.
 
 use std::time::Duration;
 

@@ -1,15 +1,16 @@
 //! Taking a batch off an end.
 //!
-//! Others go on meanwhile, in shared mode as in exclusive mode: what keeps nodes apart is the claim. The walk reads a link
-//! and claims the node that it names, which by then may be on another list; the caller's claim looks again. Nodes that
-//! others have claimed are stepped over, on the word of a link that may lead anywhere, so the number of steps is bounded.
-//! What was claimed in a row is cut off as one (L4 of `list`):
+//! Others go on meanwhile, in shared mode as in exclusive mode: what keeps nodes apart is the
+//! claim. The walk reads a link and claims the node that it names, which by then may be on another
+//! list; the caller's claim looks again. Nodes that others have claimed are stepped over, on the
+//! word of a link that may lead anywhere, so the number of steps is bounded. What was claimed in a
+//! row is cut off as one (L4 of `list`):
 //! ```text
 //!   head ⇄ … ⇄ P ⇄ [A ⇄ B ⇄ C] ⇄ D ⇄ [E ⇄ F] ⇄ head        A, B, C, E, F claimed here, D elsewhere
 //!   head ⇄ … ⇄ P ⇄ D ⇄ head                                 two runs, two edges held for each
 //! ```
-//! Two claimed nodes are neighbours if there is an open edge from one to the other, looked at after both were claimed. The
-//! other's `prev` doesn't say as much:
+//! Two claimed nodes are neighbours if there is an open edge from one to the other, looked at after
+//! both were claimed. The other's `prev` doesn't say as much:
 //! ```text
 //!   delete B of A⇄B⇄C                      take two off the tail
 //!   holds B→C, A→B; C.prev = A             claims C; reads C.prev; claims A; C.prev names A, so they are a run
@@ -36,8 +37,9 @@ const STEPS_EACH: usize = 2;
 const STEPS_MORE: usize = 32;
 
 impl SmpList {
-    /// Takes up to `max` nodes off the tail, from the last one on: each that `claim` wins, which is called with its
-    /// number. They are on no list afterwards. Says how many. It may be fewer than there are, if others are at it too.
+    /// Takes up to `max` nodes off the tail, from the last one on: each that `claim` wins, which is
+    /// called with its number. They are on no list afterwards. Says how many. It may be fewer than
+    /// there are, if others are at it too.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);
@@ -77,8 +79,8 @@ impl SmpList {
         taken
     }
 
-    /// Deletes nodes of this list, all of them claimed by the caller: neighbours that come one after the other, in either
-    /// direction, at the price of one.
+    /// Deletes nodes of this list, all of them claimed by the caller: neighbours that come one
+    /// after the other, in either direction, at the price of one.
     pub fn del_all<N: Nodes + ?Sized>(&self, nodes: &N, claimed: impl IntoIterator<Item = u32>) {
         let mut run = Run::default();
         claimed.into_iter().for_each(|node| run.add(self, nodes, node));

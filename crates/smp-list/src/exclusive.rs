@@ -1,8 +1,9 @@
 //! Operations that need the list for themselves: `&mut`, as under
 //! [`TwoModeLock::exclusive`](crate::TwoModeLock::exclusive).
 //!
-//! No edge is held then. Other threads may have claimed nodes, and wait for their turn to delete them: so claimed nodes
-//! are left where they are, and nodes that change lists stay where their claimants look for them.
+//! No edge is held then. Other threads may have claimed nodes, and wait for their turn to delete
+//! them: so claimed nodes are left where they are, and nodes that change lists stay where their
+//! claimants look for them.
 
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;
@@ -13,8 +14,8 @@ impl SmpList {
         Iter { nodes, at: self.head().next() }
     }
 
-    /// Whether each node's neighbour names it, from the head round to the head, in no more than `most` steps, and no
-    /// edge is held: what is true between any two operations.
+    /// Whether each node's neighbour names it, from the head round to the head, in no more than
+    /// `most` steps, and no edge is held: what is true between any two operations.
     pub fn is_consistent<N: Nodes + ?Sized>(&mut self, nodes: &N, most: usize) -> bool {
         let mut at = self.head_link();
         for _ in 0..=most {
@@ -30,8 +31,8 @@ impl SmpList {
         false
     }
 
-    /// Moves all of `other`'s nodes to the tail, at the price of one. A thread that has claimed one of them has to find
-    /// out, at its turn, that the node is here now.
+    /// Moves all of `other`'s nodes to the tail, at the price of one. A thread that has claimed one
+    /// of them has to find out, at its turn, that the node is here now.
     pub fn append<N: Nodes + ?Sized>(&mut self, nodes: &N, other: &mut Self) {
         let (first, last) = (other.head().next().to_node(), other.head().prev().to_node());
         let (Some(first), Some(last)) = (first, last) else { return };

@@ -15,8 +15,9 @@ pub const NODES_MAX: usize = 1 << 30;
 /// | 1 | `HEAD`: the neighbour is the head of the list whose number follows, not a node |
 /// | 2–31 | number of the node or of the list |
 ///
-/// Zero is [`Link::NONE`]: what fresh memory and deleted nodes have in `next`. It isn't open, so no thread can take it
-/// for an edge. (A held edge to node 0 looks the same, which only its holder has to know.)
+/// Zero is [`Link::NONE`]: what fresh memory and deleted nodes have in `next`. It isn't open, so no
+/// thread can take it for an edge. (A held edge to node 0 looks the same, which only its holder has
+/// to know.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link(u32);
 
@@ -66,7 +67,8 @@ impl fmt::Debug for Links {
     }
 }
 
-/// The two words of a node. They may lie anywhere, as long as they stay there: in an array, or in a mapping of zeros.
+/// The two words of a node. They may lie anywhere, as long as they stay there: in an array, or in a
+/// mapping of zeros.
 #[derive(Default)]
 #[repr(C)]
 pub struct Links {
@@ -87,7 +89,8 @@ impl Links {
     }
 
     pub(crate) fn next(&self) -> Link {
-        // Relaxed: what it names is believed only once the edge is held, by `try_hold_to`, or if no other thread can change it.
+        // Relaxed: what it names is believed only once the edge is held, by `try_hold_to`, or if no
+        // other thread can change it.
         Link(self.next.load(Ordering::Relaxed))
     }
 
@@ -98,22 +101,23 @@ impl Links {
     }
 
     pub(crate) fn prev(&self) -> Link {
-        // Acquire pairs with the Release in `set_prev`, so that the edge that it names is there too. It may still be out
-        // of date: then `try_hold_to` fails.
+        // Acquire pairs with the Release in `set_prev`, so that the edge that it names is there
+        // too. It may still be out of date: then `try_hold_to` fails.
         Link(self.prev.load(Ordering::Acquire))
     }
 
     /// Holds the edge, if no other thread holds it, and returns where it leads to.
     #[cfg(not(pagefold_loom))]
     pub(crate) fn try_hold(&self) -> Option<Link> {
-        // Acquire: as in `try_hold_to`. A bit that is off stays off, whether the edge is held or there is none. In one
-        // operation, so that the line of a head comes once.
+        // Acquire: as in `try_hold_to`. A bit that is off stays off, whether the edge is held or
+        // there is none. In one operation, so that the line of a head comes once.
         let was_open = self.next.fetch_and(!OPEN, Ordering::Acquire) & OPEN != 0;
         // Relaxed: no other thread changes it now.
         was_open.then(|| Link(self.next.load(Ordering::Relaxed) | OPEN))
     }
 
-    /// The same in two operations: loom doesn't order an operation that changes nothing and another thread's store.
+    /// The same in two operations: loom doesn't order an operation that changes nothing and another
+    /// thread's store.
     #[cfg(pagefold_loom)]
     pub(crate) fn try_hold(&self) -> Option<Link> {
         let now = self.next();
@@ -123,8 +127,8 @@ impl Links {
     /// Holds the edge to `to`, if that is where it leads and no other thread holds it.
     pub(crate) fn try_hold_to(&self, to: Link) -> bool {
         debug_assert!(to.is_open());
-        // Acquire pairs with the Release of `open`: what the last holder wrote comes first. Relaxed on failure: nothing
-        // follows from it.
+        // Acquire pairs with the Release of `open`: what the last holder wrote comes first. Relaxed
+        // on failure: nothing follows from it.
         self.next.compare_exchange(to.0, to.held().0, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -156,7 +160,8 @@ pub trait Nodes {
     /// May panic on a number that no list was given.
     fn links(&self, number: u32) -> &Links;
 
-    /// Has the CPU fetch what a walk towards the head meets some steps after `number`. Does nothing by itself.
+    /// Has the CPU fetch what a walk towards the head meets some steps after `number`. Does nothing
+    /// by itself.
     fn prefetch_ahead(&self, number: u32) {
         let _ = number;
     }

@@ -1,7 +1,8 @@
 //! The list, and what many threads may do to it at once.
 //!
-//! The list is a ring through its head. An *edge* is the pair of words that joins two neighbours: `next` of the one, and
-//! `prev` of the other. A bit in `next` says whether a thread holds the edge:
+//! The list is a ring through its head. An *edge* is the pair of words that joins two neighbours:
+//! `next` of the one, and `prev` of the other. A bit in `next` says whether a thread holds the
+//! edge:
 //! ```text
 //!     ┌──────┐ next ─────▶ ┌───┐ next ─────▶ ┌───┐ next ─────▶ ┌──────┐
 //!     │ head │             │ A │             │ B │             │ head │
@@ -21,23 +22,25 @@
 //! | a link, `OPEN` | the edge is there, and not held | the thread that swaps the bit off, and then holds the edge |
 //! | a link, not `OPEN` | a thread holds the edge | the holder, which stores a new link |
 //!
-//! - L1. A linked node has exactly one edge to it. A `next` that is open and names the node is that edge, completely
-//!   written. So a thread that gets to hold an edge by a hint has the right one, whatever happened since it read the
-//!   hint.
-//! - L2. `next` of X and `prev` of its successor are written only by the thread that holds the edge X→successor, or
-//!   that owns both.
-//! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its links are published,
-//!   and only its owner publishes them. (The claim is the caller's; see [`SmpList::del`].)
-//! - L4. An open edge between two nodes claimed by the same thread changes only through that thread: there is nothing to
-//!   hold. So a run of them is deleted like one node (`cut`).
-//! - L5. A thread that holds an edge waits only for edges nearer to the head. So threads never wait in a circle, and
-//!   the edge at the head, which all of them want, is held for the stores alone.
-//! - L6. Numbers tell heads apart. If the last node's edge named *a* head, a thread that splices at the tail of one
-//!   list, having read that the last node is P, might hold P's edge after P went to the end of another list.
+//! - L1. A linked node has exactly one edge to it. A `next` that is open and names the node is that
+//!   edge, completely written. So a thread that gets to hold an edge by a hint has the right one,
+//!   whatever happened since it read the hint.
+//! - L2. `next` of X and `prev` of its successor are written only by the thread that holds the edge
+//!   X→successor, or that owns both.
+//! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its
+//!   links are published, and only its owner publishes them. (The claim is the caller's; see
+//!   [`SmpList::del`].)
+//! - L4. An open edge between two nodes claimed by the same thread changes only through that
+//!   thread: there is nothing to hold. So a run of them is deleted like one node (`cut`).
+//! - L5. A thread that holds an edge waits only for edges nearer to the head. So threads never wait
+//!   in a circle, and the edge at the head, which all of them want, is held for the stores alone.
+//! - L6. Numbers tell heads apart. If the last node's edge named *a* head, a thread that splices at
+//!   the tail of one list, having read that the last node is P, might hold P's edge after P went to
+//!   the end of another list.
 //!
-//! **Orderings.** Holding an edge is `Acquire`, opening it `Release`: what one holder wrote, the next one sees. `prev`
-//! is read outside of the lock as a hint, by a thread that wants to hold the edge that it is part of; L1 makes a wrong
-//! hint harmless.
+//! **Orderings.** Holding an edge is `Acquire`, opening it `Release`: what one holder wrote, the
+//! next one sees. `prev` is read outside of the lock as a hint, by a thread that wants to hold the
+//! edge that it is part of; L1 makes a wrong hint harmless.
 //!
 //! **Losing interleavings**, and what excludes them:
 //! ```text
@@ -46,7 +49,8 @@
 //!                              holds A→B, head→A; B.prev = head; head→B; A.next = 0
 //!   hold A→B: fails, as A.next is 0: looks at B.prev again, which is head
 //! ```
-//! Were A's `next` left as it was, B's deleter would link B's successor to a node that is on no list.
+//! Were A's `next` left as it was, B's deleter would link B's successor to a node that is on no
+//! list.
 //! ```text
 //!   delete F of head→X→F→S      delete X, and splice it at the head again
 //!   P = F.prev: X
@@ -95,8 +99,8 @@ impl SmpList {
         self.head.prev() == self.head_link()
     }
 
-    /// Adds a node that is on no list, at the head. The head's cache line goes to this CPU: rather collect nodes in a
-    /// [`LocalList`].
+    /// Adds a node that is on no list, at the head. The head's cache line goes to this CPU: rather
+    /// collect nodes in a [`LocalList`].
     pub fn add_head<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         let mut one = LocalList::new();
         one.push_back(nodes, node);
@@ -110,7 +114,8 @@ impl SmpList {
         self.splice_tail(nodes, one);
     }
 
-    /// Puts a local list before the first node. Its nodes may be claimed, by any thread, once the caller says so.
+    /// Puts a local list before the first node. Its nodes may be claimed, by any thread, once the
+    /// caller says so.
     pub fn splice_head<N: Nodes + ?Sized>(&self, nodes: &N, local: LocalList) {
         let Some((first, last)) = local.ends() else { return };
         nodes.links(first).set_prev(self.head_link());
@@ -136,13 +141,15 @@ impl SmpList {
         self.links(nodes, predecessor).open(Link::node(first));
     }
 
-    /// Deletes a node of this list. The caller must have claimed it: by winning an atomic operation of its choice,
-    /// `Acquire`, that was made possible, with a `Release`, after the node was added.
+    /// Deletes a node of this list. The caller must have claimed it: by winning an atomic operation
+    /// of its choice, `Acquire`, that was made possible, with a `Release`, after the node was
+    /// added.
     pub fn del<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         self.del_run(nodes, node, node);
     }
 
-    /// Deletes the nodes from `first` to `last`, neighbours all of them, at the price of one. The caller has claimed each.
+    /// Deletes the nodes from `first` to `last`, neighbours all of them, at the price of one. The
+    /// caller has claimed each.
     pub fn del_run<N: Nodes + ?Sized>(&self, nodes: &N, first: u32, last: u32) {
         let successor = hold(nodes.links(last));
         let predecessor = self.hold_before(nodes, nodes.links(first), Link::node(first));
@@ -157,7 +164,8 @@ impl SmpList {
         loop {
             let predecessor = node.prev();
             let links = self.links(nodes, predecessor);
-            // After a wait the thread looks first, so that it doesn't take the line away from its holder once more.
+            // After a wait the thread looks first, so that it doesn't take the line away from its
+            // holder once more.
             if (backoff.turns() == 0 || links.next() == link) && links.try_hold_to(link) {
                 return predecessor;
             }

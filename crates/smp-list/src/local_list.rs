@@ -4,8 +4,9 @@ use crate::link::{Link, Nodes};
 
 /// Nodes that the caller owns: that are on no list, or claimed and deleted.
 ///
-/// The edges between them exist already. The last node's `next` names nothing, so that a thread that takes it for the
-/// last node of some list can't hold it. Dropping the list forgets its nodes, which stay the caller's.
+/// The edges between them exist already. The last node's `next` names nothing, so that a thread
+/// that takes it for the last node of some list can't hold it. Dropping the list forgets its nodes,
+/// which stay the caller's.
 #[derive(Debug, Default)]
 #[must_use = "its nodes are on no list yet"]
 pub struct LocalList {

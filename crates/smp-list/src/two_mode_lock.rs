@@ -1,14 +1,16 @@
-//! A lock with two modes. *Shared* is not *read*: many may be in it and change things at the same time, in ways that
-//! are made for that. *Exclusive* is for everything else, walks that change nothing included.
+//! A lock with two modes. *Shared* is not *read*: many may be in it and change things at the same
+//! time, in ways that are made for that. *Exclusive* is for everything else, walks that change
+//! nothing included.
 //!
-//! A thread that enters shared mode writes only to a slot of its CPU, so no cache line goes between CPUs: a plain
-//! per-CPU reader indicator, as in the "big-reader" locks of Linux 2.4. A thread that wants exclusive mode goes through
-//! the slots of all CPUs, twice. So the cost of exclusive mode is bounded: it is [`slots`](TwoModeLock::slots) lines
-//! fetched two times, besides the wait for threads in shared mode. The lock's owner can print it.
+//! A thread that enters shared mode writes only to a slot of its CPU, so no cache line goes between
+//! CPUs: a plain per-CPU reader indicator, as in the "big-reader" locks of Linux 2.4. A thread that
+//! wants exclusive mode goes through the slots of all CPUs, twice. So the cost of exclusive mode is
+//! bounded: it is [`slots`](TwoModeLock::slots) lines fetched two times, besides the wait for
+//! threads in shared mode. The lock's owner can print it.
 //!
-//! Each slot is a phase-fair lock of its own (Brandenburg and Anderson, "Spin-based reader-writer synchronization for
-//! multiprocessor real-time systems", Real-Time Systems 46, 2010), without the part that orders writers, which one
-//! ticket lock does for all slots:
+//! Each slot is a phase-fair lock of its own (Brandenburg and Anderson, "Spin-based reader-writer
+//! synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010), without the
+//! part that orders writers, which one ticket lock does for all slots:
 //!
 //! | `entered` of a slot | |
 //! |---|---|
@@ -16,20 +18,21 @@
 //! | bit 1 | `PHASE`: changes from each thread in exclusive mode to the next |
 //! | 2–31 | how many threads entered shared mode here, ever, modulo 2^30; `left`: how many left it |
 //!
-//! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If it finds `EXCLUSIVE`
-//!   set, it waits until bit 0 or 1 changes.
-//! - T2. A thread that sets `EXCLUSIVE` learns in the same operation how many had entered, and waits until as many have
-//!   left: the threads that are in shared mode, and those that waited for the last thread in exclusive mode, which go
-//!   first. So neither side starves. A thread that wants shared mode waits for at most one thread in exclusive mode to
-//!   come and go. A thread that wants exclusive mode waits for those that wanted it before, and for threads that came
-//!   to the slots before it.
+//! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If
+//!   it finds `EXCLUSIVE` set, it waits until bit 0 or 1 changes.
+//! - T2. A thread that sets `EXCLUSIVE` learns in the same operation how many had entered, and
+//!   waits until as many have left: the threads that are in shared mode, and those that waited for
+//!   the last thread in exclusive mode, which go first. So neither side starves. A thread that
+//!   wants shared mode waits for at most one thread in exclusive mode to come and go. A thread that
+//!   wants exclusive mode waits for those that wanted it before, and for threads that came to the
+//!   slots before it.
 //! - T3. Bit 1 tells the next thread in exclusive mode from the one that was waited for.
 //!
 //! No store here has to be ordered before a load of another word: both sides change `entered`.
 //!
-//! **Orderings.** Setting `EXCLUSIVE` and adding to `entered` are `Acquire`, clearing it and adding to `left` `Release`:
-//! each pairs with the other side's. `next_ticket`: Relaxed, as `serving` orders what ticket holders do: `Release` when
-//! it goes up, `Acquire` when it is waited for.
+//! **Orderings.** Setting `EXCLUSIVE` and adding to `entered` are `Acquire`, clearing it and adding
+//! to `left` `Release`: each pairs with the other side's. `next_ticket`: Relaxed, as `serving`
+//! orders what ticket holders do: `Release` when it goes up, `Acquire` when it is waited for.
 //!
 //! **A losing interleaving**, and what excludes it:
 //! ```text
@@ -72,8 +75,8 @@ pub struct TwoModeLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached as `&T` from many threads (so `T: Sync`), and as `&mut T` from the one that is in
-// exclusive mode, which may be another one than made it (so `T: Send`).
+// SAFETY: the value is reached as `&T` from many threads (so `T: Sync`), and as `&mut T` from the
+// one that is in exclusive mode, which may be another one than made it (so `T: Send`).
 unsafe impl<T: Send + Sync> Sync for TwoModeLock<T> {}
 // SAFETY: the lock owns the value, and nothing else that a thread couldn't take with it.
 unsafe impl<T: Send> Send for TwoModeLock<T> {}
@@ -100,7 +103,8 @@ impl<T> TwoModeLock<T> {
         SharedMode { lock: self, slot }
     }
 
-    /// Waits until no thread is in any mode, and enters exclusive mode. Threads that want it take turns.
+    /// Waits until no thread is in any mode, and enters exclusive mode. Threads that want it take
+    /// turns.
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         wait_until(|| self.serving.load(Ordering::Acquire) == ticket);
@@ -142,7 +146,8 @@ impl<T: fmt::Debug> fmt::Debug for TwoModeLock<T> {
     }
 }
 
-/// The guard of a thread in shared mode, one of possibly many: it allows what many threads may do at once.
+/// The guard of a thread in shared mode, one of possibly many: it allows what many threads may do
+/// at once.
 #[must_use = "dropped, it leaves shared mode"]
 pub struct SharedMode<'a, T> {
     lock: &'a TwoModeLock<T>,
@@ -154,7 +159,8 @@ impl<T> Deref for SharedMode<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: no thread is in exclusive mode while this lives: one that wants it waits until `left` has caught up (T2).
+        // SAFETY: no thread is in exclusive mode while this lives: one that wants it waits until
+        // `left` has caught up (T2).
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -183,8 +189,8 @@ impl<T> Deref for ExclusiveMode<'_, T> {
 
 impl<T> DerefMut for ExclusiveMode<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: threads that were in shared mode have left (T2), threads that come wait (T1), and the ticket keeps
-        // out other threads that want exclusive mode.
+        // SAFETY: threads that were in shared mode have left (T2), threads that come wait (T1), and
+        // the ticket keeps out other threads that want exclusive mode.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -6,8 +6,8 @@ use sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
 use sync::thread::spawn;
 
-/// Two words that differ only while a thread is in exclusive mode, and one that changes only while a thread is in
-/// shared mode.
+/// Two words that differ only while a thread is in exclusive mode, and one that changes only while
+/// a thread is in shared mode.
 #[derive(Default)]
 struct Pair([AtomicU32; 2], AtomicU32);
 

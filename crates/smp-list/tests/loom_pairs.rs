@@ -1,6 +1,7 @@
 //! Each pair of operations, on lists of 0 to 4 nodes.
 //!
-//! Three threads, two of which may wait for the third, would keep loom going for ever: `random_order` has those.
+//! Three threads, two of which may wait for the third, would keep loom going for ever:
+//! `random_order` has those.
 #![cfg(pagefold_loom)]
 
 mod world;

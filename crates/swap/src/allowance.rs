@@ -1,6 +1,8 @@
-//! How much memory compressed pages take: charged before it is used, chunk by chunk, up to a limit, with some of it in stock.
+//! How much memory compressed pages take: charged before it is used, chunk by chunk, up to a limit,
+//! with some of it in stock.
 //!
-//! The last chunk is kept for pages that go so that others can come ([`Need::Last`]): else none could come back from a full area.
+//! The last chunk is kept for pages that go so that others can come ([`Need::Last`]): else none
+//! could come back from a full area.
 
 use std::fmt;
 
@@ -19,7 +21,8 @@ pub trait Memory: fmt::Debug + Send + Sync {
     fn max(&self) -> u64;
 }
 
-/// How much memory a pool may take, and has. `Relaxed` throughout: numbers that arbitrate themselves.
+/// How much memory a pool may take, and has. `Relaxed` throughout: numbers that arbitrate
+/// themselves.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     memory: Arc<dyn Memory>,
@@ -120,7 +123,8 @@ impl Allowance {
         self.held_bytes() + self.chunk > self.limit()
     }
 
-    /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is reached.
+    /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is
+    /// reached.
     pub(crate) fn stock_up(&self) -> bool {
         while self.stock.load(Ordering::Relaxed) < self.reserve && !self.is_at_limit() {
             if !self.charge(0) {

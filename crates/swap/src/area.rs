@@ -1,4 +1,5 @@
-//! One area: a file, a block device or memory, with a header in slot 0 and pages in the others; or compressed pages.
+//! One area: a file, a block device or memory, with a header in slot 0 and pages in the others; or
+//! compressed pages.
 
 use std::path::PathBuf;
 
@@ -25,24 +26,25 @@ use crate::slot_word::{NUMBER_BITS, Note, SlotState};
 use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
 use crate::{Owner, SlotId};
 
-/// A device that has had something to write for so long, and finished nothing, comes last: pages go there only where no other
-/// area takes them; else each thread that swaps would wait for it, one after the other. A disk that is merely busy finishes some
-/// request in a fraction of this; if it doesn't, a few batches go to another area, which does no harm.
+/// A device that has had something to write for so long, and finished nothing, comes last: pages go
+/// there only where no other area takes them; else each thread that swaps would wait for it, one
+/// after the other. A disk that is merely busy finishes some request in a fraction of this; if it
+/// doesn't, a few batches go to another area, which does no harm.
 const STALLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Where an area lies.
 #[derive(Debug)]
 pub enum Source {
-    /// A new file, of so many bytes, that has no name: no other process can open it, and it is gone when this process
-    /// ends. It takes room on the disk as it fills.
+    /// A new file, of so many bytes, that has no name: no other process can open it, and it is gone
+    /// when this process ends. It takes room on the disk as it fills.
     Unlinked {
         /// The directory to make it in, or a name in that directory that no file has.
         at: PathBuf,
         /// Bytes, the header included.
         bytes: u64,
     },
-    /// This file or block device, all of it. An empty file has no room. It is [opened alone](Access::Alone): no other area, of this
-    /// process or another one, can be there.
+    /// This file or block device, all of it. An empty file has no room. It is [opened
+    /// alone](Access::Alone): no other area, of this process or another one, can be there.
     Path(PathBuf),
     /// Memory, for tests and measurements.
     Memory {
@@ -80,8 +82,8 @@ pub struct AreaOptions {
     pub placement: Option<Placement>,
     /// Makes an area of a file or device that isn't one; what it holds is lost.
     pub overwrite: bool,
-    /// Encrypts pages that are written there, with a key that is in memory alone. Compressed pages don't leave memory, and
-    /// aren't encrypted.
+    /// Encrypts pages that are written there, with a key that is in memory alone. Compressed pages
+    /// don't leave memory, and aren't encrypted.
     pub encrypted: bool,
 }
 
@@ -97,7 +99,8 @@ pub(crate) struct Area {
     store: Store,
     /// Of its pages, if they are encrypted.
     encryption: Option<Box<Encryption>>,
-    /// What its device is given in place of pages, if it needs bytes that stay as they are. Encrypted pages are copies already.
+    /// What its device is given in place of pages, if it needs bytes that stay as they are.
+    /// Encrypted pages are copies already.
     copies: OnceCell<Arc<Copies>>,
     under_way: CachePadded<UnderWay>,
 }
@@ -190,7 +193,8 @@ impl Area {
         Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
 
-    /// The same for pages that are kept compressed in `memory`: at most `limits.0` bytes, of which `limits.1` are kept in stock.
+    /// The same for pages that are kept compressed in `memory`: at most `limits.0` bytes, of which
+    /// `limits.1` are kept in stock.
     fn open_compressed(
         number: u32,
         name: String,
@@ -258,7 +262,8 @@ impl Area {
         matches!(self.store, Store::File(_)) && slot.number() + 1 == next.number()
     }
 
-    /// Writes pages to slots that [are written together](Self::joins). From now on each slot is its page's, written or not.
+    /// Writes pages to slots that [are written together](Self::joins). From now on each slot is its
+    /// page's, written or not.
     pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), SwapOutError> {
         let mut encrypted = None;
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
@@ -323,7 +328,8 @@ impl Area {
         Ok(())
     }
 
-    /// Reads a swapped page, and makes sure that it is the one that was written. Says what was remembered of it.
+    /// Reads a swapped page, and makes sure that it is the one that was written. Says what was
+    /// remembered of it.
     pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<Note, SwapInError> {
         let is_read = match &self.store {
             _ if !self.holds(slot, page) => false, // What it has beside its word isn't this page's.
@@ -340,7 +346,8 @@ impl Area {
         })
     }
 
-    /// Reads pages in slots that follow each other, in one request, and tells of each whether it is the one that was written.
+    /// Reads pages in slots that follow each other, in one request, and tells of each whether it is
+    /// the one that was written.
     pub(crate) fn read_run(
         &self,
         run: &[(SlotId, Owner)],
@@ -360,7 +367,8 @@ impl Area {
         self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
     }
 
-    /// What was remembered of the page in a slot, if these are its bytes, which are decrypted here if they were encrypted.
+    /// What was remembered of the page in a slot, if these are its bytes, which are decrypted here
+    /// if they were encrypted.
     fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
         let note = self.slots.note(slot).ok();
         note.filter(|note| match &self.encryption {
@@ -405,8 +413,8 @@ impl Area {
         self.compressed().inspect(|compressed| compressed.release_idle());
     }
 
-    /// Whether a page that came back may as well keep its slot: where that takes no memory, and about half of the slots there
-    /// are free.
+    /// Whether a page that came back may as well keep its slot: where that takes no memory, and
+    /// about half of the slots there are free.
     pub(crate) fn may_keep(&self, slot: SlotId) -> bool {
         self.compressed().is_none() && self.slots.may_keep(slot)
     }

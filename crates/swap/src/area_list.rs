@@ -1,7 +1,8 @@
 //! One CPU's copy of the list of areas.
 //!
-//! A copy refers to an area by a [`Handle`] of its own. A thread that reads or writes takes a handle out of the copy of its CPU and lets
-//! go of the copy's lock: the references are counted on a line that other CPUs don't write to.
+//! A copy refers to an area by a [`Handle`] of its own. A thread that reads or writes takes a
+//! handle out of the copy of its CPU and lets go of the copy's lock: the references are counted on
+//! a line that other CPUs don't write to.
 
 use std::ops::Deref;
 
@@ -84,9 +85,9 @@ impl AreaList {
         self.order.retain(|level| !level.areas.is_empty());
     }
 
-    /// Allocates up to `want` slots in one area: the first area with free slots that is not in `avoid`, or failing
-    /// that, one in `avoid`. Never in areas that are in `never`. Areas whose devices don't answer come last. Both
-    /// arguments have a bit for each area.
+    /// Allocates up to `want` slots in one area: the first area with free slots that is not in
+    /// `avoid`, or failing that, one in `avoid`. Never in areas that are in `never`. Areas whose
+    /// devices don't answer come last. Both arguments have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };

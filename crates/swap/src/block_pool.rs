@@ -1,8 +1,9 @@
-//! Memory for compressed pages: chunks of 512 blocks, of which a page takes as many as it needs, wherever in one chunk they
-//! are.
+//! Memory for compressed pages: chunks of 512 blocks, of which a page takes as many as it needs,
+//! wherever in one chunk they are.
 //!
-//! A block is a 32nd of a page, so a page wastes less than that at its end, and blocks are all alike: what one page leaves
-//! another can use, whatever their sizes, and nothing has to be moved. A chunk's memory is given back when all of it is free.
+//! A block is a 32nd of a page, so a page wastes less than that at its end, and blocks are all
+//! alike: what one page leaves another can use, whatever their sizes, and nothing has to be moved.
+//! A chunk's memory is given back when all of it is free.
 //!
 //! | list | memory | free blocks | found by |
 //! |---|---|---|---|
@@ -13,20 +14,23 @@
 //!
 //! It holds that
 //!
-//! - B1. All that is said of a chunk, and the bytes of its blocks, change under the chunk's lock alone; so do its bits in the
-//!   lists.
+//! - B1. All that is said of a chunk, and the bytes of its blocks, change under the chunk's lock
+//!   alone; so do its bits in the lists.
 //! - B2. A block is in one chain: of one page, or of its chunk's free blocks.
-//! - B3. What the chunks have, and a *stock* for more of them, is charged ([`Allowance`]), and never more than the limit.
+//! - B3. What the chunks have, and a *stock* for more of them, is charged ([`Allowance`]), and
+//!   never more than the limit.
 //!
-//! - B4. While the chunk that is kept for the last need is out, others put nothing into a chunk that isn't *held*, and leave one *open*:
-//!   so what becomes free as pages change places stays for those that do.
+//! - B4. While the chunk that is kept for the last need is out, others put nothing into a chunk
+//!   that isn't *held*, and leave one *open*: so what becomes free as pages change places stays for
+//!   those that do.
 //!
-//! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in hands. A chunk's
-//! lock is met by the CPU that holds the chunk and by CPUs that read and free pages in it.
+//! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in
+//! hands. A chunk's lock is met by the CPU that holds the chunk and by CPUs that read and free
+//! pages in it.
 //!
-//! Lock order: room for compressing (`codec`) → hand → chunk. A thread that makes room has the clock (`compressed`) and
-//! a page word in *loading* before any of these. What unpacks cold pages (`cold_codec`) is a leaf beside the chunk's
-//! lock.
+//! Lock order: room for compressing (`codec`) → hand → chunk. A thread that makes room has the
+//! clock (`compressed`) and a page word in *loading* before any of these. What unpacks cold pages
+//! (`cold_codec`) is a leaf beside the chunk's lock.
 
 mod chunk;
 
@@ -80,8 +84,9 @@ impl BlockPool {
     /// Blocks that something may take: three quarters of a page.
     const PAGE_BLOCKS_MAX: usize = PAGE_BLOCKS * 3 / 4;
 
-    /// A pool that takes no more than `limit` bytes, and keeps a stock of `reserve` for when there is nothing else; for pages of
-    /// `page_size` bytes. `None` if there is no address space for it. It has no memory yet.
+    /// A pool that takes no more than `limit` bytes, and keeps a stock of `reserve` for when there
+    /// is nothing else; for pages of `page_size` bytes. `None` if there is no address space for it.
+    /// It has no memory yet.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
         let chunk_bytes = Self::chunk_bytes(page_size);
         let count = usize::try_from(limit / Self::chunk_cost(page_size)).ok()?;
@@ -119,8 +124,8 @@ impl BlockPool {
         Self::PAGE_BLOCKS_MAX * self.block_bytes
     }
 
-    /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no memory for them. At the last
-    /// need every chunk is looked at.
+    /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no
+    /// memory for them. At the last need every chunk is looked at.
     pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
         if need == Need::Usual && self.allowance.is_beyond() {
             return None; // What becomes free is to be given back.
@@ -165,14 +170,15 @@ impl BlockPool {
         }
     }
 
-    /// The most bytes that take an eighth of the blocks less than `len` bytes do, and one less in any case.
+    /// The most bytes that take an eighth of the blocks less than `len` bytes do, and one less in
+    /// any case.
     pub(crate) fn tighter(&self, len: usize) -> usize {
         let blocks = self.blocks(len);
         (blocks - blocks.div_ceil(8)) * self.block_bytes
     }
 
-    /// Puts fewer bytes in the place of others, which is the caller's: they take the first of its blocks. Says where they are, and
-    /// whether others find room in its chunk.
+    /// Puts fewer bytes in the place of others, which is the caller's: they take the first of its
+    /// blocks. Says where they are, and whether others find room in its chunk.
     pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> (Place, bool) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(place.block));
@@ -200,12 +206,14 @@ impl BlockPool {
         }
     }
 
-    /// Has the stock filled up as far as memory is to be had. Says whether it is, or is at the limit.
+    /// Has the stock filled up as far as memory is to be had. Says whether it is, or is at the
+    /// limit.
     pub(crate) fn stock_up(&self) -> bool {
         self.allowance.stock_up()
     }
 
-    /// Whether it has more memory than it may have now. Before it answers, it gives back memory that isn't in use.
+    /// Whether it has more memory than it may have now. Before it answers, it gives back memory
+    /// that isn't in use.
     pub(crate) fn is_beyond(&self) -> bool {
         if !self.allowance.is_beyond() {
             return false;
@@ -297,7 +305,8 @@ impl BlockPool {
         Some((number, chunk))
     }
 
-    /// The chunks of a list, as they were when this came by: first those from this CPU's part of the pool on.
+    /// The chunks of a list, as they were when this came by: first those from this CPU's part of
+    /// the pool on.
     fn each_in<'a>(&'a self, list: &'a ClusterList) -> impl Iterator<Item = u32> + 'a {
         let (len, cpus) = (self.chunks.len(), sync::cpu::count());
         let start = len * (sync::cpu::current() % cpus) / cpus;

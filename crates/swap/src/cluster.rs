@@ -1,4 +1,5 @@
-//! A cluster: 512 slots that follow each other on the device, and the lock that one CPU at a time allocates under.
+//! A cluster: 512 slots that follow each other on the device, and the lock that one CPU at a time
+//! allocates under.
 //!
 //! | list | free slots | found by |
 //! |---|---|---|
@@ -9,14 +10,15 @@
 //!
 //! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s. It holds that
 //!
-//! - C1. A slot's bit, the number of free slots and the list change under the cluster's lock alone; so do the bits of the
-//!   lists of clusters. Whenever the lock is free, they agree: the cluster is in *partial* or *empty* exactly if its
-//!   list says so, then it has free slots, and one that is *full* has none.
+//! - C1. A slot's bit, the number of free slots and the list change under the cluster's lock alone;
+//!   so do the bits of the lists of clusters. Whenever the lock is free, they agree: the cluster is
+//!   in *partial* or *empty* exactly if its list says so, then it has free slots, and one that is
+//!   *full* has none.
 //! - C2. A slot's bit is clear exactly if its word says *free*.
 //!
-//! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name one cluster, and a hand may
-//! still name one that has since gone back to a list; the cluster's lock is what keeps a slot from being allocated
-//! twice.
+//! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name one
+//! cluster, and a hand may still name one that has since gone back to a list; the cluster's lock is
+//! what keeps a slot from being allocated twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
@@ -50,13 +52,15 @@ pub(crate) struct Cluster {
     lock: Mutex<()>,
     list: AtomicU8,
     free: AtomicU32,
-    /// Where the next allocation looks first: behind the last one, for writes that follow each other.
+    /// Where the next allocation looks first: behind the last one, for writes that follow each
+    /// other.
     next: AtomicU32,
     /// Slots that there are; fewer in an area's first and last cluster.
     slots: u32,
 }
 
-/// A cluster whose lock the caller has. All accesses to its numbers are `Relaxed`: under the lock (C1).
+/// A cluster whose lock the caller has. All accesses to its numbers are `Relaxed`: under the lock
+/// (C1).
 pub(crate) struct LockedCluster<'a> {
     cluster: &'a Cluster,
     _lock: MutexGuard<'a, ()>,
@@ -122,7 +126,8 @@ impl LockedCluster<'_> {
         }
     }
 
-    /// Takes `want` free slots that follow each other, or as many as there are, wherever they are. Says how many.
+    /// Takes `want` free slots that follow each other, or as many as there are, wherever they are.
+    /// Says how many.
     pub(crate) fn take(&self, want: usize, mut taken: impl FnMut(usize)) -> usize {
         let cluster = self.cluster;
         let want = want.min(self.free() as usize);

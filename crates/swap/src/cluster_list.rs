@@ -1,8 +1,9 @@
-//! Clusters of one kind, as a bit for each: adding and removing one is an atomic operation on a word that few share.
+//! Clusters of one kind, as a bit for each: adding and removing one is an atomic operation on a
+//! word that few share.
 //!
-//! A list that is a chain has a head, which all CPUs would write. Here a CPU looks where its own clusters are, and
-//! meets other CPUs only if they are neighbours there. A bit changes under its cluster's lock alone (C1), so a CPU that
-//! finds it set locks the cluster and looks again.
+//! A list that is a chain has a head, which all CPUs would write. Here a CPU looks where its own
+//! clusters are, and meets other CPUs only if they are neighbours there. A bit changes under its
+//! cluster's lock alone (C1), so a CPU that finds it set locks the cluster and looks again.
 
 use std::ops::Range;
 
@@ -24,16 +25,16 @@ impl ClusterList {
 
     /// Adds a cluster that isn't in it, whose lock the caller has.
     pub(crate) fn add(&self, cluster: usize) {
-        // Counted first, so that the number is never below zero. Relaxed: a search that must not miss the cluster has
-        // read `changes` (F2).
+        // Counted first, so that the number is never below zero. Relaxed: a search that must not
+        // miss the cluster has read `changes` (F2).
         self.len.fetch_add(1, Ordering::Relaxed);
         self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
     }
 
     /// Removes a cluster that is in it, whose lock the caller has.
     pub(crate) fn remove(&self, cluster: usize) {
-        // Release pairs with the Acquire in `first_in` and `is_empty`: a search that finds the bit gone finds where the
-        // cluster is.
+        // Release pairs with the Acquire in `first_in` and `is_empty`: a search that finds the bit
+        // gone finds where the cluster is.
         self.words[cluster / 64].fetch_and(!(1 << (cluster % 64)), Ordering::Release);
         self.len.fetch_sub(1, Ordering::Release);
     }
@@ -57,7 +58,8 @@ impl ClusterList {
     pub(crate) fn first_in(&self, range: Range<usize>) -> Option<usize> {
         let mut at = range.start;
         while at < range.end {
-            // Acquire pairs with the Release in `remove`. What is found is looked at again under the cluster's lock.
+            // Acquire pairs with the Release in `remove`. What is found is looked at again under
+            // the cluster's lock.
             let rest = self.words[at / 64].load(Ordering::Acquire) >> (at % 64);
             if rest != 0 {
                 return Some(at + rest.trailing_zeros() as usize).filter(|&found| found < range.end);

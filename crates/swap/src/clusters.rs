@@ -30,12 +30,14 @@ pub(crate) struct Claimed<'a> {
 pub(crate) enum Effort {
     /// Empty clusters first. A cluster whose lock another thread has is left to that thread.
     Usual,
-    /// All of them. Partly used ones first: a cluster goes from there to the empty ones, and is on both for a moment.
+    /// All of them. Partly used ones first: a cluster goes from there to the empty ones, and is on
+    /// both for a moment.
     Last,
 }
 
 impl Clusters {
-    /// Clusters of `slots` slots, of which the first one isn't to be had; `None` if there is no memory for the lists.
+    /// Clusters of `slots` slots, of which the first one isn't to be had; `None` if there is no
+    /// memory for the lists.
     pub(crate) fn new(slots: usize) -> Option<Self> {
         let count = slots.div_ceil(SLOTS);
         let absent = |number: usize| number == 0 || number >= slots;
@@ -67,8 +69,9 @@ impl Clusters {
         2 * self.empty.len() >= self.all.len()
     }
 
-    /// Whether at least half of the slots are free in total, over `SAMPLES` evenly spaced clusters starting at `first`.
-    /// Several, because a CPU fills the cluster that it allocates from, so one cluster alone says little.
+    /// Whether at least half of the slots are free in total, over `SAMPLES` evenly spaced clusters
+    /// starting at `first`. Several, because a CPU fills the cluster that it allocates from, so one
+    /// cluster alone says little.
     pub(crate) fn are_half_free(&self, first: usize) -> bool {
         let step = self.all.len().div_ceil(SAMPLES);
         let sample = (0..SAMPLES).filter_map(|number| self.all.get((first + number * step) % self.all.len()));
@@ -103,8 +106,8 @@ impl Clusters {
         self.settle(&locked, cluster);
     }
 
-    /// The first cluster in one of `ranges` that is on a list, held from now on: `hold` is called before it leaves
-    /// the list, so that it is found in one place or the other.
+    /// The first cluster in one of `ranges` that is on a list, held from now on: `hold` is called
+    /// before it leaves the list, so that it is found in one place or the other.
     pub(crate) fn claim(
         &self,
         ranges: impl Iterator<Item = (usize, Range<usize>)> + Clone,
@@ -136,7 +139,8 @@ impl Clusters {
         None
     }
 
-    /// Puts a cluster on the list where it belongs. One that is held stays so while it has free slots.
+    /// Puts a cluster on the list where it belongs. One that is held stays so while it has free
+    /// slots.
     fn settle(&self, locked: &LockedCluster<'_>, cluster: usize) {
         let (old, new) = (locked.list(), locked.list_by_use());
         if old == new || (old == List::Held && new != List::Full) {
@@ -159,7 +163,8 @@ impl Clusters {
         }
     }
 
-    /// Checks every cluster, while no other thread uses them: lists and numbers agree (C1), and so does `is_in_hand`.
+    /// Checks every cluster, while no other thread uses them: lists and numbers agree (C1), and so
+    /// does `is_in_hand`.
     #[cfg(test)]
     pub(crate) fn check(&self, is_in_hand: impl Fn(usize) -> bool) {
         for (at, cluster) in self.all.iter().enumerate() {

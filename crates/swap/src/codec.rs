@@ -1,7 +1,7 @@
 //! Compression of pages: LZ4, in the safe Rust of `lz4_flex`.
 //!
-//! Each CPU has a scratch place for it. That is needed anyway: the bytes of a page in memory are shared, so they are
-//! copied before they are looked at twice.
+//! Each CPU has a scratch place for it. That is needed anyway: the bytes of a page in memory are
+//! shared, so they are copied before they are looked at twice.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use sync::lock::{Mutex, MutexGuard};
@@ -43,8 +43,8 @@ impl Codec {
         (len <= len_max).then(|| put(&packed[..len]))
     }
 
-    /// Makes a page of the `len` bytes that `get` puts there, which `unpack` unpacks. False, and `into` is as it was, if they are
-    /// none.
+    /// Makes a page of the `len` bytes that `get` puts there, which `unpack` unpacks. False, and
+    /// `into` is as it was, if they are none.
     pub(crate) fn decompress(
         &self,
         len: usize,

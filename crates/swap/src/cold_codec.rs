@@ -1,8 +1,9 @@
-//! Compression of pages that have stayed: Zstandard, by its reference implementation, which is in C.
+//! Compression of pages that have stayed: Zstandard, by its reference implementation, which is in
+//! C.
 //!
-//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller: so it is for pages
-//! that haven't been used for long. One thread at a time compresses such pages, and has the [`Compressor`]. Every eight
-//! CPUs share one decompression context.
+//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller:
+//! so it is for pages that haven't been used for long. One thread at a time compresses such pages,
+//! and has the [`Compressor`]. Every eight CPUs share one decompression context.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
@@ -12,8 +13,8 @@ use zstd_safe::{CCtx, CompressionLevel, DCtx, compress_bound};
 const LEVEL: CompressionLevel = 3;
 /// CPUs that share a context.
 const CPUS_SHARING: usize = 8;
-/// What unpacking takes, and compressing: besides so many bytes for each of a page, up to as many. Rounded up from what the library
-/// says.
+/// What unpacking takes, and compressing: besides so many bytes for each of a page, up to as many.
+/// Rounded up from what the library says.
 const UNPACKING_BYTES: usize = 96 << 10;
 const COMPRESSING_BYTES: usize = 48 << 10;
 const TABLES: usize = 16;

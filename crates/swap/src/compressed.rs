@@ -1,8 +1,9 @@
 //! What stands in a device's place in an area whose pages stay in memory, compressed.
 //!
-//! Everything about slots is as in other areas: a page has a slot, a seal over its bytes as they were, an owner. What a slot
-//! has besides is the *place* of the compressed bytes in a [`BlockPool`]: one word, the slot's owner's as the seal is, and
-//! published by the slot's word. It is set when the page is written, and taken away when the slot is freed.
+//! Everything about slots is as in other areas: a page has a slot, a seal over its bytes
+//! as they were, an owner. What a slot has besides is the *place* of the compressed bytes
+//! in a [`BlockPool`]: one word, the slot's owner's as the seal is, and published by the
+//! slot's word. It is set when the page is written, and taken away when the slot is freed.
 //!
 //! | what happens | |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | compressed bytes have rotted | they are none any more, or the seal doesn't fit: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; the pool uncharges what is left when it goes |
 //!
-//! An area has four slots for each page of its limit, as most pages that are worth compressing shrink to more than a quarter;
-//! where they shrink further, slots are what it runs out of first.
+//! An area has four slots for each page of its limit, as most pages that are worth compressing
+//! shrink to more than a quarter; where they shrink further, slots are what it runs out of first.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
@@ -37,10 +38,11 @@ pub(crate) struct Compressed {
     refused: PerCpu<Refused>,
     /// Pages were refused for want of room since a thread last made room.
     crowded: AtomicBool,
-    /// There was no room for the last page that came: until a page goes, or there is memory again, others needn't be
-    /// compressed.
+    /// There was no room for the last page that came: until a page goes, or there is memory again,
+    /// others needn't be compressed.
     full: AtomicBool,
-    /// Where the search for old pages goes on, and what it needs. The thread whose turn it is has the lock.
+    /// Where the search for old pages goes on, and what it needs. The thread whose turn it is has
+    /// the lock.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
     /// Pages in it that were tightened.
@@ -63,7 +65,8 @@ struct Clock {
     compressor: Compressor,
 }
 
-/// What there is for an old page: room to read it, what tightens it, and whether it may go to another area.
+/// What there is for an old page: room to read it, what tightens it, and whether it may go to
+/// another area.
 pub(crate) struct Turn<'a> {
     pub(crate) page: SharedBytes<'a>,
     pub(crate) compressor: &'a mut Compressor,
@@ -162,7 +165,8 @@ impl Compressed {
         // Relaxed, all accesses: a hint, which a thread that makes room clears afterwards.
         if need == Need::Usual && self.full.load(Ordering::Relaxed) {
             self.becomes_crowded();
-            // Now and then a page is tried all the same: a thread may have made room a moment too early to be noticed.
+            // Now and then a page is tried all the same: a thread may have made room a moment too
+            // early to be noticed.
             if !(refused.no_room.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(TRIED_SHARE) {
                 return false;
             }
@@ -187,11 +191,12 @@ impl Compressed {
         false
     }
 
-    /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for the caller to check.
+    /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for
+    /// the caller to check.
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
-        // Relaxed: the place was stored before the slot's word, which was looked at (Acquire). If the page was
-        // recompressed since, the thread that did so had the page then, and having the page (its word's *loading*)
-        // orders that.
+        // Relaxed: the place was stored before the slot's word, which was looked at (Acquire). If
+        // the page was recompressed since, the thread that did so had the page then, and having the
+        // page (its word's *loading*) orders that.
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
@@ -201,11 +206,12 @@ impl Compressed {
         self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), unpack, into)
     }
 
-    /// Recompresses a page, which is in `bytes` and in a slot that is the caller's, if that wasn't tried before.
-    /// Returns whether the page takes less room now.
+    /// Recompresses a page, which is in `bytes` and in a slot that is the caller's, if that wasn't
+    /// tried before. Returns whether the page takes less room now.
     pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>, compressor: &mut Compressor) -> bool {
         let word = &self.places[slot as usize];
-        // Relaxed, both: as in `read` and `write`. Only the thread that has the clock changes the word of a page that is there.
+        // Relaxed, both: as in `read` and `write`. Only the thread that has the clock changes the
+        // word of a page that is there.
         let before = word.load(Ordering::Relaxed);
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);
@@ -252,10 +258,11 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes up to `wanted` old pages to `spill`. An attempt counts whatever comes of it, because a fault waits for
-    /// this. Once a page found all other areas full, later ones may not go on any more; another error ends the pass.
-    /// While no page can go on, pages that were recompressed in vain aren't passed, and fewer slots are looked at.
-    /// Returns the number of pages that have gone or take less room. Returns 0 at once if another thread is spilling.
+    /// Passes up to `wanted` old pages to `spill`. An attempt counts whatever comes of it, because
+    /// a fault waits for this. Once a page found all other areas full, later ones may not go on any
+    /// more; another error ends the pass. While no page can go on, pages that were recompressed in
+    /// vain aren't passed, and fewer slots are looked at. Returns the number of pages that have
+    /// gone or take less room. Returns 0 at once if another thread is spilling.
     pub(crate) fn spill(
         &self,
         wanted: usize,
@@ -266,7 +273,8 @@ impl Compressed {
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
-        // Two rounds: in the first one all may be new. In a large area this call may only mark them, for the next ones.
+        // Two rounds: in the first one all may be new. In a large area this call may only mark
+        // them, for the next ones.
         for look in 0..LOOKS_MAX.min(2 * self.places.len()) {
             if tried == wanted || !can_go && look >= LOOKS {
                 break;
@@ -293,8 +301,8 @@ impl Compressed {
     /// Whether a slot's page was there when this last came by. Marks it.
     fn is_old(&self, slot: usize) -> bool {
         let place = &self.places[slot];
-        // Relaxed: a hint. If it is another page's by the time that it is marked, which needs the same place, that one is taken
-        // for old.
+        // Relaxed: a hint. If it is another page's by the time that it is marked, which needs the
+        // same place, that one is taken for old.
         let seen = place.load(Ordering::Relaxed);
         seen != 0
             && (seen & OLD != 0 || {
@@ -369,8 +377,8 @@ const OLD: u64 = 1 << 63;
 
 const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 61);
 
-/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk, of which an area has no more than 2^25 (2^31
-/// slots).
+/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk, of which an area
+/// has no more than 2^25 (2^31 slots).
 fn pack(place: Place) -> u64 {
     u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
 }

@@ -1,20 +1,25 @@
 //! Encrypted areas: pages leave memory as AES-256-GCM has them.
 //!
-//! An area's key is made when the area is added, and is in memory alone, so the area can't be read once the process has
-//! ended. What a page was encrypted with, its *nonce* and its *tag*, stay in memory beside the slot's word:
+//! An area's key is made when the area is added, and is in memory alone, so the area can't be read
+//! once the process has ended. What a page was encrypted with, its *nonce* and its *tag*, stay in
+//! memory beside the slot's word:
 //!
-//! - N1. A nonce is a count of all pages that were encrypted with this key, in 64 bits: never random, and never used twice. A
-//!   write takes as many as it has pages, by one addition; one that fails, or that is tried again elsewhere, takes new ones.
-//! - N2. The tag covers the page's bytes, its slot with the slot's generation, its owner and its group. It takes the place of
-//!   the checksum that pages in other areas have (`seal`). A device that answers with an older page of the same slot, or with another
-//!   slot's, can't answer with the nonce and the tag that are remembered here: the page is `SwapCorrupt`.
+//! - N1. A nonce is a count of all pages that were encrypted with this key, in 64 bits: never
+//!   random, and never used twice. A write takes as many as it has pages, by one addition; one that
+//!   fails, or that is tried again elsewhere, takes new ones.
+//! - N2. The tag covers the page's bytes, its slot with the slot's generation, its owner and its
+//!   group. It takes the place of the checksum that pages in other areas have (`seal`). A device
+//!   that answers with an older page of the same slot, or with another slot's, can't answer with
+//!   the nonce and the tag that are remembered here: the page is `SwapCorrupt`.
 //!
-//! A page is encrypted into a buffer, from which the device reads, while the page itself stays readable and writable in its
-//! frame. The area has a few buffers, each for a batch, charged as its tables are: swapping out allocates nothing. A write that finds
-//! none free waits, as its device has several writes to do, but only until that device would count as stalled; then the area is full
-//! for it. A page that comes back is decrypted by way of the reader's stack.
+//! A page is encrypted into a buffer, from which the device reads, while the page itself stays
+//! readable and writable in its frame. The area has a few buffers, each for a batch, charged as its
+//! tables are: swapping out allocates nothing. A write that finds none free waits, as its device
+//! has several writes to do, but only until that device would count as stalled; then the area is
+//! full for it. A page that comes back is decrypted by way of the reader's stack.
 //!
-//! Nonce and tag of a slot are its owner's, as the seal is: written before the slot's word says *swapped*, which publishes them.
+//! Nonce and tag of a slot are its owner's, as the seal is: written before the slot's word says
+//! *swapped*, which publishes them.
 
 mod aes_gcm;
 mod buffers;
@@ -57,7 +62,8 @@ impl Encryption {
         slots.saturating_mul(each).saturating_add(Buffers::bytes(slots, page_size))
     }
 
-    /// A new key for an area of so many slots. `None` if there is no memory for it, or the system gives no random bytes.
+    /// A new key for an area of so many slots. `None` if there is no memory for it, or the system
+    /// gives no random bytes.
     pub(crate) fn new(slots: u64, page_size: usize) -> Option<Self> {
         let count = usize::try_from(slots).ok()?;
         Some(Self {
@@ -69,7 +75,8 @@ impl Encryption {
         })
     }
 
-    /// Pages as they are written to slots, which are the caller's. `None` if no buffer became free in `patience`.
+    /// Pages as they are written to slots, which are the caller's. `None` if no buffer became free
+    /// in `patience`.
     pub(crate) fn encrypt(&self, slots: &[SlotId], pages: &[PageOut<'_>], patience: Duration) -> Option<Encrypted<'_>> {
         let mut buffer = self.buffers.take(patience)?;
         // Relaxed: nothing but the number matters (N1).
@@ -88,7 +95,8 @@ impl Encryption {
         Some(Encrypted { buffer, pages: pages.len() })
     }
 
-    /// Decrypts what was read of a page, where it was read. False if that isn't what was written; it is unspecified then.
+    /// Decrypts what was read of a page, where it was read. False if that isn't what was written;
+    /// it is unspecified then.
     pub(crate) fn decrypt(&self, slot: SlotId, owner: Owner, group: u32, bytes: SharedBytes<'_>) -> bool {
         let number = slot.number() as usize;
         // Relaxed: written before the word by which the caller knows the page.

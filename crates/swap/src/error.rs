@@ -104,7 +104,8 @@ pub enum AddError {
         /// How many there can be.
         max: usize,
     },
-    /// The file or device is an area already, of this process or another one, or a device that the system uses.
+    /// The file or device is an area already, of this process or another one, or a device that the
+    /// system uses.
     #[error("{area} is in use as a swap area, of this process or another one, or by the system")]
     InUse {
         /// The area's name.
@@ -163,8 +164,8 @@ pub enum SwapInError {
         #[source]
         error: IoError,
     },
-    /// What came isn't what was written: it has rotted, or was torn, or is another page's or an older one; or the slot
-    /// isn't the page's any more. Nothing of it may be used.
+    /// What came isn't what was written: it has rotted, or was torn, or is another page's or an
+    /// older one; or the slot isn't the page's any more. Nothing of it may be used.
     #[error("page {} in swap isn't what was written", page.number())]
     SwapCorrupt {
         /// The page.
@@ -189,8 +190,9 @@ pub enum RemoveError {
         /// Bytes of the pages left in it.
         missing_bytes: u64,
     },
-    /// Some pages have a place in it that can't be taken away now: users have guards of them, or they are being read or written, or
-    /// another thread removes the area. It can be removed when that is over.
+    /// Some pages have a place in it that can't be taken away now: users have guards of them, or
+    /// they are being read or written, or another thread removes the area. It can be removed when
+    /// that is over.
     #[error(
         "swap area {area} is in use: {pages} pages in it are held by guards, or being read or written; try again later"
     )]

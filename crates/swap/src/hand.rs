@@ -1,9 +1,11 @@
-//! A CPU's place in an area: the cluster that it allocates from, and where it looks for the next one.
+//! A CPU's place in an area: the cluster that it allocates from, and where it looks for the next
+//! one.
 //!
-//! The area is divided into as many *stretches* as there are CPUs. A CPU begins with its own, and goes through it round
-//! and round. When it finds nothing there, it goes through the others, in an order of its own; if it finds something in
-//! one whose CPU has never swapped, that stretch is its own from then on. So a CPU that swaps more than others has more
-//! stretches; its slots stay together; and CPUs can't fall into step, as no two have the same stretch or go the same way.
+//! The area is divided into as many *stretches* as there are CPUs. A CPU begins with its own, and
+//! goes through it round and round. When it finds nothing there, it goes through the others, in an
+//! order of its own; if it finds something in one whose CPU has never swapped, that stretch is its
+//! own from then on. So a CPU that swaps more than others has more stretches; its slots stay
+//! together; and CPUs can't fall into step, as no two have the same stretch or go the same way.
 
 use std::ops::Range;
 
@@ -78,8 +80,8 @@ impl Turn<'_> {
         self.hand.cluster.store(cluster as u32, Ordering::Release);
     }
 
-    /// Where to look, with the number of the stretch in the CPU's order: what it has from its place on, the beginning of
-    /// the stretch it is in, all others.
+    /// Where to look, with the number of the stretch in the CPU's order: what it has from its place
+    /// on, the beginning of the stretch it is in, all others.
     pub(crate) fn ranges(&self, way: Way<'_>) -> impl Iterator<Item = (usize, Range<usize>)> + Clone {
         let turn = self.hand.turn.load(Ordering::Relaxed) as usize;
         let here = way.stretch(turn);

@@ -9,8 +9,8 @@
 //! | 24–31 | a number that tells this area from others |
 //! | 32–35 | CRC-32 of the bytes before |
 //!
-//! All little-endian. The rest of the page is zeros. Nothing in an area outlives its process, so the header is all that
-//! is ever read of what another process wrote.
+//! All little-endian. The rest of the page is zeros. Nothing in an area outlives its process, so
+//! the header is all that is ever read of what another process wrote.
 
 const MAGIC: [u8; 8] = *b"PGFDSWAP";
 const VERSION: u32 = 1;

@@ -1,8 +1,10 @@
-//! What a page word says of a page that is swapped out: the slot, or what all of the page consists of.
+//! What a page word says of a page that is swapped out: the slot, or what all of the page consists
+//! of.
 //!
-//! A page that repeats one 64-bit word uses no slot, and needs no I/O in either direction, if that word fits into what a
-//! page word has left. Zeros are most of them; the rest are mostly fill patterns of bytes and of 32-bit numbers, small
-//! integers of either sign, and round floating-point numbers.
+//! A page that repeats one 64-bit word uses no slot, and needs no I/O in either direction, if that
+//! word fits into what a page word has left. Zeros are most of them; the rest are mostly fill
+//! patterns of bytes and of 32-bit numbers, small integers of either sign, and round floating-point
+//! numbers.
 //!
 //! | bits | slot | same-filled |
 //! |---|---|---|
@@ -76,8 +78,8 @@ impl Fill {
         packed(word).map(|_| Self(word))
     }
 
-    /// What all of `page` consists of, if it is one word that a page word has room for. Looks no further than the
-    /// first word that differs.
+    /// What all of `page` consists of, if it is one word that a page word has room for. Looks no
+    /// further than the first word that differs.
     #[must_use]
     pub fn of(page: SharedBytes<'_>) -> Option<Self> {
         let mut part = [0; 512];

@@ -12,8 +12,8 @@ use crate::swap::Swap;
 /// How often a page is tried elsewhere that couldn't be written, the first time included.
 const WRITES_MAX: u32 = 3;
 
-/// A page that is to be written. If its bytes change meanwhile, what is written is worthless: the caller, or the thread
-/// that changes them, has to see to it that it is never read back.
+/// A page that is to be written. If its bytes change meanwhile, what is written is worthless: the
+/// caller, or the thread that changes them, has to see to it that it is never read back.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut<'a> {
     /// All of its bytes.

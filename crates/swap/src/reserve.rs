@@ -1,9 +1,9 @@
-//! Slots that are kept free, so that pages can be exchanged when all other slots are in use: one page has to go before
-//! another comes.
+//! Slots that are kept free, so that pages can be exchanged when all other slots are in use: one
+//! page has to go before another comes.
 //!
-//! A slot in here is *freed*, as in a CPU's batch, and belongs to this reserve. The reserve is filled first: the first
-//! slot that is given back after one was taken goes here. So a thread that takes a slot, brings a page back and frees
-//! that page's slot, leaves as many slots as there were.
+//! A slot in here is *freed*, as in a CPU's batch, and belongs to this reserve. The reserve is
+//! filled first: the first slot that is given back after one was taken goes here. So a thread that
+//! takes a slot, brings a page back and frees that page's slot, leaves as many slots as there were.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicUsize, Ordering};

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 
 use io::Identity;
 
-/// Whether the file, or the block device, is on a disk that turns. False if that isn't known: memory, file systems over
-/// several devices, machines without `/sys`.
+/// Whether the file, or the block device, is on a disk that turns. False if that isn't known:
+/// memory, file systems over several devices, machines without `/sys`.
 pub(crate) fn is_rotating(identity: Identity) -> bool {
     let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));
     says_rotating(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
 }
 
 fn says_rotating(device: &Path) -> bool {
-    // A partition has no queue of its own; its disk's directory is the one above, once links are followed.
+    // A partition has no queue of its own; its disk's directory is the one above, once links are
+    // followed.
     let queues = ["queue/rotational", "../queue/rotational"];
     let said = queues.into_iter().find_map(|queue| fs::read_to_string(device.join(queue)).ok());
     said.is_some_and(|said| said.trim() == "1")

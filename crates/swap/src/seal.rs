@@ -1,9 +1,9 @@
 //! What tells that the bytes which come back from a slot are those that went there.
 //!
-//! A checksum over the contents and over what they are: which use of which slot, whose page, charged to whom. It stays in
-//! memory, beside the slot's word, so a device that returns an older page, another slot's, or one with a flipped bit
-//! can't return its seal with it. CRC-32 finds every single flipped bit and every burst of up to 32; anything else it
-//! misses once in 2^32.
+//! A checksum over the contents and over what they are: which use of which slot, whose page,
+//! charged to whom. It stays in memory, beside the slot's word, so a device that returns an older
+//! page, another slot's, or one with a flipped bit can't return its seal with it. CRC-32 finds
+//! every single flipped bit and every burst of up to 32; anything else it misses once in 2^32.
 
 use crc32fast::Hasher;
 use sync::SharedBytes;
@@ -16,7 +16,8 @@ pub(crate) fn seal(contents: SharedBytes<'_>, slot: SlotId, owner: Owner, group:
     for part in [slot.bits(), owner.number(), u64::from(group)] {
         hasher.update(&part.to_le_bytes());
     }
-    // By way of a copy, because no `&[u8]` of shared bytes may exist here; the copy stays in the nearest cache.
+    // By way of a copy, because no `&[u8]` of shared bytes may exist here; the copy stays in the
+    // nearest cache.
     let mut part = [0; 2048];
     for at in (0..contents.len()).step_by(part.len()) {
         let part = &mut part[..(contents.len() - at).min(2048)];

@@ -1,8 +1,9 @@
 //! What is in each slot of an area: one flat array of words, looked up without a lock.
 //!
-//! A slot that isn't free belongs to one party: first the thread that allocated it, then the holder of the page that it
-//! is for. Only that party changes the slot's word, without a lock; any thread may read it. So a page that comes back
-//! from its slot, stays unchanged, keeps the slot and is swapped out again takes none of our locks:
+//! A slot that isn't free belongs to one party: first the thread that allocated it, then the holder
+//! of the page that it is for. Only that party changes the slot's word, without a lock; any thread
+//! may read it. So a page that comes back from its slot, stays unchanged, keeps the slot and is
+//! swapped out again takes none of our locks:
 //! ```text
 //!            allocate         set_cached            set_swapped
 //!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped
@@ -11,8 +12,9 @@
 //!     │  cluster's lock                    ▼ free
 //!     └───────────────────────────────── freed: in a CPU's batch
 //! ```
-//! The kernel changes swap tables under the cluster's lock throughout, because several processes may share a slot
-//! there. Here a slot belongs to one page word, which already decides which thread reads the page back.
+//! The kernel changes swap tables under the cluster's lock throughout, because several processes
+//! may share a slot there. Here a slot belongs to one page word, which already decides which thread
+//! reads the page back.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::prefetch::prefetch;
@@ -54,7 +56,8 @@ impl SlotTable {
 
     /// What is in a slot, and which use of it this is. `None` for a number beyond the area.
     pub(crate) fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
-        // Acquire pairs with the Release in `change`: a thread that sees a page swapped sees its note and its seal.
+        // Acquire pairs with the Release in `change`: a thread that sees a page swapped sees its
+        // note and its seal.
         let word = SlotWord::from_bits(self.entries.get(number as usize)?[WORD].load(Ordering::Acquire));
         Some((word.state(), SlotId::new(self.area, number, word.generation())))
     }

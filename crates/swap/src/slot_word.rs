@@ -1,5 +1,5 @@
-//! The slot word: what is in a slot of a swap area, in one atomic 64-bit value, and the number by which the slot is
-//! known elsewhere.
+//! The slot word: what is in a slot of a swap area, in one atomic 64-bit value, and the number by
+//! which the slot is known elsewhere.
 //!
 //! | tag (bits 0–2) | state | bits 27–63 |
 //! |---|---|---|
@@ -12,18 +12,22 @@
 //! Bits 3–26 are the slot's generation in every state.
 //!
 //! Why these sizes:
-//! - The *owner* is the number of the page's word among all page words of a Pagefold, of which `frames` reserves 2^37:
-//!   so the page of a slot is found in one step when its area is to be removed, whichever object it belongs to.
+//! - The *owner* is the number of the page's word among all page words of a Pagefold, of which
+//!   `frames` reserves 2^37: so the page of a slot is found in one step when its area is to be
+//!   removed, whichever object it belongs to.
 //! - A *frame* has 30 bits, as in `frames`' page word.
-//! - A [`SlotId`] has to fit into a page word, of which the tag and the bit that is set in resident words alone take
-//!   three; one more tells it from a same-filled page ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the
-//!   slot in it (8 TiB of 4 KiB pages) and 24 for the generation.
-//! - The *generation* goes up each time the slot becomes free, and comes round after 2^24 uses. It only serves to find
-//!   mistakes: a slot that isn't free belongs to one party (`slot_table`), which has the only copy of its number. A
-//!   stale number, or a misdirected write, is found unless a multiple of 2^24 uses lie between.
+//! - A [`SlotId`] has to fit into a page word, of which the tag and the bit that is set in resident
+//!   words alone take three; one more tells it from a same-filled page
+//!   ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the slot in it (8
+//!   TiB of 4 KiB pages) and 24 for the generation.
+//! - The *generation* goes up each time the slot becomes free, and comes round after 2^24 uses. It
+//!   only serves to find mistakes: a slot that isn't free belongs to one party (`slot_table`),
+//!   which has the only copy of its number. A stale number, or a misdirected write, is found unless
+//!   a multiple of 2^24 uses lie between.
 //!
-//! What doesn't fit stands beside the word: the group that is charged and the shadow of the eviction (the *note*, one
-//! word: 24 bits of group, 40 of shadow), and the seal (32 bits). So a slot takes 20 bytes, 0.5 % of a 4 KiB page.
+//! What doesn't fit stands beside the word: the group that is charged and the shadow of the
+//! eviction (the *note*, one word: 24 bits of group, 40 of shadow), and the seal (32 bits). So a
+//! slot takes 20 bytes, 0.5 % of a 4 KiB page.
 
 use core::fmt;
 
@@ -186,7 +190,8 @@ impl SlotWord {
     }
 }
 
-/// What is remembered of a swapped page beside its slot's word: whom it was charged to, and what its eviction left.
+/// What is remembered of a swapped page beside its slot's word: whom it was charged to, and what
+/// its eviction left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
     group: u32,
@@ -199,7 +204,8 @@ impl Note {
     /// Bits of a shadow.
     pub const SHADOW_BITS: u32 = 40;
 
-    /// Bits beyond the widths above are cut off: a group's number is for telling groups apart, and a shadow for a guess.
+    /// Bits beyond the widths above are cut off: a group's number is for telling groups apart, and
+    /// a shadow for a guess.
     #[must_use]
     pub fn new(group: u32, shadow: u64) -> Self {
         Self { group: group & ((1 << Self::GROUP_BITS) - 1), shadow: shadow & ((1 << Self::SHADOW_BITS) - 1) }

@@ -1,19 +1,23 @@
 //! The slots of one area, and how CPUs get them without getting in each other's way.
 //!
-//! **CPUs keep apart.** Each has a [`Hand`] with a cluster in it, and stretches of the area that it looks for the next one
-//! in. An empty cluster anywhere is preferred to a partly used one, for one large write. If all clusters with free slots are in hands, which is so from the start
-//! where there are fewer clusters than CPUs, a CPU joins another one, by its own number, so that they spread evenly.
+//! **CPUs keep apart.** Each has a [`Hand`] with a cluster in it, and stretches of the area that it
+//! looks for the next one in. An empty cluster anywhere is preferred to a partly used one, for one
+//! large write. If all clusters with free slots are in hands, which is so from the start where
+//! there are fewer clusters than CPUs, a CPU joins another one, by its own number, so that they
+//! spread evenly.
 //!
-//! **Nothing is missed.** "Full" is the answer only if no free slot was to be found at some moment of the call:
-//! - F1. A cluster with free slots is on a list or in a hand. A cluster that is claimed gets into the hand before it
-//!   leaves the list. A *held* cluster has free slots, and leaves no hand: a hand lets go only of a cluster that isn't
-//!   *held* any more. So a searcher that looks at the lists first and then at the hands finds it.
-//! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A searcher that gives up
-//!   has read `changes` (Acquire) before the search, and stores that number as `full_at`. While the two are equal,
-//!   other searchers give up at once.
-//! - F3. A searcher that makes its last attempt counts itself in `searching`, then empties all batches. A thread that
-//!   puts a slot into a batch looks at `searching` and `full_at` afterwards, and if either says so, empties the batch
-//!   as well. The batch's lock decides:
+//! **Nothing is missed.** "Full" is the answer only if no free slot was to be found at some moment
+//! of the call:
+//! - F1. A cluster with free slots is on a list or in a hand. A cluster that is claimed gets into
+//!   the hand before it leaves the list. A *held* cluster has free slots, and leaves no hand: a
+//!   hand lets go only of a cluster that isn't *held* any more. So a searcher that looks at the
+//!   lists first and then at the hands finds it.
+//! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
+//!   searcher that gives up has read `changes` (Acquire) before the search, and stores that number
+//!   as `full_at`. While the two are equal, other searchers give up at once.
+//! - F3. A searcher that makes its last attempt counts itself in `searching`, then empties all
+//!   batches. A thread that puts a slot into a batch looks at `searching` and `full_at` afterwards,
+//!   and if either says so, empties the batch as well. The batch's lock decides:
 //! ```text
 //!   freeing                                searching
 //!                                          searching += 1
@@ -23,13 +27,15 @@
 //!   changes += 1
 //!                                          nothing found: full_at = changes as they were, and they aren't any more
 //! ```
-//! If the slot is in the batch first, the searcher finds it. If the slot comes later, the lock makes `searching`
-//! visible to the freeing thread, or, when the search is over, `full_at`, which was stored before.
+//! If the slot is in the batch first, the searcher finds it. If the slot comes later, the lock
+//! makes `searching` visible to the freeing thread, or, when the search is over, `full_at`, which
+//! was stored before.
 //!
-//! An area keeps a few slots besides ([`Reserve`]), which are none of these: "full" leaves them out.
+//! An area keeps a few slots besides ([`Reserve`]), which are none of these: "full" leaves them
+//! out.
 //!
-//! On a device that seeks there is one hand for all CPUs, one stretch, and no batches: pages are written in the order in
-//! which they come, as far as there is room.
+//! On a device that seeks there is one hand for all CPUs, one stretch, and no batches: pages are
+//! written in the order in which they come, as far as there is room.
 //!
 //! Lock order: hand → batch; hand → cluster. A batch's lock isn't held while a cluster's is taken.
 
@@ -54,8 +60,8 @@ pub type SlotBatch = ArrayVec<SlotId, BATCH_MAX>;
 /// Slots that a CPU collects before it frees them.
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 
-/// How often a thread that finds nothing searches again while others free slots: then other threads were faster each
-/// time.
+/// How often a thread that finds nothing searches again while others free slots: then other threads
+/// were faster each time.
 const SEARCHES_MAX: u32 = 8;
 
 /// How slots are given to CPUs.
@@ -95,8 +101,9 @@ struct Search {
 }
 
 impl Slots {
-    /// The slots of area number `area`: `slots` of them, number 0 being the header, which isn't given out. `None` if there
-    /// is no memory for their words, or if there are too many of them, or too few for one page.
+    /// The slots of area number `area`: `slots` of them, number 0 being the header, which isn't
+    /// given out. `None` if there is no memory for their words, or if there are too many of them,
+    /// or too few for one page.
     #[must_use]
     pub fn new(area: u32, slots: u64, placement: Placement) -> Option<Self> {
         let table = SlotTable::new(area, slots).filter(|table| table.len() > 1)?;
@@ -116,7 +123,8 @@ impl Slots {
         })
     }
 
-    /// Keeps some slots for [`allocate_reserved`](Self::allocate_reserved) alone, which are none of [`slots`](Self::slots).
+    /// Keeps some slots for [`allocate_reserved`](Self::allocate_reserved) alone, which are none of
+    /// [`slots`](Self::slots).
     #[must_use]
     pub(crate) fn with_reserve(mut self) -> Self {
         self.reserve = Reserve::missing(Reserve::size_for(self.slots()));
@@ -129,16 +137,19 @@ impl Slots {
         self
     }
 
-    /// A slot of those that are kept for pages in whose place another one comes, which frees a slot in its turn.
+    /// A slot of those that are kept for pages in whose place another one comes, which frees a slot
+    /// in its turn.
     pub(crate) fn allocate_reserved(&self) -> Option<SlotId> {
         let number = self.reserve.take()? as usize;
-        // No other thread has it, so it needs no lock of its cluster, where it counts as used throughout.
+        // No other thread has it, so it needs no lock of its cluster, where it counts as used
+        // throughout.
         self.table.put(number);
         Some(self.table.take(number))
     }
 
-    /// Allocates up to `want` slots, all in one cluster, and adds them to `into`; they are *taken*, and the caller's. Says
-    /// how many: fewer if the cluster has no more, none if the area is full or `into` is.
+    /// Allocates up to `want` slots, all in one cluster, and adds them to `into`; they are *taken*,
+    /// and the caller's. Says how many: fewer if the cluster has no more, none if the area is full
+    /// or `into` is.
     pub fn allocate(&self, want: usize, into: &mut SlotBatch) -> usize {
         let want = want.min(into.remaining_capacity());
         if want == 0 {
@@ -156,7 +167,8 @@ impl Slots {
         }
     }
 
-    /// What is in a slot, and which use of the slot this is. Takes no lock. `None` for a number beyond the area.
+    /// What is in a slot, and which use of the slot this is. Takes no lock. `None` for a number
+    /// beyond the area.
     #[must_use]
     pub fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
         self.table.state(number)
@@ -206,8 +218,8 @@ impl Slots {
         self.table.set_seal(slot, seal);
     }
 
-    /// Gives the caller's slot back: to the reserve, if that lacks one. Otherwise the slot becomes free when its CPU's
-    /// batch is full, or when a search needs it.
+    /// Gives the caller's slot back: to the reserve, if that lacks one. Otherwise the slot becomes
+    /// free when its CPU's batch is full, or when a search needs it.
     ///
     /// # Errors
     /// The number is stale.
@@ -264,7 +276,8 @@ impl Slots {
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
-    /// Whether about half of the slots are free, by what a few clusters have, this one's and others all over the area.
+    /// Whether about half of the slots are free, by what a few clusters have, this one's and others
+    /// all over the area.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
@@ -313,8 +326,8 @@ impl Slots {
         }
     }
 
-    /// A share of a cluster that another CPU has: of the next one's, or with fewer clusters than CPUs, of the first one
-    /// from this CPU's place on.
+    /// A share of a cluster that another CPU has: of the next one's, or with fewer clusters than
+    /// CPUs, of the first one from this CPU's place on.
     fn join(&self, turn: &Turn<'_>, way: Way<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let candidate = |step: usize| match way.clusters < way.hands() {
             true => (way.start() + step) % way.clusters,
@@ -344,7 +357,8 @@ impl Slots {
         }
         if taken == 0 {
             // Sometimes: an area is searched in vain.
-            // Release pairs with the Acquire in `is_full`. A number that is old by now does no harm.
+            // Release pairs with the Acquire in `is_full`. A number that is old by now does no
+            // harm.
             search.full_at.store(changes, Ordering::Release);
         }
         search.searching.fetch_sub(1, Ordering::Release);

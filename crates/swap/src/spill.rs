@@ -1,23 +1,27 @@
-//! Spilling: when an area of compressed pages has no room left, the pages that have been there longest are
-//! recompressed, or go on to the other areas.
+//! Spilling: when an area of compressed pages has no room left, the pages that have been there
+//! longest are recompressed, or go on to the other areas.
 //!
-//! Otherwise the area would fill up with pages that aren't used, and pages that are used again soon would go to the
-//! device. A clock goes round the slots; a page that it meets twice is old (`compressed`).
+//! Otherwise the area would fill up with pages that aren't used, and pages that are used again soon
+//! would go to the device. A clock goes round the slots; a page that it meets twice is old
+//! (`compressed`).
 //!
-//! What has been there for long is cold, so it pays to take more care with it: it is first *tightened*, compressed again with
-//! Zstandard, in the place that it has (`BlockPool::shrink`: it takes less, so that can't fail). If that saves an eighth of it, it is
-//! new again, and stays for as long; otherwise, or when it is old for the second time, it goes.
+//! What has been there for long is cold, so it pays to take more care with it: it is first
+//! *tightened*, compressed again with Zstandard, in the place that it has (`BlockPool::shrink`: it
+//! takes less, so that can't fail). If that saves an eighth of it, it is new again, and stays for
+//! as long; otherwise, or when it is old for the second time, it goes.
 //!
-//! A page's slot is its owner's, so the owner has the page held ([`Owners::move_slot`]) while it is read, written elsewhere and
-//! given the new slot, or while its bytes change in the old one; a fault waits for that as for another's. The old slot is freed when
-//! the owner has let go. If anything fails, or the page came back meanwhile, nothing has happened.
+//! A page's slot is its owner's, so the owner has the page held ([`Owners::move_slot`]) while it is
+//! read, written elsewhere and given the new slot, or while its bytes change in the old one; a
+//! fault waits for that as for another's. The old slot is freed when the owner has let go. If
+//! anything fails, or the page came back meanwhile, nothing has happened.
 //!
-//! Where there is less memory than there was, an area may have less of it, too, and those pages go that are beyond.
+//! Where there is less memory than there was, an area may have less of it, too, and those pages go
+//! that are beyond.
 //!
-//! A thread that is about to write pages spills a batch if there was no room the last time: one at a time
-//! does, and others go on. It is a fault that waits for it, so a batch is so many pages that were
-//! *tried*. Where the other areas are full, or there are none, or their devices don't answer, those
-//! are only tightened, each once.
+//! A thread that is about to write pages spills a batch if there was no room the last time: one at
+//! a time does, and others go on. It is a fault that waits for it, so a batch is so many pages that
+//! were *tried*. Where the other areas are full, or there are none, or their devices don't answer,
+//! those are only tightened, each once.
 
 use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
@@ -30,7 +34,8 @@ use crate::page_out::{PageOut, Tried, write_out};
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 
-/// Pages that are tried at a time: a sixteenth of a small area, but so many that what they leave is of use.
+/// Pages that are tried at a time: a sixteenth of a small area, but so many that what they leave is
+/// of use.
 const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
@@ -42,8 +47,8 @@ impl Swap {
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Has pages go on from areas that have more memory than they may, as there is less of it. Says whether any did. Called as
-    /// [`spill`](Self::spill).
+    /// Has pages go on from areas that have more memory than they may, as there is less of it. Says
+    /// whether any did. Called as [`spill`](Self::spill).
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)
@@ -74,7 +79,8 @@ impl Swap {
         })
     }
 
-    /// The areas of compressed pages of which `is_due` is so, and whether there are others. No lock is held while owners are asked.
+    /// The areas of compressed pages of which `is_due` is so, and whether there are others. No lock
+    /// is held while owners are asked.
     fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
         let due: ArrayVec<_, AREAS_MAX> =

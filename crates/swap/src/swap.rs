@@ -1,21 +1,25 @@
 //! All swap areas: which one a page goes to, and coming and going of areas.
 //!
-//! Every CPU has a copy of the list of areas under a reader/writer lock of its own. A thread that swaps takes its CPU's lock as a
-//! reader, and so writes nothing that CPUs share. It holds the lock while it finds the area and allocates slots, and never while a
-//! device reads or writes: so an area can be added beside one whose device doesn't answer, and one that leaves waits for its own
+//! Every CPU has a copy of the list of areas under a reader/writer lock of its own. A thread that
+//! swaps takes its CPU's lock as a reader, and so writes nothing that CPUs share. It holds the lock
+//! while it finds the area and allocates slots, and never while a device reads or writes: so an
+//! area can be added beside one whose device doesn't answer, and one that leaves waits for its own
 //! pages alone. It holds that
 //!
-//! - A1. An area that is in no copy's *order* any more gets no new pages: slots are allocated under the lock of the copy that has the
-//!   area in its order. A page that is just being written has its slot, and is waited for as any page in the area.
-//! - A2. An area is in every copy's *table* before it is in any order, and stays there until all its slots are free: so a thread that
-//!   has the number of a slot finds the area.
-//! - A3. An area that is out of the orders comes back into them, or leaves the tables, by the one thread that took it out of them
-//!   (`leaving`).
+//! - A1. An area that is in no copy's *order* any more gets no new pages: slots are allocated under
+//!   the lock of the copy that has the area in its order. A page that is just being written has its
+//!   slot, and is waited for as any page in the area.
+//! - A2. An area is in every copy's *table* before it is in any order, and stays there until all
+//!   its slots are free: so a thread that has the number of a slot finds the area.
+//! - A3. An area that is out of the orders comes back into them, or leaves the tables, by the one
+//!   thread that took it out of them (`leaving`).
 //!
-//! Removing an area is thus: out of all orders; each page in it back into memory, by its owner ([`Owners`]); out of all
-//! tables. If memory is short, or a page stays in use, it goes back into the orders.
+//! Removing an area is thus: out of all orders; each page in it back into memory, by its owner
+//! ([`Owners`]); out of all tables. If memory is short, or a page stays in use, it goes back into
+//! the orders.
 //!
-//! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has. Neither is held while a device works, or an owner.
+//! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has. Neither is held while a
+//! device works, or an owner.
 
 use std::ops::ControlFlow;
 
@@ -38,20 +42,23 @@ use crate::slots::{Placement, SlotBatch, Slots};
 /// How often removal tries pages that can't be read, when there are no others.
 const READS_MAX: u32 = 8;
 
-/// What removal and spilling ask of the owner of the pages. Called without any lock of a copy or a cluster.
+/// What removal and spilling ask of the owner of the pages. Called without any lock of a copy or a
+/// cluster.
 pub trait Owners {
-    /// Brings a page back into memory from its slot, and frees the slot; or finds that another thread is doing so.
+    /// Brings a page back into memory from its slot, and frees the slot; or finds that another
+    /// thread is doing so.
     ///
     /// # Errors
     /// There is no memory for it, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
 
-    /// Moves the page in `slot` to the slot that `moved` returns, if it returns one. No other thread reads the page or
-    /// frees its slot meanwhile. Does nothing if the page isn't in `slot` any more, or another thread is working on it.
+    /// Moves the page in `slot` to the slot that `moved` returns, if it returns one. No other
+    /// thread reads the page or frees its slot meanwhile. Does nothing if the page isn't in `slot`
+    /// any more, or another thread is working on it.
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
-    /// Detaches the page in `frame` from its swap slot and frees the slot. Does nothing if the frame has another page
-    /// by now, or the page is being written to the slot.
+    /// Detaches the page in `frame` from its swap slot and frees the slot. Does nothing if the
+    /// frame has another page by now, or the page is being written to the slot.
     fn give_up_slot(&self, frame: u32, slot: SlotId);
 }
 
@@ -102,7 +109,8 @@ pub struct Swap {
     changing: Mutex<()>,
     /// A bit for each area, also for one that is being made.
     numbers: AtomicU32,
-    /// Some area has pages come along with others. A hint that spares its readers a lock, and changes with the list.
+    /// Some area has pages come along with others. A hint that spares its readers a lock, and
+    /// changes with the list.
     has_device: AtomicBool,
     page_size: usize,
 }
@@ -123,13 +131,15 @@ impl Swap {
     /// Adds an area, and says its number.
     ///
     /// # Errors
-    /// What is there isn't an area and isn't to be overwritten, or is too small, or can't be opened or written.
+    /// What is there isn't an area and isn't to be overwritten, or is too small, or can't be opened
+    /// or written.
     pub fn add(&self, source: &Source, backend: &dyn Backend, options: AreaOptions) -> Result<u32, AddError> {
         self.add_admitted(source, backend, options, &mut |_| true)
     }
 
-    /// As [`add`](Self::add), if `admit` says yes to the bytes that the area's tables will take, of which it is told before they
-    /// take them. It may have said so, too, for an area that then couldn't be added.
+    /// As [`add`](Self::add), if `admit` says yes to the bytes that the area's tables will take, of
+    /// which it is told before they take them. It may have said so, too, for an area that then
+    /// couldn't be added.
     ///
     /// # Errors
     /// As [`add`](Self::add); [`AddError::NoRoom`].
@@ -167,7 +177,8 @@ impl Swap {
         Ok(())
     }
 
-    /// A number that no area has. Relaxed, as in `give_number`: whatever is known by a number is published by the copies' locks.
+    /// A number that no area has. Relaxed, as in `give_number`: whatever is known by a number is
+    /// published by the copies' locks.
     fn take_number(&self) -> Result<u32, AddError> {
         let taken = |bits: u32| (bits != u32::MAX).then(|| bits | (bits + 1));
         let before = self.numbers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
@@ -178,11 +189,12 @@ impl Swap {
         self.numbers.fetch_and(!(1 << number), Ordering::Relaxed);
     }
 
-    /// Removes an area when everything in it is back in memory. Returns the bytes that its tables took. Waits for pages in use, but not
-    /// for ever; other areas come and go meanwhile.
+    /// Removes an area when everything in it is back in memory. Returns the bytes that its tables
+    /// took. Waits for pages in use, but not for ever; other areas come and go meanwhile.
     ///
     /// # Errors
-    /// Memory is short, a page can't be read, or stays in use. The area is in use as before then, but for the pages that are back.
+    /// Memory is short, a page can't be read, or stays in use. The area is in use as before then,
+    /// but for the pages that are back.
     pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<u64, RemoveError> {
         let area = {
             let _turn = self.changing.lock();
@@ -255,9 +267,10 @@ impl Swap {
         }
     }
 
-    /// Writes pages to slots, those that follow each other in one request, and calls `done` for each page, by its place in
-    /// `pages`: with its slot, in which it is *cached* and which is the caller's, or with why it has none. A page that
-    /// couldn't be written in one place was tried in others.
+    /// Writes pages to slots, those that follow each other in one request, and calls `done` for
+    /// each page, by its place in `pages`: with its slot, in which it is *cached* and which is the
+    /// caller's, or with why it has none. A page that couldn't be written in one place was tried in
+    /// others.
     pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
         write_out(self, pages, Tried::default(), &mut |at, result| done(at, result));
     }
@@ -272,12 +285,13 @@ impl Swap {
         self.here().get(slot.area()).cloned()
     }
 
-    /// Writes a page to a slot that is kept for this, in the area of `slot` or another one: for a page that goes so that the one in
-    /// `slot` can come, when all other slots are in use. It is *cached* there, and the caller's.
+    /// Writes a page to a slot that is kept for this, in the area of `slot` or another one: for a
+    /// page that goes so that the one in `slot` can come, when all other slots are in use. It is
+    /// *cached* there, and the caller's.
     ///
     /// # Errors
-    /// All of those are in use, or can't be written to; or there are some, but no room for what is in this page: then another page
-    /// may do, and there is no error to tell.
+    /// All of those are in use, or can't be written to; or there are some, but no room for what is
+    /// in this page: then another page may do, and there is no error to tell.
     pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
         let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), 0);
         while let Some((area, reserved)) = self.allocate_reserved(slot, tried) {
@@ -314,8 +328,8 @@ impl Swap {
         });
     }
 
-    /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified otherwise. Says what was
-    /// remembered of it. The slot is the caller's, before and after.
+    /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified
+    /// otherwise. Says what was remembered of it. The slot is the caller's, before and after.
     ///
     /// # Errors
     /// The device's, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
@@ -323,9 +337,10 @@ impl Swap {
         self.area_of(slot).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
     }
 
-    /// Reads swapped pages in slots that follow each other, in one request of the device's, and tells of each, by its place,
-    /// whether it is what was written: what is read `into` for those that aren't is unspecified. The slots are the caller's, before
-    /// and after, and all of one area.
+    /// Reads swapped pages in slots that follow each other, in one request of the device's, and
+    /// tells of each, by its place, whether it is what was written: what is read `into` for those
+    /// that aren't is unspecified. The slots are the caller's, before and after, and all of one
+    /// area.
     ///
     /// # Errors
     /// The device's; `tell` isn't called then.
@@ -339,8 +354,8 @@ impl Swap {
         area.map_or(Ok(()), |area| area.read_run(run, into, tell))
     }
 
-    /// Whether pages next to the one in a slot can be read along with it, and stay in their slots: not where reading is a copy, nor
-    /// in an area that is being removed.
+    /// Whether pages next to the one in a slot can be read along with it, and stay in their slots:
+    /// not where reading is a copy, nor in an area that is being removed.
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
         if !self.has_device.load(Ordering::Relaxed) {
@@ -350,7 +365,8 @@ impl Swap {
         areas.get(slot.area()).is_some_and(|area| area.has_device() && areas.is_filled(area))
     }
 
-    /// What is in the slot that is so many further on in the same area, and which use of that slot it is.
+    /// What is in the slot that is so many further on in the same area, and which use of that slot
+    /// it is.
     #[must_use]
     pub fn neighbour(&self, slot: SlotId, distance: i64) -> Option<(SlotState, SlotId)> {
         let number = u32::try_from(i64::from(slot.number()).checked_add(distance)?).ok()?;
@@ -373,7 +389,8 @@ impl Swap {
         self.with_slots(slot, |slots| slots.set_swapped(slot, owner, note))
     }
 
-    /// The page is in `frame` again, and keeps its slot, for as long as it doesn't change. The slot is the caller's.
+    /// The page is in `frame` again, and keeps its slot, for as long as it doesn't change. The slot
+    /// is the caller's.
     ///
     /// # Errors
     /// The number is stale.
@@ -398,8 +415,9 @@ impl Swap {
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
-    /// Goes on `from` where the last call ended, round and round through all areas, by `looks` slots at most. Calls `visit` with each
-    /// slot whose page was in memory as well when this came by, and with that page's frame, until `visit` breaks.
+    /// Goes on `from` where the last call ended, round and round through all areas, by `looks`
+    /// slots at most. Calls `visit` with each slot whose page was in memory as well when this came
+    /// by, and with that page's frame, until `visit` breaks.
     pub fn look_for_cached(
         &self,
         from: &mut Position,
@@ -431,16 +449,16 @@ impl Swap {
         }
     }
 
-    /// Whether a page that came back may as well keep its slot: about half of the slots there are free, and it isn't memory
-    /// that the page takes there.
+    /// Whether a page that came back may as well keep its slot: about half of the slots there are
+    /// free, and it isn't memory that the page takes there.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
         areas.that_may_keep(slot).is_some()
     }
 
-    /// The page is in `frame` again, and keeps its slot for as long as it doesn't change, if it [may](Self::may_keep). Says whether
-    /// it does. The slot is the caller's.
+    /// The page is in `frame` again, and keeps its slot for as long as it doesn't change, if it
+    /// [may](Self::may_keep). Says whether it does. The slot is the caller's.
     #[must_use]
     pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
         let areas = self.here();
@@ -452,8 +470,8 @@ impl Swap {
         self.here().all().for_each(|area| area.drain());
     }
 
-    /// Has areas of compressed pages take memory into stock that they have too little of, as long as there is room for it. Says
-    /// whether they have enough.
+    /// Has areas of compressed pages take memory into stock that they have too little of, as long
+    /// as there is room for it. Says whether they have enough.
     pub fn stock_up(&self) -> bool {
         let areas = self.here();
         // One that is being removed needs none.
@@ -480,7 +498,8 @@ impl Swap {
         areas.all().map(info).collect()
     }
 
-    /// Whether some area may have free slots: false if all were searched in vain, and none of their slots became free since.
+    /// Whether some area may have free slots: false if all were searched in vain, and none of their
+    /// slots became free since.
     pub fn may_have_free_slots(&self) -> bool {
         self.here().all().any(|area| !area.slots.is_full())
     }

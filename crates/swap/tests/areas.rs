@@ -11,8 +11,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use io::{Access, Backend, BackingFile, Identity, IoError, Posix, SimulatedDisk};
+use pagefold_swap::{
+    AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError,
+};
 use support::*;
-use pagefold_swap::{AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError};
 use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes};
 
@@ -146,8 +148,9 @@ fn removal_brings_pages_back_or_says_what_is_missing() {
     assert_eq!(out(&swap, &[1], 0), [Err(SwapOutError::Full)]);
 }
 
-/// While swap was full, every fault that found no slot went through all slots of all areas, 25 million in 100 GiB, for some that were
-/// kept in vain. Now it goes on where the last one ended, and looks at so many.
+/// While swap was full, every fault that found no slot went through all slots of all areas, 25
+/// million in 100 GiB, for some that were kept in vain. Now it goes on where the last one ended,
+/// and looks at so many.
 #[test]
 fn a_search_for_kept_slots_is_bounded_and_goes_on() {
     let swap = Swap::new(PAGE);

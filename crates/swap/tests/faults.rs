@@ -1,11 +1,12 @@
-//! Devices that lie, fail and fill up: each page comes back as it was or not at all, and the others go on.
+//! Devices that lie, fail and fill up: each page comes back as it was or not at all, and the others
+//! go on.
 #![cfg(not(pagefold_loom))]
 
 mod support;
 
 use io::{Access, Backend as _, Call, Fault, FaultKind, FaultyBackend, IoError, Schedule, SimulatedDisk};
-use support::*;
 use pagefold_swap::{AreaOptions, SlotId, Source, Swap, SwapInError, SwapOutError};
+use support::*;
 use sync::SharedBytes;
 
 const EIO: i32 = 5;
@@ -76,7 +77,8 @@ fn older_contents_and_older_numbers_are_found() {
 
 #[test]
 fn the_same_bytes_under_another_number_are_found() {
-    // A page, freed and written again unchanged, to a slot that the device mixed up with another one of that page.
+    // A page, freed and written again unchanged, to a slot that the device mixed up with another
+    // one of that page.
     let (disk, swap) = simulated(100);
     let first = out(&swap, &[1], 0)[0].unwrap();
     let second = out(&swap, &[1], 7)[0].unwrap();
@@ -188,7 +190,8 @@ fn a_full_disk_takes_what_it_can_and_the_rest_goes_elsewhere() {
     assert_eq!(swap.areas().iter().map(|area| area.used).sum::<u64>(), 42);
 }
 
-/// A device that refuses a write whose bytes change while it is under way, and a page that changes during each.
+/// A device that refuses a write whose bytes change while it is under way, and a page that changes
+/// during each.
 #[derive(Clone)]
 struct Watchful {
     disk: SimulatedDisk,
@@ -249,8 +252,9 @@ impl io::BackingFile for WatchfulFile {
     }
 }
 
-/// Pages of a run that were good came back to memory, and the area seemed to be broken, because a neighbour had changed while the
-/// device wrote them. A device that says what it needs refuses nothing, another one a single write.
+/// Pages of a run that were good came back to memory, and the area seemed to be broken, because a
+/// neighbour had changed while the device wrote them. A device that says what it needs refuses
+/// nothing, another one a single write.
 #[test]
 fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
     for says_so in [true, false] {
@@ -270,7 +274,8 @@ fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
                 if at == 5 {
                     swap.free(slot).unwrap(); // As its owner does with a page that has changed.
                 } else {
-                    swap.set_swapped(slot, owner(numbers[at]), pagefold_swap::Note::new(group(numbers[at]), 0)).unwrap();
+                    swap.set_swapped(slot, owner(numbers[at]), pagefold_swap::Note::new(group(numbers[at]), 0))
+                        .unwrap();
                     check_in(&swap, slot, numbers[at], 0);
                 }
             }

@@ -9,7 +9,8 @@
 //!                                         each slot in use: its owner gives it up, or brings its page back;
 //!                                         one that is still on its way is looked at again
 //! ```
-//! A thread that finds the area in the order has allocated its slot before removal looks at the slots; so nothing is left over.
+//! A thread that finds the area in the order has allocated its slot before removal looks at the
+//! slots; so nothing is left over.
 //! ```text
 //!   adding                                swapping out (CPU 0)               freeing (CPU 1)
 //!   each copy's table

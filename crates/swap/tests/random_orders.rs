@@ -1,4 +1,5 @@
-//! Slots taken and freed by several CPUs, in orders drawn at random: more CPUs and clusters than loom can go through.
+//! Slots taken and freed by several CPUs, in orders drawn at random: more CPUs and clusters than
+//! loom can go through.
 #![cfg(pagefold_manycore)]
 
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
-//! Threads that swap pages out and in, in areas that come and go, for ThreadSanitizer and for luck. Each page's bytes say
-//! whose they are and how old.
+//! Threads that swap pages out and in, in areas that come and go, for ThreadSanitizer and for luck.
+//! Each page's bytes say whose they are and how old.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 mod support;
@@ -7,8 +7,8 @@ mod support;
 use std::collections::HashMap;
 
 use io::SimulatedDisk;
-use support::*;
 use pagefold_swap::{AreaOptions, NotBack, Note, Owner, Owners, Placement, SlotId, Source, Swap};
+use support::*;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 use sync::{Arc, thread};

@@ -10,7 +10,8 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 
 pub use crate::wait::Backoff;
 
-/// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another one's store.
+/// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another
+/// one's store.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn spin_hint() {
@@ -22,9 +23,9 @@ pub fn spin_hint() {
     loom::thread::yield_now();
 }
 
-/// A `SeqCst` fence between an atomic read-modify-write that this thread has made, whatever its ordering, with all that it did
-/// before, and what follows.
-/// On x86-64 such an instruction is a fence itself, so only the compiler has to be told.
+/// A `SeqCst` fence between an atomic read-modify-write that this thread has made, whatever its
+/// ordering, with all that it did before, and what follows. On x86-64 such an instruction is a
+/// fence itself, so only the compiler has to be told.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn fence_after_update() {

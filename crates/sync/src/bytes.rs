@@ -1,17 +1,20 @@
 //! Bytes that some threads read while another one may be overwriting them.
 //!
-//! A frame of a page cache is copied out without a lock: the copy may be torn, is then found out, and is thrown away.
-//! In Rust that is undefined behaviour unless every access to the bytes is atomic, and of one size. So the bytes are
-//! a slice of `AtomicU64`, here is the only code that reaches them, and this is what it keeps:
+//! A frame of a page cache is copied out without a lock: the copy may be torn, is then found out,
+//! and is thrown away. In Rust that is undefined behaviour unless every access to the bytes is
+//! atomic, and of one size. So the bytes are a slice of `AtomicU64`, here is the only code that
+//! reaches them, and this is what it keeps:
 //!
-//! - B1. Rust code that runs while others may access the bytes uses `Relaxed` loads and stores of whole words. On
-//!   x86-64 runs of them are written in assembly, with wider or unaligned moves: each such move is a sequence of
-//!   relaxed word loads from which some bytes are taken, or of relaxed word stores with some bytes as the only writer
-//!   left them, which is what the abstract machine is told.
-//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]; that is outside the abstract machine. It only
-//!   happens while the writer holds the frame exclusively, optimistic readers excepted.
-//! - B3. `&[u8]` over the bytes is made only by [`SharedBytes::as_slice`], whose caller excludes every writer for as
-//!   long as the slice lives. Concurrent atomic loads are no conflict with it.
+//! - B1. Rust code that runs while others may access the bytes uses `Relaxed` loads and stores of
+//!   whole words. On x86-64 runs of them are written in assembly, with wider or unaligned moves:
+//!   each such move is a sequence of relaxed word loads from which some bytes are taken, or of
+//!   relaxed word stores with some bytes as the only writer left them, which is what the abstract
+//!   machine is told.
+//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]; that is outside the abstract
+//!   machine. It only happens while the writer holds the frame exclusively, optimistic readers
+//!   excepted.
+//! - B3. `&[u8]` over the bytes is made only by [`SharedBytes::as_slice`], whose caller excludes
+//!   every writer for as long as the slice lives. Concurrent atomic loads are no conflict with it.
 //!
 //! The ordering that makes a torn copy detectable is the caller's: see `frames`' `page_map`.
 //!
@@ -33,7 +36,8 @@ fn plain(word: &AtomicU64) -> &PlainWord {
     #[cfg(not(pagefold_manycore))]
     return word;
     #[cfg(pagefold_manycore)]
-    // SAFETY: the pointer comes from a reference to a type of the same layout, and all accesses are atomic.
+    // SAFETY: the pointer comes from a reference to a type of the same layout, and all accesses are
+    // atomic.
     unsafe {
         PlainWord::from_ptr(word.as_ptr())
     }
@@ -62,8 +66,8 @@ impl<'a> SharedBytes<'a> {
     #[cfg(not(pagefold_loom))]
     #[must_use]
     pub fn of(bytes: &'a mut [u8]) -> Option<Self> {
-        // SAFETY: `AtomicU64` has the layout of `u64`, of which every value is valid, and the exclusive borrow lasts as
-        // long as the result.
+        // SAFETY: `AtomicU64` has the layout of `u64`, of which every value is valid, and the
+        // exclusive borrow lasts as long as the result.
         let (before, words, after) = unsafe { bytes.align_to_mut::<AtomicU64>() };
         (before.is_empty() && after.is_empty()).then_some(Self { words })
     }
@@ -82,7 +86,8 @@ impl<'a> SharedBytes<'a> {
         self.words.is_empty()
     }
 
-    /// Shows `look` the word that the byte at `offset` is in, for its address: to fetch it into the CPU's cache.
+    /// Shows `look` the word that the byte at `offset` is in, for its address: to fetch it into the
+    /// CPU's cache.
     #[inline]
     pub fn with_word(&self, offset: usize, look: impl FnOnce(&AtomicU64)) {
         if let Some(word) = self.words.get(offset / WORD) {
@@ -104,7 +109,8 @@ impl<'a> SharedBytes<'a> {
         Self { words: &self.words[offset / WORD..] }
     }
 
-    /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; words may be of different age.
+    /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; words may
+    /// be of different age.
     ///
     /// # Panics
     /// If the range leaves the run: a bug of the caller, which has to check the user's range first.
@@ -182,7 +188,8 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// As [`copy_from`](Self::copy_from), as a device that isn't there: on a virtual machine no CPU is charged.
+    /// As [`copy_from`](Self::copy_from), as a device that isn't there: on a virtual machine no CPU
+    /// is charged.
     ///
     /// # Panics
     /// If the range leaves the run.
@@ -211,7 +218,8 @@ impl<'a> SharedBytes<'a> {
             let cell = plain(&self.words[at / WORD]);
             let start = at % WORD;
             let n = (WORD - start).min(rest.len());
-            // Relaxed: the only writer reads its own stores; readers check a page word that is published later.
+            // Relaxed: the only writer reads its own stores; readers check a page word that is
+            // published later.
             let mut word = if n == WORD { [0; WORD] } else { cell.load(Ordering::Relaxed).to_ne_bytes() };
             word[start..start + n].copy_from_slice(&rest[..n]);
             cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
@@ -220,8 +228,8 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Overwrites everything with `from`, which is as long, past the CPU's caches: for bytes that aren't read soon. The
-    /// caller is the only writer; the stores are over when this returns.
+    /// Overwrites everything with `from`, which is as long, past the CPU's caches: for bytes that
+    /// aren't read soon. The caller is the only writer; the stores are over when this returns.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -242,14 +250,16 @@ impl<'a> SharedBytes<'a> {
     fn stream_all_from(&self, from: &[u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
-            // SAFETY: as long as each other, aligned and whole lines; the caller is the only writer, and B1 allows it.
+            // SAFETY: as long as each other, aligned and whole lines; the caller is the only
+            // writer, and B1 allows it.
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
             return;
         }
         self.copy_part_from(0, from);
     }
 
-    /// Overwrites everything with `from`, which is as long, and may change meanwhile. The caller is the only writer here.
+    /// Overwrites everything with `from`, which is as long, and may change meanwhile. The caller is
+    /// the only writer here.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -290,7 +300,8 @@ impl<'a> SharedBytes<'a> {
     #[cfg(not(pagefold_manycore))]
     fn copy_all_from(&self, from: SharedBytes<'_>) {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
-        // SAFETY: as long as each other, and B1 allows it. Where they overlapped, the bytes would be unspecified, no more.
+        // SAFETY: as long as each other, and B1 allows it. Where they overlapped, the bytes would
+        // be unspecified, no more.
         unsafe {
             wide::store(from.as_ptr(), self.as_ptr(), from.len());
         }
@@ -311,8 +322,9 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Zeroes everything past the CPU's caches, but for the lines of `soon`, which the caller is about to write to: they are
-    /// asked for first, and come while the others go. The caller is the only writer; the stores are over when this returns.
+    /// Zeroes everything past the CPU's caches, but for the lines of `soon`, which the caller is
+    /// about to write to: they are asked for first, and come while the others go. The caller is the
+    /// only writer; the stores are over when this returns.
     ///
     /// # Panics
     /// If `soon` leaves the run.
@@ -341,7 +353,8 @@ impl<'a> SharedBytes<'a> {
         if wide::can_stream(self.as_ptr(), self.len()) {
             let to = self.as_ptr();
             prefetch_to_write(to.wrapping_add(lines.start), lines.len());
-            // SAFETY: whole lines in front of and behind others of the run; the caller is the only writer, and B1 allows it.
+            // SAFETY: whole lines in front of and behind others of the run; the caller is the only
+            // writer, and B1 allows it.
             unsafe {
                 wide::stream_zeros(to, lines.start);
                 wide::stream_zeros(to.add(lines.end), self.len() - lines.end);
@@ -399,12 +412,14 @@ impl<'a> SharedBytes<'a> {
     /// The bytes as a plain slice.
     ///
     /// # Safety
-    /// No thread writes to the bytes while the slice lives (B3), and all earlier writes happened before this call.
+    /// No thread writes to the bytes while the slice lives (B3), and all earlier writes happened
+    /// before this call.
     #[cfg(not(pagefold_loom))]
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &'a [u8] {
-        // SAFETY: `AtomicU64` has the layout of `u64`, every byte of which is initialised; the caller excludes writers.
+        // SAFETY: `AtomicU64` has the layout of `u64`, every byte of which is initialised; the
+        // caller excludes writers.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.len()) }
     }
 }

@@ -1,15 +1,17 @@
 //! Counters that many threads add to without sharing a line.
 //!
-//! Every thread has a block of numbers, one for each counter that has a *place*, and adds to its own: a load, an add and a
-//! store. A counter's sum is taken over all blocks. It is exact: a block has one writer at a time, and when its thread
-//! ends, the next thread goes on with it.
+//! Every thread has a block of numbers, one for each counter that has a *place*, and adds to its
+//! own: a load, an add and a store. A counter's sum is taken over all blocks. It is exact: a block
+//! has one writer at a time, and when its thread ends, the next thread goes on with it.
 //!
-//! Places are a common good of the process, and one costs 8 bytes for each thread that adds there. So a counter gets its place
-//! only once it was added to `ADDS_SHARED` times: until then all threads add to one number, which few of them can be waiting
-//! for. No more than `BUSY_MAX` counters have such a place at a time, and fewer if there are more than 32 CPUs (`BUSY_BYTES_MAX`); the
-//! others go on sharing. If as many are busy at once, the
-//! threads are spread over so many numbers that they seldom meet. A counter of something that happens on the way of a hit has
-//! its place from the beginning ([`ThreadCounter::with_place`]); its owner accounts for the memory ([`CounterPlace::bytes`]).
+//! Places are a common good of the process, and one costs 8 bytes for each thread that adds there.
+//! So a counter gets its place only once it was added to `ADDS_SHARED` times: until then all
+//! threads add to one number, which few of them can be waiting for. No more than `BUSY_MAX`
+//! counters have such a place at a time, and fewer if there are more than 32 CPUs
+//! (`BUSY_BYTES_MAX`); the others go on sharing. If as many are busy at once, the threads are
+//! spread over so many numbers that they seldom meet. A counter of something that happens on the
+//! way of a hit has its place from the beginning ([`ThreadCounter::with_place`]); its owner
+//! accounts for the memory ([`CounterPlace::bytes`]).
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -29,7 +31,8 @@ type Block = [AtomicU64];
 
 /// Where a counter is in every block: a number below `PLACES`.
 ///
-/// Code that counts in a hot loop should keep a copy, so that the place needn't be fetched from where the counter is.
+/// Code that counts in a hot loop should keep a copy, so that the place needn't be fetched from
+/// where the counter is.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterPlace(usize);
 
@@ -40,8 +43,8 @@ impl CounterPlace {
         size_of::<u64>() as u64 * crate::cpu::count() as u64
     }
 
-    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if the thread is ending,
-    /// or there is no memory for its block: then [`ThreadCounter::add`] does it.
+    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if the
+    /// thread is ending, or there is no memory for its block: then [`ThreadCounter::add`] does it.
     #[inline]
     #[must_use]
     pub fn try_add(self, n: u64) -> bool {
@@ -96,7 +99,8 @@ impl ThreadCounter {
         self.shared.fetch_add(n, Ordering::Relaxed);
         if self.place().is_none() && self.adds.fetch_add(1, Ordering::Relaxed) == ADDS_SHARED {
             let Some(place) = registry::take_busy_place() else { return };
-            // Release pairs with the Acquire of `place`: a thread that adds there finds its number at zero.
+            // Release pairs with the Acquire of `place`: a thread that adds there finds its number
+            // at zero.
             self.place.store(place.0 as u32 + 1, Ordering::Release);
         }
     }
@@ -139,7 +143,8 @@ fn bump(number: &AtomicU64, n: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
-/// All blocks, and the places given out: without a lock, so that a forked child has none to inherit from a thread that isn't there.
+/// All blocks, and the places given out: without a lock, so that a forked child has none to inherit
+/// from a thread that isn't there.
 #[cfg(not(pagefold_loom))]
 mod registry {
     use super::{AtomicU64, BUSY_BYTES_MAX, BUSY_MAX, Block, CounterPlace, Ordering, PLACES, at};
@@ -147,7 +152,8 @@ mod registry {
     use std::alloc::{Layout, alloc_zeroed};
     use std::cell::Cell;
 
-    /// A block among all others. None is ever freed: there are as many as threads were alive at once.
+    /// A block among all others. None is ever freed: there are as many as threads were alive at
+    /// once.
     struct Node {
         block: &'static Block,
         /// A thread has it.
@@ -176,7 +182,8 @@ mod registry {
         fn drop(&mut self) {
             MINE.set(None);
             if let Some(node) = self.0.take() {
-                // Release pairs with the Acquire in `take`: the next thread adds to what this one has left.
+                // Release pairs with the Acquire in `take`: the next thread adds to what this one
+                // has left.
                 node.is_taken.store(false, Ordering::Release);
             }
         }
@@ -195,7 +202,8 @@ mod registry {
         std::iter::successors(unsafe { last.as_ref::<'static>() }, |node| node.next)
     }
 
-    /// Calls `f` with the thread's block. False if the thread is ending, or no memory can be had for a block.
+    /// Calls `f` with the thread's block. False if the thread is ending, or no memory can be had
+    /// for a block.
     #[inline]
     pub(super) fn with_block(f: impl FnOnce(&Block)) -> bool {
         // Not by `get`, which is a call.
@@ -224,12 +232,14 @@ mod registry {
     fn new_node() -> Option<&'static Node> {
         let block = new_block()?;
         let node = Box::leak(Box::new(Node { block, is_taken: AtomicBool::new(true), next: None }));
-        // Relaxed: what the last node says is read by threads that load the new one's pointer, with Acquire.
+        // Relaxed: what the last node says is read by threads that load the new one's pointer, with
+        // Acquire.
         let mut last = NODES.load(Ordering::Relaxed);
         loop {
             // SAFETY: as in `nodes`.
             node.next = unsafe { last.as_ref::<'static>() };
-            // Release pairs with the Acquire in `nodes`. Acquire on failure, and so from the second turn on, for `next`.
+            // Release pairs with the Acquire in `nodes`. Acquire on failure, and so from the second
+            // turn on, for `next`.
             match NODES.compare_exchange(last, node, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return Some(node),
                 Err(other) => last = other,
@@ -237,16 +247,18 @@ mod registry {
         }
     }
 
-    /// A block of zeros, large enough that the system gives memory for a part of it only when that is written.
+    /// A block of zeros, large enough that the system gives memory for a part of it only when that
+    /// is written.
     fn new_block() -> Option<&'static Block> {
         // SAFETY: the layout isn't empty.
         let start = unsafe { alloc_zeroed(Layout::new::<[AtomicU64; PLACES]>()) };
-        // SAFETY: the allocation, if there is one, is of this layout, zero is a value of an atomic, and it is never freed.
+        // SAFETY: the allocation, if there is one, is of this layout, zero is a value of an atomic,
+        // and it is never freed.
         (!start.is_null()).then(|| unsafe { core::slice::from_raw_parts(start.cast(), PLACES) })
     }
 
-    /// Places given back, a stack: the upper half counts changes, so that a value doesn't come back while a thread goes by it; the
-    /// lower half is the topmost place plus one, or 0.
+    /// Places given back, a stack: the upper half counts changes, so that a value doesn't come back
+    /// while a thread goes by it; the lower half is the topmost place plus one, or 0.
     static FREE: AtomicU64 = AtomicU64::new(0);
     /// For each place given back, the one below it, plus one, or 0.
     static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
@@ -295,7 +307,8 @@ mod registry {
     /// The counter is being dropped, so no thread adds to it.
     pub(super) fn give_place(place: CounterPlace) {
         for number in nodes().map(|node| at(node.block, place)) {
-            // Relaxed, and only where there is something: a place that was never used takes no memory.
+            // Relaxed, and only where there is something: a place that was never used takes no
+            // memory.
             if number.load(Ordering::Relaxed) != 0 {
                 number.store(0, Ordering::Relaxed);
             }
@@ -369,7 +382,8 @@ mod tests {
         }
     }
 
-    /// A tenant that opened 52,000 files, or one file 262,000 times, left no counters for others: they could open none.
+    /// A tenant that opened 52,000 files, or one file 262,000 times, left no counters for others:
+    /// they could open none.
     #[test]
     fn counters_that_are_seldom_added_to_take_no_place() {
         let _turn = TURNS.lock();

@@ -1,10 +1,10 @@
 //! Which CPU this is, and how many there are.
 //!
-//! The number is a hint: the thread may be on another CPU by the time it is used. Whatever is kept per CPU is
-//! therefore lockable, and can be drained by any thread.
+//! The number is a hint: the thread may be on another CPU by the time it is used. Whatever is kept
+//! per CPU is therefore lockable, and can be drained by any thread.
 
-/// The number of CPUs that per-CPU values are made for: one more than the highest number of an online CPU, as the
-/// kernel numbers them.
+/// The number of CPUs that per-CPU values are made for: one more than the highest number of an
+/// online CPU, as the kernel numbers them.
 #[inline]
 #[must_use]
 pub fn count() -> usize {
@@ -28,8 +28,9 @@ pub fn current() -> usize {
     real::current()
 }
 
-/// Has the process be as on a machine with `count` CPUs, over which its threads are dealt out in turn: for measuring what per-CPU
-/// values take. To be called before any such value is made. Does nothing in models, and on virtual CPUs.
+/// Has the process be as on a machine with `count` CPUs, over which its threads are dealt out in
+/// turn: for measuring what per-CPU values take. To be called before any such value is made. Does
+/// nothing in models, and on virtual CPUs.
 #[doc(hidden)]
 pub fn pretend(count: usize) {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
@@ -65,12 +66,14 @@ mod real {
     use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
     use std::cell::Cell;
 
-    /// [`RSEQ`] while CPUs are only pretended, before the first look, and where the C library registered no restartable sequence.
+    /// [`RSEQ`] while CPUs are only pretended, before the first look, and where the C library
+    /// registered no restartable sequence.
     const PRETENDED: isize = isize::MIN;
     const UNKNOWN: isize = isize::MIN + 1;
     const ABSENT: isize = isize::MIN + 2;
 
-    /// Offset of this thread's `struct rseq` from the thread pointer; the same for all threads of the process.
+    /// Offset of this thread's `struct rseq` from the thread pointer; the same for all threads of
+    /// the process.
     static RSEQ: AtomicIsize = AtomicIsize::new(UNKNOWN);
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -108,7 +111,8 @@ mod real {
         count
     }
 
-    /// One more than the highest number in the kernel's list of CPUs (`0-3,8-11`), else the configured number.
+    /// One more than the highest number in the kernel's list of CPUs (`0-3,8-11`), else the
+    /// configured number.
     fn possible() -> usize {
         let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         let highest = list.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
@@ -119,7 +123,8 @@ mod real {
 
     #[inline]
     pub(super) fn current() -> usize {
-        // Relaxed: the value is a constant of the process, and a thread that finds it unknown looks it up.
+        // Relaxed: the value is a constant of the process, and a thread that finds it unknown looks
+        // it up.
         let offset = RSEQ.load(Ordering::Relaxed);
         if offset > ABSENT {
             let cpu = rseq_cpu(offset);
@@ -158,18 +163,19 @@ mod real {
         if size.is_null() || offset.is_null() {
             return ABSENT;
         }
-        // SAFETY: both are constants of glibc with these types, initialised before main. A size of 0 says that
-        // registration was refused or turned off.
+        // SAFETY: both are constants of glibc with these types, initialised before main. A size of
+        // 0 says that registration was refused or turned off.
         unsafe { if *size == 0 { ABSENT } else { *offset } }
     }
 
-    /// Reads `cpu_id`, the second word of the thread's `struct rseq`. Not a CPU number while unregistered (−1, −2).
+    /// Reads `cpu_id`, the second word of the thread's `struct rseq`. Not a CPU number while
+    /// unregistered (−1, −2).
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn rseq_cpu(offset: isize) -> usize {
         let cpu: u32;
-        // SAFETY: `offset` came from glibc, so fs:[offset] is this thread's registered `struct rseq`, which lives as
-        // long as the thread; the kernel alone writes the word.
+        // SAFETY: `offset` came from glibc, so fs:[offset] is this thread's registered `struct
+        // rseq`, which lives as long as the thread; the kernel alone writes the word.
         unsafe {
             core::arch::asm!(
                 "mov {cpu:e}, dword ptr fs:[{offset} + 4]",

@@ -11,7 +11,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Asks the machine's disk for `bytes`: in a virtual machine. Elsewhere a simulated disk takes no time.
+    /// Asks the machine's disk for `bytes`: in a virtual machine. Elsewhere a simulated disk takes
+    /// no time.
     #[must_use]
     pub fn start(bytes: usize) -> Self {
         #[cfg(not(pagefold_manycore))]

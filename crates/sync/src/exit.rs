@@ -1,8 +1,9 @@
 //! What is done before the process ends normally: by a return from `main`, or `exit`.
 //!
-//! The C library runs what was registered (`atexit`) in the thread that exits, whose thread-local values are gone by then, while
-//! all other threads go on. So that thread only asks others to do it, and waits. It waits for no lock for long: others may have been
-//! taken at a fork, and `exit` is called in children as well.
+//! The C library runs what was registered (`atexit`) in the thread that exits, whose thread-local
+//! values are gone by then, while all other threads go on. So that thread only asks others to do
+//! it, and waits. It waits for no lock for long: others may have been taken at a fork, and `exit`
+//! is called in children as well.
 
 use std::sync::Once;
 use std::sync::{Arc, Weak};

@@ -1,16 +1,19 @@
-//! Memory of which a forked child finds zeros, and the mark by which a process knows that it is such a child.
+//! Memory of which a forked child finds zeros, and the mark by which a process knows that it is
+//! such a child.
 //!
-//! The kernel sees to that (`MADV_WIPEONFORK`, Linux 4.14). Where it refuses, as older ones and some sandboxes do, the child does it
-//! itself, in a handler that the C library runs before `fork` returns there (`pthread_atfork`). A child that is made past the C library
-//! (`clone` as a system call) isn't reached by that: it has the parent's bytes, and takes itself for the parent.
+//! The kernel sees to that (`MADV_WIPEONFORK`, Linux 4.14). Where it refuses, as older ones and
+//! some sandboxes do, the child does it itself, in a handler that the C library runs before `fork`
+//! returns there (`pthread_atfork`). A child that is made past the C library (`clone` as a system
+//! call) isn't reached by that: it has the parent's bytes, and takes itself for the parent.
 //!
 //! # The list
-//! What the handler wipes is a list of places, each for a range of memory: places are added and used again, never freed.
-//! It has no lock, since a child would find it taken by a thread that it doesn't have.
+//! What the handler wipes is a list of places, each for a range of memory: places are added and
+//! used again, never freed. It has no lock, since a child would find it taken by a thread that it
+//! doesn't have.
 //!
-//! - FORK-1. A place with a start has its length, and the range is mapped: the start is stored after the length, and taken
-//!   away before the range is unmapped. A child has the list as it was at one moment of the fork, so it wipes what is its parent's of this
-//!   list and nothing else.
+//! - FORK-1. A place with a start has its length, and the range is mapped: the start is stored
+//!   after the length, and taken away before the range is unmapped. A child has the list as it was
+//!   at one moment of the fork, so it wipes what is its parent's of this list and nothing else.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -18,7 +21,8 @@ use std::sync::Once;
 
 /// A mark that a forked child doesn't inherit: a page of the system's that is zeros there.
 ///
-/// A plain word, not one of [`atomic`](crate::atomic)'s: it is written before another thread has it, and then only read.
+/// A plain word, not one of [`atomic`](crate::atomic)'s: it is written before another thread has
+/// it, and then only read.
 #[derive(Debug)]
 pub struct ForkMark {
     page: NonNull<u8>,
@@ -58,7 +62,8 @@ impl ForkMark {
     #[inline]
     #[must_use]
     pub fn is_child(&self) -> bool {
-        // SAFETY: mapped as long as `self` lives. Volatile, because it is the kernel, or a handler, that changes it.
+        // SAFETY: mapped as long as `self` lives. Volatile, because it is the kernel, or a handler,
+        // that changes it.
         unsafe { self.page.as_ptr().read_volatile() == 0 }
     }
 }
@@ -66,7 +71,8 @@ impl ForkMark {
 impl Drop for ForkMark {
     fn drop(&mut self) {
         self.wiped.end();
-        // SAFETY: the mapping made in `new`, which is gone with `self`. It is mapped in a child too.
+        // SAFETY: the mapping made in `new`, which is gone with `self`. It is mapped in a child
+        // too.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
     }
 }
@@ -88,9 +94,9 @@ impl Wiped {
     /// Has forked children find zeros there.
     ///
     /// # Safety
-    /// Whole pages of private anonymous memory of the caller's, which stay mapped until [`end`](Self::end) or
-    /// [`end_and_keep`](Self::end_and_keep), and which a child may
-    /// find as zeros at any moment.
+    /// Whole pages of private anonymous memory of the caller's, which stay mapped until
+    /// [`end`](Self::end) or [`end_and_keep`](Self::end_and_keep), and which a child may find as
+    /// zeros at any moment.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         // SAFETY: the caller's. Contents don't change in this process.
@@ -151,7 +157,8 @@ impl Place {
     fn list(start: NonNull<u8>, len: usize) -> &'static Self {
         static HANDLER: Once = Once::new();
         // Without memory for the handler, children aren't wiped.
-        // SAFETY: the handler is a function of this crate, which does what one may after a fork: loads, and system calls.
+        // SAFETY: the handler is a function of this crate, which does what one may after a fork:
+        // loads, and system calls.
         HANDLER.call_once(|| _ = unsafe { pthread_atfork(None, None, Some(wipe_all)) });
         let take =
             |place: &&Self| place.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -185,7 +192,8 @@ extern "C" fn wipe_all() {
             continue;
         }
         let start = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: mapped (FORK-1), and of a user that may find zeros. What the parent had locked, a child hasn't.
+        // SAFETY: mapped (FORK-1), and of a user that may find zeros. What the parent had locked, a
+        // child hasn't.
         unsafe {
             if libc::madvise(start, len, libc::MADV_DONTNEED) != 0 {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

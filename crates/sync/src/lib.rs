@@ -1,8 +1,8 @@
 //! The seam between Pagefold's concurrent code and the machine it runs on.
 //!
-//! Every atomic, lock, per-CPU or per-thread value, spin hint, CPU number, clock, random number and thread of
-//! Pagefold comes from here, never from `std` or another crate. What stands behind the seam is decided by the
-//! build:
+//! Every atomic, lock, per-CPU or per-thread value, spin hint, CPU number, clock, random number and
+//! thread of Pagefold comes from here, never from `std` or another crate. What stands behind the
+//! seam is decided by the build:
 //!
 //! | build | behind the seam | used for |
 //! |---|---|---|
@@ -11,10 +11,11 @@
 //! | `--cfg pagefold_manycore` | `manycore` | a virtual machine of many CPUs: where locks and lines lose time |
 //! | `--cfg pagefold_tsan` | as default, but bytes are copied word by word | ThreadSanitizer, which can't see into `asm!` |
 //!
-//! What doesn't go through the seam is invisible to the checkers, so even words that are only ever touched under a
-//! lock, such as the links of a list, are atomics from here, accessed `Relaxed`.
+//! What doesn't go through the seam is invisible to the checkers, so even words that are only ever
+//! touched under a lock, such as the links of a list, are atomics from here, accessed `Relaxed`.
 //!
-//! `Arc` is `std`'s in every build: no protocol of ours depends on the order in which handles are dropped.
+//! `Arc` is `std`'s in every build: no protocol of ours depends on the order in which handles are
+//! dropped.
 
 #[cfg(all(pagefold_loom, pagefold_manycore))]
 compile_error!("choose one backend for `sync`: pagefold_loom or pagefold_manycore");
@@ -50,16 +51,18 @@ pub use sparse::SparseWords;
 pub use stable::StableBytes;
 pub use std::sync::{Arc, Weak};
 
-/// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions: of all threads
-/// together, from its beginning to its end.
+/// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions:
+/// of all threads together, from its beginning to its end.
 ///
-/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound, and `PAGEFOLD_MORE_PREEMPTIONS` is added to it.
+/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound, and
+/// `PAGEFOLD_MORE_PREEMPTIONS` is added to it.
 #[cfg(pagefold_loom)]
 pub fn model(model: impl Fn() + Send + Sync + 'static) {
     model_deeper(3, model);
 }
 
-/// As [`model`], with at most `preemptions`. What takes more turns than three to go wrong needs more, and more time.
+/// As [`model`], with at most `preemptions`. What takes more turns than three to go wrong needs
+/// more, and more time.
 #[cfg(pagefold_loom)]
 pub fn model_deeper(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

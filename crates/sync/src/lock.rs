@@ -1,8 +1,9 @@
 //! Locks and once-cells: no poisoning, and clean under ThreadSanitizer.
 //!
-//! A lock of the product is a futex: its waiting threads are known to the system alone, so locks that are made in a forked child work
-//! there. (A lock library with a table of waiting threads has one table for the process, and a child may inherit a part of it
-//! locked.) They are unfair: a thread that comes while another one is about to wake up may be first.
+//! A lock of the product is a futex: its waiting threads are known to the system alone, so locks
+//! that are made in a forked child work there. (A lock library with a table of waiting threads has
+//! one table for the process, and a child may inherit a part of it locked.) They are unfair: a
+//! thread that comes while another one is about to wake up may be first.
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use futex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -12,7 +13,8 @@ pub use manycore::lock::{Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockRea
 #[cfg(not(pagefold_manycore))]
 pub use once_cell::sync::OnceCell;
 
-/// A place for a box, which stays once it is there. Looking is one load, which costs a virtual CPU nothing.
+/// A place for a box, which stays once it is there. Looking is one load, which costs a virtual CPU
+/// nothing.
 pub use once_cell::race::OnceBox;
 
 #[cfg(pagefold_loom)]
@@ -71,7 +73,8 @@ mod futex {
         type Duration = Duration;
         type Instant = Instant;
 
-        /// Looks for the lock again and again: a thread that waits in [`lock`](lock_api::RawMutex::lock) may be first.
+        /// Looks for the lock again and again: a thread that waits in
+        /// [`lock`](lock_api::RawMutex::lock) may be first.
         fn try_lock_for(&self, time: Duration) -> bool {
             // Without an end if it is further away than the clock goes.
             let end = Instant::now().checked_add(time);
@@ -90,11 +93,13 @@ mod futex {
         }
     }
 
-    /// Waiting for what other threads change under a [`Mutex`]. A wait may also end without a notification.
+    /// Waiting for what other threads change under a [`Mutex`]. A wait may also end without a
+    /// notification.
     pub struct Condvar {
         raw: RawCondvar,
-        /// Threads that wait, or are about to. It changes under their lock, so a thread that has had the lock since it
-        /// changed what they wait for finds all that have to be woken up. Without any there is no system call.
+        /// Threads that wait, or are about to. It changes under their lock, so a thread that has
+        /// had the lock since it changed what they wait for finds all that have to be woken up.
+        /// Without any there is no system call.
         waiting: AtomicU32,
     }
 
@@ -240,7 +245,8 @@ mod model {
         }
     }
 
-    /// See the product's `Condvar`. A model has no time, so a timed wait ends only by a notification.
+    /// See the product's `Condvar`. A model has no time, so a timed wait ends only by a
+    /// notification.
     #[derive(Debug)]
     pub struct Condvar(loom::sync::Condvar);
 

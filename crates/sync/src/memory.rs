@@ -1,4 +1,5 @@
-//! Memory that goes back to the system while its addresses stay, or is in no core dump; and the system's refusing memory, on purpose.
+//! Memory that goes back to the system while its addresses stay, or is in no core dump; and the
+//! system's refusing memory, on purpose.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -6,9 +7,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// `mlock2`'s flag that has pages locked as they come into memory.
 const MLOCK_ONFAULT: u32 = 1;
 
-/// Gives whole system pages back to the system; they read as zeros afterwards. False, with nothing changed, if the system refuses.
+/// Gives whole system pages back to the system; they read as zeros afterwards. False, with nothing
+/// changed, if the system refuses.
 ///
-/// It refuses what is locked, as all memory is after `mlockall`: that is unlocked first, and locked again as it comes back.
+/// It refuses what is locked, as all memory is after `mlockall`: that is unlocked first, and locked
+/// again as it comes back.
 ///
 /// # Safety
 /// Private anonymous memory of the caller's, all of whose values may become zeros at any moment.
@@ -24,7 +27,8 @@ pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     }
     // SAFETY: changes how the kernel backs the memory, not its contents.
     let is_discarded = unsafe { libc::munlock(start, bytes) } == 0 && discard();
-    // SAFETY: as above. Memory is locked as it comes back, as it was before, if the system can do that.
+    // SAFETY: as above. Memory is locked as it comes back, as it was before, if the system can do
+    // that.
     unsafe { libc::mlock2(start, bytes, MLOCK_ONFAULT) };
     is_discarded
 }
@@ -48,8 +52,8 @@ pub fn is_in_dumps() -> bool {
 
 static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a call by which memory is taken, opened or given back is to be as if the system had refused it: asked before each such call.
-/// Always false without the feature `refusals`.
+/// Whether a call by which memory is taken, opened or given back is to be as if the system had
+/// refused it: asked before each such call. Always false without the feature `refusals`.
 #[inline]
 #[must_use]
 pub fn is_refused() -> bool {

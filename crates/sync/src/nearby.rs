@@ -1,23 +1,27 @@
-//! Things that many CPUs use, counted on a line of each: without a count for each CPU in each thing.
+//! Things that many CPUs use, counted on a line of each: without a count for each CPU in each
+//! thing.
 //!
-//! A thing is at *home*, and each CPU has a few handles of its own of things that it used lately ([`Nearby`]). A thread that asks for a
-//! thing gets a clone of its CPU's handle: it writes to that handle's count, and to the lock of a few of the CPU's handles. So CPUs share
-//! nothing while they use the same things again and again, and what all of it takes grows with the things, and with the CPUs, but not
-//! with their product.
+//! A thing is at *home*, and each CPU has a few handles of its own of things that it used lately
+//! ([`Nearby`]). A thread that asks for a thing gets a clone of its CPU's handle: it writes to that
+//! handle's count, and to the lock of a few of the CPU's handles. So CPUs share nothing while they
+//! use the same things again and again, and what all of it takes grows with the things, and with
+//! the CPUs, but not with their product.
 //!
 //! # Invariants
-//! - NEARBY-1. A thing is found at home with the lock of the handle's set held, and the CPU is noted at home before the handle is made. A
-//!   thread that [takes](Nearby::take) a thing away from home looks, afterwards, into the sets of all CPUs that are noted. So no CPU
-//!   keeps a handle of a thing that was taken, once `take` has returned:
+//! - NEARBY-1. A thing is found at home with the lock of the handle's set held, and the CPU is
+//!   noted at home before the handle is made. A thread that [takes](Nearby::take) a thing away from
+//!   home looks, afterwards, into the sets of all CPUs that are noted. So no CPU keeps a handle of
+//!   a thing that was taken, once `take` has returned:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle
 //!           notes the CPU
 //!           a handle in the set
 //!   ```
-//! - NEARBY-2. A handle makes way for another one with its set locked. Its thing is at home then, or the thread that takes it has yet
-//!   to look into this set, and has the thing meanwhile. So no thing ends because a thread looked for another one: it ends with the
-//!   thread that took it, or with a thread that asked for it and uses it for longer.
+//! - NEARBY-2. A handle makes way for another one with its set locked. Its thing is at home then,
+//!   or the thread that takes it has yet to look into this set, and has the thing meanwhile. So no
+//!   thing ends because a thread looked for another one: it ends with the thread that took it, or
+//!   with a thread that asked for it and uses it for longer.
 //!
 //! Lock order: a set → a home.
 
@@ -135,7 +139,8 @@ impl<T> Nearby<T> {
         (crate::cpu::count() * (cpu + size_of::<CachePadded<Box<()>>>())) as u64
     }
 
-    /// Makes room for handles, unless there is some, or `try_charge` has none. Without it CPUs share the counts of things.
+    /// Makes room for handles, unless there is some, or `try_charge` has none. Without it CPUs
+    /// share the counts of things.
     pub fn prepare(&self, try_charge: impl FnOnce(u64) -> bool, uncharge: impl FnOnce(u64)) {
         if self.cpus.get().is_some() || !try_charge(Self::bytes()) {
             return;
@@ -166,7 +171,8 @@ impl<T> Nearby<T> {
         Some(handle)
     }
 
-    /// Takes away what is at home there. What is returned is to be dropped without a lock, as it may end with it.
+    /// Takes away what is at home there. What is returned is to be dropped without a lock, as it
+    /// may end with it.
     pub fn take(&self, home: &Home<T>) -> Option<Arc<T>> {
         let (thing, noted) = {
             let mut state = home.state.lock();

@@ -20,7 +20,8 @@ pub fn prefetch<T>(value: &T) {
 #[inline]
 pub(crate) fn prefetch_to_write(to: *const u8, len: usize) {
     for at in (0..len).step_by(LINE) {
-        // SAFETY: it has no effect on memory, whatever the address. CPUs that don't know it take it for `nop`.
+        // SAFETY: it has no effect on memory, whatever the address. CPUs that don't know it take it
+        // for `nop`.
         unsafe {
             core::arch::asm!(
                 "prefetchw [{}]", in(reg) to.wrapping_add(at),
@@ -35,7 +36,8 @@ pub(crate) const LINE: usize = 64;
 /// Lines that are asked for before the CPU sees by itself that they are read in order.
 const LINES_MAX: usize = 4;
 
-/// Asks for the lines of the first of `len` bytes at `offset`. No more than a page's bytes are looked for.
+/// Asks for the lines of the first of `len` bytes at `offset`. No more than a page's bytes are
+/// looked for.
 #[inline]
 pub fn prefetch_bytes(bytes: SharedBytes<'_>, offset: usize, len: usize) {
     let first = offset / LINE * LINE;

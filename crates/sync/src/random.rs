@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014). Small, fast, and
-/// the same on every machine; not for secrets.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// Small, fast, and the same on every machine; not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -42,11 +42,13 @@ impl Random {
     }
 }
 
-/// Seeds for a randomised test to try: the one in the environment variable `PAGEFOLD_SEED`; else those in
-/// `PAGEFOLD_SEEDS`, which is a number of seeds from 0 on, or a range such as `3000..6000`; else 0 to `usual`.
+/// Seeds for a randomised test to try: the one in the environment variable `PAGEFOLD_SEED`; else
+/// those in `PAGEFOLD_SEEDS`, which is a number of seeds from 0 on, or a range such as
+/// `3000..6000`; else 0 to `usual`.
 ///
 /// # Panics
-/// If a variable is set and isn't a number or range: a test that silently tries other seeds proves nothing.
+/// If a variable is set and isn't a number or range: a test that silently tries other seeds proves
+/// nothing.
 #[must_use]
 pub fn seeds(usual: u64) -> Range<u64> {
     if let Ok(seed) = std::env::var("PAGEFOLD_SEED") {
@@ -59,7 +61,8 @@ pub fn seeds(usual: u64) -> Range<u64> {
     number(first)..number(end)
 }
 
-/// Spreads the bits of `x` so that close numbers become unrelated ones (SplitMix64's finaliser). A bijection.
+/// Spreads the bits of `x` so that close numbers become unrelated ones (SplitMix64's finaliser). A
+/// bijection.
 #[inline]
 #[must_use]
 pub fn mix(mut x: u64) -> u64 {

@@ -1,7 +1,9 @@
-//! A long array of words that takes the system's memory where it is written, a page at a time, and gives it back in parts.
+//! A long array of words that takes the system's memory where it is written, a page at a time, and
+//! gives it back in parts.
 //!
-//! The words hold users' bytes: they are in no core dump, and a forked child finds zeros, so that it neither has the bytes nor makes the
-//! system copy them. The allocator may use the memory again later, so both end when the array is dropped.
+//! The words hold users' bytes: they are in no core dump, and a forked child finds zeros, so that
+//! it neither has the bytes nor makes the system copy them. The allocator may use the memory again
+//! later, so both end when the array is dropped.
 
 use core::ptr::NonNull;
 use std::ops::Range;
@@ -11,7 +13,8 @@ use crate::fork::Wiped;
 use crate::memory;
 use crate::zeroed::zeroed;
 
-/// Bytes that parts begin and end at so that all of their memory can be given back: any system's page is a part of that.
+/// Bytes that parts begin and end at so that all of their memory can be given back: any system's
+/// page is a part of that.
 const ALIGNMENT: usize = if cfg!(pagefold_loom) { WORD } else { 64 << 10 };
 const WORD: usize = size_of::<u64>();
 
@@ -32,7 +35,8 @@ impl SparseWords {
         let sparse = Self::dense(len)?;
         // A huge page would take more than was written to.
         sparse.advise(0..len, libc::MADV_NOHUGEPAGE);
-        // An allocator that uses memory again has zeroed it by writing, and then all of it is there. Refused: it stays.
+        // An allocator that uses memory again has zeroed it by writing, and then all of it is
+        // there. Refused: it stays.
         let _ = sparse.discard(0..len);
         Some(sparse)
     }
@@ -45,7 +49,8 @@ impl SparseWords {
         let mut sparse = Self { words, first: first / WORD, len, wiped: None };
         if let Some(pages) = sparse.whole_pages(0..len) {
             let (start, bytes) = (NonNull::from(pages).cast(), size_of_val(pages));
-            // SAFETY: whole pages within an allocation of ours, of atomics, of which all values are valid. `drop` ends it.
+            // SAFETY: whole pages within an allocation of ours, of atomics, of which all values are
+            // valid. `drop` ends it.
             sparse.wiped = Some(unsafe {
                 memory::keep_out_of_dumps(start, bytes);
                 Wiped::new(start, bytes)
@@ -71,8 +76,8 @@ impl SparseWords {
         &self.words[self.first + range.start..self.first + range.end]
     }
 
-    /// Gives the memory of those words back to the system, as far as they are whole pages of it. Their values are
-    /// unspecified afterwards. False if the system refuses: the memory stays.
+    /// Gives the memory of those words back to the system, as far as they are whole pages of it.
+    /// Their values are unspecified afterwards. False if the system refuses: the memory stays.
     #[must_use]
     pub fn discard(&self, range: Range<usize>) -> bool {
         let Some(pages) = self.whole_pages(range) else { return true };
@@ -82,7 +87,8 @@ impl SparseWords {
 
     fn advise(&self, range: Range<usize>, advice: i32) {
         if let Some(pages) = self.whole_pages(range) {
-            // SAFETY: whole pages within an allocation of ours; their contents don't change. Where it is refused, they stay as they are.
+            // SAFETY: whole pages within an allocation of ours; their contents don't change. Where
+            // it is refused, they stay as they are.
             unsafe { libc::madvise(pages.as_ptr().cast_mut().cast(), size_of_val(pages), advice) };
         }
     }
@@ -124,7 +130,8 @@ mod tests {
 
     #[test]
     fn memory_comes_where_words_are_written_and_goes_again() {
-        // Memory that was written to, which an allocator that has got so much back once hands out again.
+        // Memory that was written to, which an allocator that has got so much back once hands out
+        // again.
         let bytes = |len| std::hint::black_box(vec![1_u8; len]);
         drop(bytes(16 << 20));
         let (before, _behind) = (bytes(12 << 20), bytes(1 << 20));
@@ -161,8 +168,9 @@ mod tests {
         lines.find(|line| line.starts_with("VmFlags")).unwrap_or_default().to_owned()
     }
 
-    /// A crash reporter stored a core dump of a server, and all of its tenants' compressed pages were in it. A forked worker had them,
-    /// too, and each page that was swapped out afterwards took memory twice.
+    /// A crash reporter stored a core dump of a server, and all of its tenants' compressed pages
+    /// were in it. A forked worker had them, too, and each page that was swapped out afterwards
+    /// took memory twice.
     #[test]
     fn words_are_in_no_dump_and_in_no_child_while_they_are_used() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());

@@ -38,8 +38,8 @@ pub fn spawn<T: Send + 'static>(
     };
 }
 
-/// A number that this thread has for as long as it lives: threads count from 0 in the order in which they ask. In a virtual
-/// machine a number of a thread that has ended is given out again.
+/// A number that this thread has for as long as it lives: threads count from 0 in the order in
+/// which they ask. In a virtual machine a number of a thread that has ended is given out again.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn number() -> usize {
@@ -54,7 +54,8 @@ pub fn number() -> usize {
         thread_local! {
             static MINE: Cell<Option<usize>> = const { Cell::new(None) };
         }
-        // Relaxed: only that numbers differ counts. A thread that is ending has no place to keep one.
+        // Relaxed: only that numbers differ counts. A thread that is ending has no place to keep
+        // one.
         let new = || NEXT.fetch_add(1, Ordering::Relaxed);
         MINE.try_with(|mine| {
             let number = mine.get().unwrap_or_else(new);
@@ -76,7 +77,8 @@ pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
     return handle.thread().id() == loom::thread::current().id();
 }
 
-/// Whether the thread has ended, as far as is known: a model's and a virtual machine's haven't until they are joined.
+/// Whether the thread has ended, as far as is known: a model's and a virtual machine's haven't
+/// until they are joined.
 #[must_use]
 pub fn has_ended<T>(handle: &JoinHandle<T>) -> bool {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]

@@ -1,5 +1,5 @@
-//! How a thread waits for another one that doesn't wake it: the one policy of every loop that looks, waits a turn, and looks
-//! again.
+//! How a thread waits for another one that doesn't wake it: the one policy of every loop that
+//! looks, waits a turn, and looks again.
 //!
 //! | turns | a turn | for the case that |
 //! |---|---|---|
@@ -7,9 +7,10 @@
 //! | 6 to 31 | yields the CPU | the other thread was preempted, perhaps on this CPU |
 //! | from 32 on | sleeps: 50 µs, twice as long each time, at most 1 ms | the other thread waits itself; or has a lower real-time priority |
 //!
-//! A yield doesn't let threads of a lower real-time priority run (`sched_yield` under `SCHED_FIFO`), so a loop without sleep would
-//! keep such a holder from its CPU for ever. As each sleep is at most twice as long as the one before it, until they are 1 ms, a
-//! wait takes at most about twice as long as it has to, or 1 ms more.
+//! A yield doesn't let threads of a lower real-time priority run (`sched_yield` under
+//! `SCHED_FIFO`), so a loop without sleep would keep such a holder from its CPU for ever. As each
+//! sleep is at most twice as long as the one before it, until they are 1 ms, a wait takes at most
+//! about twice as long as it has to, or 1 ms more.
 //!
 //! What a loop waits for decides how it ends:
 //!
@@ -20,23 +21,27 @@
 //! | [`wait_or`](Backoff::wait_or) | may be a user who keeps a guard | after [`PATIENCE`], with an error |
 //! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
 //!
-//! A model has neither time nor CPUs: each turn there lets other threads run. A virtual CPU spins with one hint a turn, as that
-//! waits for a store to what the thread looked at, and sleeps in virtual time.
+//! A model has neither time nor CPUs: each turn there lets other threads run. A virtual CPU spins
+//! with one hint a turn, as that waits for a store to what the thread looked at, and sleeps in
+//! virtual time.
 
 use crate::atomic::spin_hint;
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};
 
-/// How long [`Backoff::wait_or`] waits before it gives up. A call may meet two such waits, and answers within 5 s.
+/// How long [`Backoff::wait_or`] waits before it gives up. A call may meet two such waits, and
+/// answers within 5 s.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Turns that spin; 2^6 − 1 hints altogether.
 const SPINS: u32 = 6;
-/// Turns before the first sleep. In a model few, so that waits that give up are among what it explores.
+/// Turns before the first sleep. In a model few, so that waits that give up are among what it
+/// explores.
 const AWAKE_TURNS: u32 = if cfg!(pagefold_loom) { 0 } else { 32 };
 /// Turns of a short wait: sleeps of about 15 ms in all.
 const SHORT_TURNS: u32 = AWAKE_TURNS + 18;
-/// Turns that a patient wait takes at least: a process that was stopped for seconds, with all its threads, hasn't waited.
+/// Turns that a patient wait takes at least: a process that was stopped for seconds, with all its
+/// threads, hasn't waited.
 const PATIENT_TURNS: u32 = AWAKE_TURNS + 100;
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
@@ -61,7 +66,8 @@ impl Backoff {
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn wait(&mut self) {
         if self.turns < SPINS {
-            // A model's hint is a yield already. A virtual CPU's waits for a store: more than one a turn would say nothing new.
+            // A model's hint is a yield already. A virtual CPU's waits for a store: more than one a
+            // turn would say nothing new.
             let hints = if cfg!(any(pagefold_manycore, pagefold_loom)) { 1 } else { 1_u32 << self.turns };
             for _ in 0..hints {
                 spin_hint();
@@ -143,8 +149,9 @@ mod tests {
         usage.ru_nvcsw as u64
     }
 
-    /// A thread that waited for another one, as for a page that a client had pinned for a second, looked at it again and again
-    /// without a sleep: a CPU for nothing, and for ever if the other thread had a lower real-time priority on this CPU.
+    /// A thread that waited for another one, as for a page that a client had pinned for a second,
+    /// looked at it again and again without a sleep: a CPU for nothing, and for ever if the other
+    /// thread had a lower real-time priority on this CPU.
     #[test]
     fn a_long_wait_leaves_the_cpu_to_others() {
         const SLEEPS: u32 = 300;

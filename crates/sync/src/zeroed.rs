@@ -1,6 +1,7 @@
 //! Long arrays of atomics that start at zero.
 //!
-//! Large ones take memory of the system's only where they are written, in huge pages as far as it has them.
+//! Large ones take memory of the system's only where they are written, in huge pages as far as it
+//! has them.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
@@ -10,7 +11,8 @@ use crate::atomic::{AtomicU32, AtomicU64};
 /// All-zero bytes are a value of the type.
 pub unsafe trait Zeroed: Default {}
 
-// SAFETY: an atomic integer; zero is one of its values. (A model's isn't, and isn't made from bytes.)
+// SAFETY: an atomic integer; zero is one of its values. (A model's isn't, and isn't made from
+// bytes.)
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
@@ -35,17 +37,20 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
     if !start.is_null() {
         advise_huge(start.addr(), layout.size());
     }
-    // SAFETY: the allocation is the global allocator's, of the layout of this slice, and zeros are values of `T`.
+    // SAFETY: the allocation is the global allocator's, of the layout of this slice, and zeros are
+    // values of `T`.
     (!start.is_null()).then(|| unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start, len)) })
 }
 
-/// Asks for huge pages where a whole one fits: entries of such an array are looked at here and there.
+/// Asks for huge pages where a whole one fits: entries of such an array are looked at here and
+/// there.
 #[cfg(not(pagefold_loom))]
 fn advise_huge(start: usize, len: usize) {
     const HUGE: usize = 2 << 20;
     let (first, end) = (start.next_multiple_of(HUGE), (start + len) / HUGE * HUGE);
     if first < end {
-        // SAFETY: the range is within an allocation of ours, and its bytes stay what they are. Where it is refused, all goes on.
+        // SAFETY: the range is within an allocation of ours, and its bytes stay what they are.
+        // Where it is refused, all goes on.
         unsafe { libc::madvise(std::ptr::without_provenance_mut(first), end - first, libc::MADV_HUGEPAGE) };
     }
 }

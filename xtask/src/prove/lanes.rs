@@ -279,7 +279,8 @@ const SANITIZERS: Lane = Lane {
     more: None,
 };
 
-/// Tests that are ignored by `cargo test`, as their verdict depends on more than the code: `timed_…`, `chance_…`.
+/// Tests that are ignored by `cargo test`, as their verdict depends on more than the code:
+/// `timed_…`, `chance_…`.
 const TIMES: Lane = Lane {
     name: "times",
     about: "tests that look at the clock, or wait for what happens by chance",

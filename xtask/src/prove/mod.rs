@@ -1,11 +1,12 @@
 //! `cargo xtask prove`: lanes of checks that look for broken promises, each usable alone.
 //!
-//! A lane has up to three parts. The gate's checks are those whose verdict follows from the commit alone: fixed seeds and
-//! cases, counts, virtual time. Checks by hand also depend on the machine, the clock or chance. And some checks can go on
-//! over more seeds, cuts or kills, of which the gate makes a fixed number.
+//! A lane has up to three parts. The gate's checks are those whose verdict follows from the commit
+//! alone: fixed seeds and cases, counts, virtual time. Checks by hand also depend on the machine,
+//! the clock or chance. And some checks can go on over more seeds, cuts or kills, of which the gate
+//! makes a fixed number.
 //!
-//! `--gate` makes the first part, as `.ci/run` does; without it the second comes too; `--hours N` goes on towards the
-//! counts of a night.
+//! `--gate` makes the first part, as `.ci/run` does; without it the second comes too; `--hours N`
+//! goes on towards the counts of a night.
 
 pub(crate) mod lanes;
 pub(crate) mod planted;
@@ -206,7 +207,8 @@ mod tests {
         })
     }
 
-    /// What `docs/promises.md` names in code font: tests (`file::name`), models (`loom_…`), planted bugs, lanes.
+    /// What `docs/promises.md` names in code font: tests (`file::name`), models (`loom_…`), planted
+    /// bugs, lanes.
     #[test]
     fn what_promises_name_exists() {
         let text = fs::read_to_string(root().join("docs/promises.md")).unwrap_or_default();

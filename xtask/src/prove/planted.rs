@@ -1,9 +1,10 @@
 //! Planted bugs: patches that each break one rule, and the check that has to fail then.
 //!
-//! `planted/NAME.patch` begins with lines `rule: …` (what it breaks), `lane: …` (which lane catches it) and `check: …` (what
-//! `cargo` is to run), perhaps `limit: …` (the seconds after which the check hangs), and goes on as a diff of the workspace.
-//! It is applied to a copy of the workspace, beside which the copy's builds lie. A patch that doesn't apply, that doesn't
-//! compile, or that its check passes with, is a failure.
+//! `planted/NAME.patch` begins with lines `rule: …` (what it breaks), `lane: …` (which lane catches
+//! it) and `check: …` (what `cargo` is to run), perhaps `limit: …` (the seconds after which the
+//! check hangs), and goes on as a diff of the workspace. It is applied to a copy of the workspace,
+//! beside which the copy's builds lie. A patch that doesn't apply, that doesn't compile, or that
+//! its check passes with, is a failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,9 +21,11 @@ use crate::check::{Check, this_program};
 use crate::limited;
 use crate::workspace::{cargo, root, target_directory};
 
-/// The patches that the gate builds. Loom models catch them, so the verdict doesn't depend on chance; one build serves both.
+/// The patches that the gate builds. Loom models catch them, so the verdict doesn't depend on
+/// chance; one build serves both.
 pub(crate) const IN_THE_GATE: [&str; 2] = ["held-ignored-by-swapping", "publication-relaxed"];
-/// The longest that a check may take with a patch, if the patch doesn't say: a planted bug may hang it.
+/// The longest that a check may take with a patch, if the patch doesn't say: a planted bug may hang
+/// it.
 const LIMIT: Duration = Duration::from_secs(90);
 /// How often a check is run that passes: with threads, some bugs take luck.
 const TURNS: u32 = 3;
@@ -207,8 +210,8 @@ fn try_all(args: &PlantedArgs) -> Result<bool, String> {
     Ok(missed.is_empty())
 }
 
-/// Makes a copy of a directory, but for what is built, and for what isn't the workspace's. Files that are the same keep
-/// their times, so that nothing is built in vain.
+/// Makes a copy of a directory, but for what is built, and for what isn't the workspace's. Files
+/// that are the same keep their times, so that nothing is built in vain.
 fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

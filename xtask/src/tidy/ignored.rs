@@ -6,7 +6,8 @@ use syn::{Attribute, Expr, ExprLit, ItemFn, Lit, Meta};
 
 use super::{Source, Violation};
 
-/// How a reason begins, and how the name of such a test begins. What a test is *for* runs it by its name.
+/// How a reason begins, and how the name of such a test begins. What a test is *for* runs it by its
+/// name.
 const REASONS: [(&str, &str); 4] = [
     ("timed: cargo xtask prove times", "timed_"),
     ("chance: cargo xtask prove times", "chance_"),

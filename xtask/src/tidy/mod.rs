@@ -6,11 +6,13 @@
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
+//! | prose has 100 columns, and says who or what acts (60 lines may not) | [`prose`] |
 //!
 //! Sources are parsed. Each rule has a test that plants a violation.
 
 mod ignored;
 mod links;
+mod prose;
 mod rows;
 mod seam;
 
@@ -40,6 +42,7 @@ impl fmt::Display for Violation {
 /// A source that was read.
 struct Source {
     path: PathBuf,
+    text: String,
     file: syn::File,
 }
 
@@ -60,21 +63,24 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
     };
     let contributing = pages.iter().find(|(path, _)| path == Path::new("CONTRIBUTING.md")).map_or("", |(_, text)| text);
     let ignored = ignored::check(&sources);
+    let prose = prose::check(&sources, &pages);
     let violations: Vec<Violation> = sources
         .iter()
         .flat_map(seam::check)
         .chain(ignored.violations)
         .chain(links::check(&pages, &root()))
         .chain(rows::check(contributing, gate))
+        .chain(prose.violations)
         .collect();
     violations.iter().for_each(|violation| eprintln!("{violation}"));
     ignored.quarantined.iter().for_each(|test| println!("in quarantine: {test}"));
     println!(
-        "{} sources, {} pages, {} violations, {} tests in quarantine",
+        "{} sources, {} pages, {} violations, {} tests in quarantine, {} lines that leave open who acts",
         sources.len(),
         pages.len(),
         violations.len(),
-        ignored.quarantined.len()
+        ignored.quarantined.len(),
+        prose.unnamed
     );
     if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -83,7 +89,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
 fn sources() -> Result<Vec<Source>, String> {
     let parse = |(path, text): (PathBuf, String)| {
         let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Source { path, file })
+        Ok(Source { path, text, file })
     };
     files(OsStr::new("rs"))?.into_iter().map(parse).collect()
 }
@@ -124,5 +130,5 @@ fn collect(folder: &Path, extension: &OsStr, into: &mut Vec<PathBuf>) -> Result<
 
 #[cfg(test)]
 fn source(path: &str, text: &str) -> Source {
-    Source { path: path.into(), file: syn::parse_file(text).unwrap() }
+    Source { path: path.into(), text: text.to_owned(), file: syn::parse_file(text).unwrap() }
 }

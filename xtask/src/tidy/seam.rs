@@ -1,4 +1,5 @@
-//! What product code takes from elsewhere although crate `sync` has it, for loom and for virtual CPUs too.
+//! What product code takes from elsewhere although crate `sync` has it, for loom and for virtual
+//! CPUs too.
 
 use std::path::Path;
 

@@ -28,7 +28,8 @@ impl Arena {
     }
 
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is this value's own, has so many words, and is aligned; zero is a value of an atomic.
+        // SAFETY: the mapping is this value's own, has so many words, and is aligned; zero is a
+        // value of an atomic.
         unsafe { std::slice::from_raw_parts(self.mapping.page(0).cast(), self.words) }
     }
 
@@ -38,12 +39,14 @@ impl Arena {
         &self.words()[n % pages * PAGE_WORDS..][..PAGE_WORDS]
     }
 
-    /// Makes each of the first `lines` lines name another, in one ring through all of them in random order.
+    /// Makes each of the first `lines` lines name another, in one ring through all of them in
+    /// random order.
     pub(crate) fn link(&self, lines: usize) {
         self.ring(&shuffled(lines).into_iter().map(|line| line * LINE).collect::<Vec<_>>());
     }
 
-    /// As [`link`](Self::link), with one line of each page: no prefetcher has a reason to fetch the next. Their words.
+    /// As [`link`](Self::link), with one line of each page: no prefetcher has a reason to fetch the
+    /// next. Their words.
     pub(crate) fn link_pages(&self) -> Vec<usize> {
         let pages = self.words / PAGE_WORDS;
         // 7 and 64 have no common divisor, so that the lines spread over the sets of a cache.

@@ -12,8 +12,8 @@ const WORDS: usize = 512;
 
 /// A hit, a read-modify-write, a fence, a pause, and reading the clock.
 ///
-/// A hit is one of many loads and stores that don't wait for each other, as most in real code don't: the model has no
-/// overlap of its own.
+/// A hit is one of many loads and stores that don't wait for each other, as most in real code
+/// don't: the model has no overlap of its own.
 pub(crate) fn instructions(bench: &mut Bench) -> Result<()> {
     let rounds = bench.rounds;
     let words: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();

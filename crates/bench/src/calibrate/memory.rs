@@ -1,6 +1,7 @@
 //! Latency and bandwidth of caches and memory.
 //!
-//! Rates are what the product's own copy out of shared bytes reaches, into a buffer that is in the first-level cache.
+//! Rates are what the product's own copy out of shared bytes reaches, into a buffer that is in the
+//! first-level cache.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -19,7 +20,8 @@ use crate::placed::Placed;
 /// Far more than any cache.
 const FAR: usize = 256 << 20;
 
-/// Caches and memory. Latencies and rates are of one probe, as a rate is what is left of a page's time after the latency.
+/// Caches and memory. Latencies and rates are of one probe, as a rate is what is left of a page's
+/// time after the latency.
 pub(crate) fn levels(bench: &mut Bench) -> Result<()> {
     latencies(bench)?;
     rates(bench)
@@ -84,8 +86,9 @@ fn rate(ns: f64, latency: f64) -> f64 {
 /// Rounds in a turn of [`rates`].
 const TURN: usize = 7;
 
-/// What one core moves, by where the bytes lie. All sources in turn, each turn with another target: some targets are much
-/// slower than the others (see [`placed`](crate::placed)), and the median is of those that aren't.
+/// What one core moves, by where the bytes lie. All sources in turn, each turn with another target:
+/// some targets are much slower than the others (see [`placed`](crate::placed)), and the median is
+/// of those that aren't.
 fn rates(bench: &mut Bench) -> Result<()> {
     let (caches, costs) = (shape::caches(), bench.costs()?);
     let mut sources = [
@@ -114,8 +117,8 @@ fn rates(bench: &mut Bench) -> Result<()> {
     let copy = bench.rounds.each(|n| {
         for _ in 0..n {
             let (from, to) = (arena.page(next()), arena.page(next()));
-            // SAFETY: both are whole pages of the arena, which only this thread uses; if they are the same page, `copy`
-            // allows it.
+            // SAFETY: both are whole pages of the arena, which only this thread uses; if they are
+            // the same page, `copy` allows it.
             unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr().cast_mut(), PAGE_WORDS) };
         }
     });

@@ -1,8 +1,9 @@
 //! `bench real calibrate`: this machine's own cost table, for `manycore`.
 //!
-//! Each probe measures one cost, or a few that belong together, in many short rounds, of which the median counts. What
-//! isn't measured keeps its default. The last probe is the residual: the time that [`residual`]'s reference workload
-//! takes beyond what the other costs explain. That workload takes part in nothing that the model is judged on.
+//! Each probe measures one cost, or a few that belong together, in many short rounds, of which the
+//! median counts. What isn't measured keeps its default. The last probe is the residual: the time
+//! that [`residual`]'s reference workload takes beyond what the other costs explain. That workload
+//! takes part in nothing that the model is judged on.
 
 mod arena;
 mod lines;
@@ -39,7 +40,8 @@ pub(crate) struct CalibrateArgs {
     /// What the machine is to be called
     #[arg(long, value_name = "NAME", default_value = "this-machine")]
     name: String,
-    /// Write the machine to this file, which `--machine` and `manycore::Machine::from_json` understand
+    /// Write the machine to this file, which `--machine` and `manycore::Machine::from_json`
+    /// understand
     #[arg(long, value_name = "FILE.json")]
     output: Option<PathBuf>,
     /// Print an array of records instead of a table
@@ -69,7 +71,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Notes what was measured; a value that the model can't take is brought to the nearest that it can.
+    /// Notes what was measured; a value that the model can't take is brought to the nearest that it
+    /// can.
     fn add(&mut self, cost: &'static str, samples: Vec<f64>) -> f64 {
         let measured = timing::summary(cost, samples);
         self.measured.push(measured);

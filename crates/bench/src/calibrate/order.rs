@@ -1,4 +1,5 @@
-//! Orders that costs have on every machine: where they come out otherwise, something else was measured.
+//! Orders that costs have on every machine: where they come out otherwise, something else was
+//! measured.
 
 use super::Bench;
 
@@ -13,7 +14,8 @@ const ORDERS: &[(&str, &str)] = &[
 /// By how much more than equal two may come out the other way round: noise, where they are close.
 const NOISE: f64 = 1.1;
 
-/// What is impossible about the costs measured so far, if one from number `first` on has to do with it.
+/// What is impossible about the costs measured so far, if one from number `first` on has to do with
+/// it.
 pub(super) fn impossible(bench: &Bench, first: usize) -> Option<String> {
     let find = |cost: &str| bench.measured.iter().enumerate().find(|(_, measured)| measured.cost == cost);
     ORDERS.iter().find_map(|&(small, large)| {

@@ -52,12 +52,13 @@ pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The share of a transfer in which a line is with the CPU that got it, from two CPUs that add to one number. Each CPU asks
-/// for the line as soon as it has lost it, so a request always waits; a request that needn't wait is taken to be on its way
-/// for as long.
+/// The share of a transfer in which a line is with the CPU that got it, from two CPUs that add to
+/// one number. Each CPU asks for the line as soon as it has lost it, so a request always waits; a
+/// request that needn't wait is taken to be on its way for as long.
 ///
-/// The line changes hands once in a transfer's time, which gives the number of additions in that time. Alone they would take
-/// the share that is looked for, and half of one addition more, as the last addition is only begun in that share.
+/// The line changes hands once in a transfer's time, which gives the number of additions in that
+/// time. Alone they would take the share that is looked for, and half of one addition more, as the
+/// last addition is only begun in that share.
 fn overlap(bench: &mut Bench, takes: f64, together: Vec<f64>) -> Result<()> {
     let costs = bench.costs()?;
     let alone = costs.rmw + costs.line_hit;
@@ -102,7 +103,8 @@ fn adding(rounds: Rounds, first: usize, other: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// How much longer a CPU computes while another one does: siblings of one core share it; others hardly.
+/// How much longer a CPU computes while another one does: siblings of one core share it; others
+/// hardly.
 pub(crate) fn slowdown(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     let Some(other) = shape::sibling(first).or_else(|| shape::other_core(first)) else { return Ok(()) };

@@ -1,8 +1,9 @@
 //! The residual, from a reference workload: lookups in a table of atomics.
 //!
-//! The workload is written once and compiled twice, over the real atomics and over `manycore`'s. An operation hashes a
-//! number, compares two words of a slot with it, counts on a word of its own, and one in eight swaps a word. What one
-//! real CPU takes for it beyond what one virtual CPU takes without a residual, spread over the events, is the residual.
+//! The workload is written once and compiled twice, over the real atomics and over `manycore`'s. An
+//! operation hashes a number, compares two words of a slot with it, counts on a word of its own,
+//! and one in eight swaps a word. What one real CPU takes for it beyond what one virtual CPU takes
+//! without a residual, spread over the events, is the residual.
 
 use std::hint::black_box;
 

@@ -1,9 +1,10 @@
 //! How far a core works ahead of an access that waits: what its reorder buffer holds, as time.
 //!
-//! A load out of memory, then work that doesn't need its value, many times. The time saved by running both at once is the
-//! latency hidden. As the work grows, that time levels off at the buffer's capacity, which is how Henry Wong measured the
-//! buffer's size ("Measuring Reorder Buffer Capacity", 2013). The work here has some two instructions to a cycle, as much
-//! code does; in nanoseconds the buffer reaches further if the work waits more, less far if it is denser.
+//! A load out of memory, then work that doesn't need its value, many times. The time saved by
+//! running both at once is the latency hidden. As the work grows, that time levels off at the
+//! buffer's capacity, which is how Henry Wong measured the buffer's size ("Measuring Reorder Buffer
+//! Capacity", 2013). The work here has some two instructions to a cycle, as much code does; in
+//! nanoseconds the buffer reaches further if the work waits more, less far if it is denser.
 
 use std::hint::black_box;
 

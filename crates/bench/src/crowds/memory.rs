@@ -1,7 +1,8 @@
 //! What a crowd takes of the system's memory, and how much of that the budget counts.
 //!
-//! The process pretends to have more CPUs than there are, and has a thread for each of them, which uses every object. With many CPUs
-//! only some of the threads do, and each of the others is taken to need as much as the later ones of these. What these threads, the disk, and the program took
+//! The process pretends to have more CPUs than there are, and has a thread for each of them, which
+//! uses every object. With many CPUs only some of the threads do, and each of the others is taken
+//! to need as much as the later ones of these. What these threads, the disk, and the program took
 //! before there was a Pagefold isn't Pagefold's.
 
 use std::sync::Barrier;

@@ -1,7 +1,9 @@
-//! `crowds`: what a crowd of open files, spaces, groups and mappings does to operations on ten hot objects, and what it takes.
+//! `crowds`: what a crowd of open files, spaces, groups and mappings does to operations on ten hot
+//! objects, and what it takes.
 //!
-//! Two processes have the same ten hot objects: one has these alone, the other the crowd as well. They are measured in turn. A third one
-//! has the crowd in a budget of 1 GiB, and says what the system's memory has of it that the budget doesn't count.
+//! Two processes have the same ten hot objects: one has these alone, the other the crowd as well.
+//! They are measured in turn. A third one has the crowd in a budget of 1 GiB, and says what the
+//! system's memory has of it that the budget doesn't count.
 
 mod memory;
 mod operations;
@@ -21,7 +23,8 @@ use crate::output::{progress, say};
 
 /// On the command line, and in records.
 pub(crate) const NAME: &str = "crowds";
-/// The budget in which memory is measured, and the one in which all pages that are used fit, for operations.
+/// The budget in which memory is measured, and the one in which all pages that are used fit, for
+/// operations.
 const BUDGET: u64 = 1 << 30;
 const ROOMY_BUDGET: u64 = 6 << 30;
 /// CPUs that memory is measured for.

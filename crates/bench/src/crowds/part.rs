@@ -110,7 +110,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it, on a machine that pretends to have `cpus` CPUs unless that is 0. One with rounds is ready then.
+    /// Starts it, on a machine that pretends to have `cpus` CPUs unless that is 0. One with rounds
+    /// is ready then.
     pub(super) fn start(args: &CrowdsArgs, part: Part, cpus: usize) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let name = part.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -134,8 +134,8 @@ impl Report {
     }
 }
 
-/// Step by step, so that what is counted without being in memory doesn't make up for what isn't counted; but for counters of CPUs,
-/// which come into memory later than they are counted.
+/// Step by step, so that what is counted without being in memory doesn't make up for what isn't
+/// counted; but for counters of CPUs, which come into memory later than they are counted.
 fn uncounted(shares: &[Share]) -> i64 {
     shares.iter().map(Share::uncounted).sum()
 }

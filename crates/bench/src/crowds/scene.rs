@@ -101,7 +101,8 @@ impl Step {
         }
     }
 
-    /// Objects are made that have a counter on each CPU: it is counted now, and in memory once the CPU uses the object.
+    /// Objects are made that have a counter on each CPU: it is counted now, and in memory once the
+    /// CPU uses the object.
     pub(super) fn makes_counters(self) -> bool {
         matches!(self, Self::Files | Self::FilesForWriting | Self::Mappings)
     }

@@ -1,4 +1,5 @@
-//! How mapping and unmapping in one space scale: each task maps an area, touches a page of it, protects it and unmaps it.
+//! How mapping and unmapping in one space scale: each task maps an area, touches a page of it,
+//! protects it and unmaps it.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The scaling experiments: a folder for each, a file for each scheme.
 //!
-//! To add one: a folder with a constant of type [`Experiment`], and its name in [`ALL`]. Commands, tables, plots, the
-//! page and the gate follow from the constant.
+//! To add one: a folder with a constant of type [`Experiment`], and its name in [`ALL`]. Commands,
+//! tables, plots, the page and the gate follow from the constant.
 
 mod exit;
 mod locks;

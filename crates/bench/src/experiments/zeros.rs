@@ -1,4 +1,5 @@
-//! Files of zeros, as long as one likes, without a disk and without anything that their readers share.
+//! Files of zeros, as long as one likes, without a disk and without anything that their readers
+//! share.
 
 use std::path::Path;
 
@@ -45,7 +46,8 @@ impl BackingFile for Zero {
     }
 }
 
-/// A Pagefold over such files: with room for `pages`, frames that CPUs keep in stock, extents that aren't full, files and groups.
+/// A Pagefold over such files: with room for `pages`, frames that CPUs keep in stock, extents that
+/// aren't full, files and groups.
 pub(crate) fn manager(pages: u64) -> Pagefold {
     let budget = pages * PAGE + (256 << 20);
     Pagefold::builder().memory(budget).backend(Zeros).build().expect("a budget that is large enough")

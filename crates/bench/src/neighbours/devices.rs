@@ -1,4 +1,5 @@
-//! Devices without contents: each takes the same time for a request, as many requests at once as there are threads for.
+//! Devices without contents: each takes the same time for a request, as many requests at once as
+//! there are threads for.
 //!
 //! A path is `/DEVICE/NUMBER`. Files are long, read as zeros, and forget what is written to them.
 

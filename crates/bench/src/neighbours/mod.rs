@@ -1,7 +1,9 @@
-//! `neighbours`: what a quiet tenant sees of each kind of hog beside it, on real CPUs or on virtual ones.
+//! `neighbours`: what a quiet tenant sees of each kind of hog beside it, on real CPUs or on virtual
+//! ones.
 //!
-//! The quiet tenant has a device of its own, a hot set of a sixteenth of the budget, and a limit of a quarter. One access
-//! in twenty misses. The hog is one thread, on another device, with the rest of the budget as its limit or with none.
+//! The quiet tenant has a device of its own, a hot set of a sixteenth of the budget, and a limit of
+//! a quarter. One access in twenty misses. The hog is one thread, on another device, with the rest
+//! of the budget as its limit or with none.
 
 mod devices;
 mod hog;

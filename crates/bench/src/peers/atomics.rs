@@ -1,7 +1,9 @@
-//! `hit-atomics`, `miss-atomics`: how many atomic read-modify-writes, and instructions in all, does an access execute?
+//! `hit-atomics`, `miss-atomics`: how many atomic read-modify-writes, and instructions in all, does
+//! an access execute?
 //!
-//! No lock is taken on x86-64 without an atomic read-modify-write, so none of those means no lock. They are counted,
-//! not estimated: each subject runs in a process of its own whose every instruction is looked at.
+//! No lock is taken on x86-64 without an atomic read-modify-write, so none of those means no lock.
+//! They are counted, not estimated: each subject runs in a process of its own whose every
+//! instruction is looked at.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -104,7 +106,8 @@ fn count(kind: Kind, settings: &Settings, data: &Path) -> Result<Count> {
     stepper::count(&mut command)
 }
 
-/// What the traced process does: set up, one run to warm up, then what is counted between two breakpoints.
+/// What the traced process does: set up, one run to warm up, then what is counted between two
+/// breakpoints.
 pub(crate) fn child(counted: Counted, kind: Kind, pages: u32, ops: usize, file: &Path) -> Result<()> {
     let data = DataFile::new(Some(file), pages, Contents::Pattern)?;
     let subject = counted.filled(kind, &data)?;

@@ -1,8 +1,10 @@
-//! Memory cgroups: processes that may use so much memory together, what the kernel caches for them included.
+//! Memory cgroups: processes that may use so much memory together, what the kernel caches for them
+//! included.
 //!
-//! Version 1 has a tree for memory alone: a group is made below that of this process. In version 2 a group that has
-//! processes hands no controllers on, so it is made below the nearest group above this process that does.
-//! (Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.)
+//! Version 1 has a tree for memory alone: a group is made below that of this process. In version 2
+//! a group that has processes hands no controllers on, so it is made below the nearest group above
+//! this process that does. (Linux, Documentation/admin-guide/cgroup-v1/memory.rst and
+//! cgroup-v2.rst.)
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,8 +33,8 @@ impl Cgroup {
         let limit = group.0.join(place.limit);
         fs::write(&limit, bytes.to_string()).with_context(|| format!("cannot set {}", limit.display()))?;
         if swaps {
-            // While all of its memory is being written, a process that wants more is to wait rather than to be killed (version 1),
-            // though not for ever: see `OomWatch`.
+            // While all of its memory is being written, a process that wants more is to wait rather
+            // than to be killed (version 1), though not for ever: see `OomWatch`.
             let _ = fs::write(group.0.join(OOM_CONTROL), "1");
         } else {
             // What may be swapped out would not be limited. A kernel without swap has no such file.
@@ -67,9 +69,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks in a row at a group in which nothing happens, before that counts as waiting in vain.
 const LOOKS_MAX: u32 = 10;
 
-/// Ends what may be a wait for ever: a process that waits for memory of its group, rather than being killed, sleeps until some of
-/// the group's is freed. If all its processes sleep, none frees any, not even once there is room in swap again; and others may have
-/// taken that room just for a moment, as the device is the whole machine's.
+/// Ends what may be a wait for ever: a process that waits for memory of its group, rather than
+/// being killed, sleeps until some of the group's is freed. If all its processes sleep, none frees
+/// any, not even once there is room in swap again; and others may have taken that room just for a
+/// moment, as the device is the whole machine's.
 pub(super) struct OomWatch {
     group: PathBuf,
     /// How often the group's limit had been in the way at the last look.
@@ -89,8 +92,8 @@ impl OomWatch {
         }
     }
 
-    /// One look; false if it was the last. Processes that have waited in vain are woken: they go on if there is memory for them by
-    /// now, and are killed otherwise.
+    /// One look; false if it was the last. Processes that have waited in vain are woken: they go on
+    /// if there is memory for them by now, and are killed otherwise.
     fn look(&mut self) -> bool {
         let control = self.group.join(OOM_CONTROL);
         let Ok(state) = fs::read_to_string(&control) else { return false }; // Version 2, or the group is gone.
@@ -112,7 +115,8 @@ pub(super) fn join(group: &Path) -> Result<()> {
     fs::write(&processes, "0").with_context(|| format!("cannot write to {}", processes.display()))
 }
 
-/// The most that the processes of a group have used so far; none if the kernel doesn't say (version 2 before Linux 5.19).
+/// The most that the processes of a group have used so far; none if the kernel doesn't say (version
+/// 2 before Linux 5.19).
 pub(super) fn peak(group: &Path) -> Option<u64> {
     let read = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok();
     read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"))
@@ -151,8 +155,9 @@ impl Place {
     }
 }
 
-/// The directory of the group that this process is in: of the tree with `controller`, or of version 2 if that is empty.
-/// `groups` and `mounts` are /proc/self/cgroup and /proc/self/mountinfo (see proc(5)).
+/// The directory of the group that this process is in: of the tree with `controller`, or of version
+/// 2 if that is empty. `groups` and `mounts` are /proc/self/cgroup and /proc/self/mountinfo (see
+/// proc(5)).
 fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str) -> Option<PathBuf> {
     let own = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -176,8 +181,9 @@ fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str
 mod tests {
     use super::*;
 
-    /// All swap was used up for a moment, by others. The process that measures the kernel waited for memory of its group, and went on
-    /// waiting for ever, as nothing else in the group could free any.
+    /// All swap was used up for a moment, by others. The process that measures the kernel waited
+    /// for memory of its group, and went on waiting for ever, as nothing else in the group could
+    /// free any.
     #[test]
     fn processes_that_wait_for_memory_in_vain_do_not_wait_for_ever() {
         let group = tempfile::tempdir().unwrap();

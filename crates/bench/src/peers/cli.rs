@@ -50,7 +50,8 @@ pub(crate) struct Common {
     // The help is in `subjects_of`: it differs among experiments.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) subjects: Vec<Kind>,
-    /// Repetitions, interleaved where times are measured [default: 7 for hit, 5 for miss, 3 for the others]
+    /// Repetitions, interleaved where times are measured [default: 7 for hit, 5 for miss, 3 for the
+    /// others]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
     /// Small and short: shows that everything works; the figures mean nothing
@@ -74,8 +75,9 @@ pub(crate) struct Output {
 /// How much memory and where.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Size {
-    /// Pages of 4 KiB: resident ones for hit, of the file for miss and miss-rate, of the budget for scan
-    /// [default: 131072 for hit (16384 with --count), 1048576 for miss (65536 with --count) and miss-rate, 65536 for scan]
+    /// Pages of 4 KiB: resident ones for hit, of the file for miss and miss-rate, of the budget for
+    /// scan [default: 131072 for hit (16384 with --count), 1048576 for miss (65536 with --count)
+    /// and miss-rate, 65536 for scan]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1024..=1 << 24))]
     pub(crate) pages: Option<u32>,
     /// The data file, kept; made if it doesn't exist [default: a temporary file in /dev/shm]
@@ -158,7 +160,8 @@ pub(crate) struct WriteArgs {
     /// Pages of 4 KiB in the budget; files have four times as many, and ten times [default: 65536]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1024..=1 << 22))]
     pub(crate) pages: Option<u32>,
-    /// Where files without a name are made, on a disk [default: the current directory, else that for temporary files]
+    /// Where files without a name are made, on a disk [default: the current directory, else that
+    /// for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) dir: Option<PathBuf>,
     /// Length of a round of overwriting [default: 4]
@@ -179,7 +182,8 @@ pub(crate) struct DiskArgs {
     /// Pages of 4 KiB in the budget; the file has ten times as many [default: 65536]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1024..=1 << 22))]
     pub(crate) pages: Option<u32>,
-    /// Where files without a name are made, on a disk [default: the current directory, else that for temporary files]
+    /// Where files without a name are made, on a disk [default: the current directory, else that
+    /// for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) dir: Option<PathBuf>,
     /// Length of a round [default: 1]
@@ -237,7 +241,8 @@ fn names(kinds: &[Kind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(",")
 }
 
-/// Understands every kind, so that a misplaced one is told apart from a misspelt one, but lists only these.
+/// Understands every kind, so that a misplaced one is told apart from a misspelt one, but lists
+/// only these.
 #[derive(Clone)]
 struct SomeKinds(Vec<Kind>);
 

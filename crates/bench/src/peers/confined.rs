@@ -1,9 +1,10 @@
 //! One subject in a process of its own, confined to a memory cgroup of its own.
 //!
-//! The *subject's* process is this program again with a hidden command; it joins the cgroup before it does anything else, and
-//! prints what it measured. The cgroup, and the swap device if there is one, belong to a second hidden process, the *keeper*.
-//! When this program ends for any reason, the keeper sees end of file on its standard input, kills what is left in the
-//! cgroup, and removes the cgroup and the swap device. The keeper is in a process group of its own, where Ctrl-C doesn't
+//! The *subject's* process is this program again with a hidden command; it joins the cgroup before
+//! it does anything else, and prints what it measured. The cgroup, and the swap device if there is
+//! one, belong to a second hidden process, the *keeper*. When this program ends for any reason, the
+//! keeper sees end of file on its standard input, kills what is left in the cgroup, and removes the
+//! cgroup and the swap device. The keeper is in a process group of its own, where Ctrl-C doesn't
 //! reach it.
 
 use std::env;
@@ -27,8 +28,8 @@ use crate::peers::swap_device::{SwapDevice, Wanted};
 /// The keeper's hidden command.
 pub(crate) const KEEPER_COMMAND: &str = "cgroup-keeper";
 
-/// What a subject may use besides a budget of so many bytes: the program, its tables and buffers, what the kernel has for
-/// it.
+/// What a subject may use besides a budget of so many bytes: the program, its tables and buffers,
+/// what the kernel has for it.
 fn allowance(budget: u64) -> u64 {
     (8 << 20) + budget / 32
 }
@@ -82,8 +83,8 @@ impl Confinement {
         }
     }
 
-    /// Runs `command` with `args`, and the experiment's `own`, in a process of its own, confined if that is possible; says
-    /// what it found, and the most memory that was in use, if that is known.
+    /// Runs `command` with `args`, and the experiment's `own`, in a process of its own, confined if
+    /// that is possible; says what it found, and the most memory that was in use, if that is known.
     pub(crate) fn run<T: DeserializeOwned>(
         &self,
         command: &str,
@@ -182,7 +183,8 @@ pub(crate) struct KeeperArgs {
     swap: Option<Wanted>,
 }
 
-/// What the keeper does: makes a cgroup, and a swap device, says where, and removes them when its standard input ends.
+/// What the keeper does: makes a cgroup, and a swap device, says where, and removes them when its
+/// standard input ends.
 pub(crate) fn keep(args: KeeperArgs) -> Result<()> {
     let made = args.swap.map(SwapDevice::make).transpose().and_then(|device| {
         let group = Cgroup::limited_to(args.bytes, device.is_some())?;

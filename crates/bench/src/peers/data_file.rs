@@ -21,8 +21,8 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    /// A file of `pages` pages: at `place` if there is one (made there, or used if it is there already), or else a
-    /// temporary one.
+    /// A file of `pages` pages: at `place` if there is one (made there, or used if it is there
+    /// already), or else a temporary one.
     pub(crate) fn new(place: Option<&Path>, pages: u32, contents: Contents) -> Result<Self> {
         match place {
             None => Self::temporary(pages, contents),

@@ -33,13 +33,14 @@ impl<const N: usize> Aligned<N> {
     /// All bytes of a slice of whole pages, which have nothing between them.
     pub(crate) fn bytes_of(slice: &mut [Self]) -> &mut [u8] {
         const { assert!(size_of::<Self>() == N) };
-        // SAFETY: these are as many bytes as the slice has (the assertion above), and the result borrows it.
+        // SAFETY: these are as many bytes as the slice has (the assertion above), and the result
+        // borrows it.
         unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), size_of_val(slice)) }
     }
 }
 
-/// Writes `range` of `file` once, in requests of 1 MiB (the last one less), so many of them at once; says how long each
-/// took.
+/// Writes `range` of `file` once, in requests of 1 MiB (the last one less), so many of them at
+/// once; says how long each took.
 pub(crate) fn write_sequentially(file: &File, range: Range<u64>, depth: usize) -> Result<Latencies> {
     let next = AtomicU64::new(range.start);
     at_once(depth, |_| {
@@ -56,8 +57,8 @@ pub(crate) fn write_sequentially(file: &File, range: Range<u64>, depth: usize) -
     })
 }
 
-/// Overwrites random pages of `file` until `deadline`, so many at once, and one of each thread at least; says how long
-/// each took.
+/// Overwrites random pages of `file` until `deadline`, so many at once, and one of each thread at
+/// least; says how long each took.
 pub(crate) fn overwrite_randomly(file: &File, pages: u32, deadline: Instant, depth: usize) -> Result<Latencies> {
     at_once(depth, |seed| {
         let (bytes, mut random) = (Aligned::<PAGE>::zeroed(), Random::new(seed));

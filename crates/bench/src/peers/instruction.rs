@@ -1,7 +1,8 @@
 //! As much of the x86-64 instruction format as it takes to recognise atomic read-modify-writes.
 //!
-//! An instruction is prefixes, then an opcode. Atomic are those with the `lock` prefix, and `xchg` with memory, which
-//! locks without it. Other processors' code isn't understood; the experiment isn't offered there.
+//! An instruction is prefixes, then an opcode. Atomic are those with the `lock` prefix, and `xchg`
+//! with memory, which locks without it. Other processors' code isn't understood; the experiment
+//! isn't offered there.
 
 /// What an instruction is, as far as anyone here cares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

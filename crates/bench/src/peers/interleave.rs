@@ -1,7 +1,8 @@
 //! Rounds of several subjects in turn, and their figures relative to some of them.
 //!
-//! The machine's mood changes over seconds, so subjects are never timed one after the other in full: each round times
-//! all of them, a ratio is taken within its round, and the medians are of such ratios.
+//! The machine's mood changes over seconds, so subjects are never timed one after the other in
+//! full: each round times all of them, a ratio is taken within its round, and the medians are of
+//! such ratios.
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -28,8 +29,8 @@ pub(crate) struct Workload {
     pub(crate) sequences: Vec<Vec<u32>>,
 }
 
-/// One sequence of `len` accesses for each of `threads`. Different numbers of threads get different sequences: what one
-/// workload read last mustn't be what the next one reads first.
+/// One sequence of `len` accesses for each of `threads`. Different numbers of threads get different
+/// sequences: what one workload read last mustn't be what the next one reads first.
 pub(crate) fn sequences(popularity: &Popularity, threads: usize, len: usize) -> Vec<Vec<u32>> {
     (0..threads).map(|thread| popularity.accesses(len, (1_000 * threads + thread) as u64)).collect()
 }

@@ -29,9 +29,11 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the value is an address range (M1); the user of the pointer answers for what is done with the bytes.
+// SAFETY: the value is an address range (M1); the user of the pointer answers for what is done with
+// the bytes.
 unsafe impl Send for Mapping {}
-// SAFETY: as above: no method reads or writes the bytes through a shared reference, except `discard`, which says so.
+// SAFETY: as above: no method reads or writes the bytes through a shared reference, except
+// `discard`, which says so.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -48,7 +50,8 @@ impl Mapping {
         };
         // SAFETY: the range is ours (M1), and the advice doesn't change what the bytes are.
         let advised = unsafe { madvise(mapping.address.as_ptr().cast(), len, advice) };
-        // A kernel without huge pages refuses both; then all memory is of ordinary pages, as `Ordinary` wants.
+        // A kernel without huge pages refuses both; then all memory is of ordinary pages, as
+        // `Ordinary` wants.
         if backing == Backing::Huge {
             advised.context("cannot ask for huge pages")?;
         }
@@ -64,7 +67,8 @@ impl Mapping {
         Ok(Self::own(address.with_context(|| format!("cannot map {len} bytes of the file"))?.cast(), len))
     }
 
-    /// The first `pages` pages of `file`, to be read and written as `advice` says. Nothing is mapped in yet.
+    /// The first `pages` pages of `file`, to be read and written as `advice` says. Nothing is
+    /// mapped in yet.
     pub(crate) fn of_writable_file(file: &File, pages: u32, advice: Advice) -> Result<Self> {
         let len = pages as usize * PAGE;
         let access = ProtFlags::READ | ProtFlags::WRITE;

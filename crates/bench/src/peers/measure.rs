@@ -19,7 +19,8 @@ pub(crate) enum Effort {
     Ops(u64),
 }
 
-/// Operations that a round consists of at least, also if its time is over before: no figure comes from none.
+/// Operations that a round consists of at least, also if its time is over before: no figure comes
+/// from none.
 pub(crate) const OPERATIONS_MIN: u64 = 64;
 
 /// What a round cost.
@@ -36,8 +37,8 @@ pub(crate) struct Timing {
 /// Operations between two looks at the clock.
 const CHUNK: usize = 4096;
 
-/// One thread's accesses, and how far it is. A round goes on where the last one ended, so that nothing is read again
-/// soon only because the rounds are short; after the end comes the beginning.
+/// One thread's accesses, and how far it is. A round goes on where the last one ended, so that
+/// nothing is read again soon only because the rounds are short; after the end comes the beginning.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'a> {
     sequence: &'a [u32],
@@ -122,8 +123,8 @@ fn work(subject: &dyn Subject, operation: Operation, walk: &mut Walk<'_>, effort
     }
 }
 
-/// CPU time of all threads of this process, as `getrusage(RUSAGE_SELF)` has it, but not only up to the last tick of
-/// threads that are running.
+/// CPU time of all threads of this process, as `getrusage(RUSAGE_SELF)` has it, but not only up to
+/// the last tick of threads that are running.
 pub(crate) fn process_cpu() -> Duration {
     cpu(ClockId::ProcessCPUTime)
 }

@@ -1,7 +1,8 @@
 //! Pagefold beside its peers, measured in one run.
 //!
-//! Accesses ([`popularity`](crate::popularity)) are decided beforehand and the same for all; a [`subject`] is a loop around one read, compiled for it;
-//! the experiments, one a file, time them in turn, round by round, and report medians of ratios within a round.
+//! Accesses ([`popularity`](crate::popularity)) are decided beforehand and the same for all; a
+//! [`subject`] is a loop around one read, compiled for it; the experiments, one a file, time them
+//! in turn, round by round, and report medians of ratios within a round.
 
 mod atomics;
 mod cgroup;
@@ -47,7 +48,8 @@ use crate::peers::report::Report;
 use crate::peers::settings::All;
 use crate::record::Record;
 
-/// The hidden command with which `hit --count` and `miss --count` start this program again, to trace it.
+/// The hidden command with which `hit --count` and `miss --count` start this program again, to
+/// trace it.
 pub(crate) const COUNT_CHILD: &str = atomics::CHILD_COMMAND;
 
 /// What the traced process does.

@@ -1,7 +1,9 @@
-//! The policy that counts every access exactly and keeps the pages with the highest counts, simulated: how far anything
-//! gets that knows the whole past, but not the future. (Real policies can't afford a count for every absent page.)
+//! The policy that counts every access exactly and keeps the pages with the highest counts,
+//! simulated: how far anything gets that knows the whole past, but not the future. (Real policies
+//! can't afford a count for every absent page.)
 //!
-//! Resident pages with equal counts form a doubly linked list, the least recent one first. Every step is constant time.
+//! Resident pages with equal counts form a doubly linked list, the least recent one first. Every
+//! step is constant time.
 
 /// No page.
 const NONE: u32 = u32::MAX;
@@ -112,7 +114,8 @@ mod tests {
     use super::*;
     use crate::popularity::{Distribution, Popularity};
 
-    /// The definition, word for word: the `budget` pages with the greatest count, then the latest access.
+    /// The definition, word for word: the `budget` pages with the greatest count, then the latest
+    /// access.
     fn resident(history: &[u32], pages: u32, budget: usize) -> Vec<u32> {
         let rank = |page: u32| {
             let times = || history.iter().enumerate().filter(move |&(_, &other)| other == page).map(|(time, _)| time);

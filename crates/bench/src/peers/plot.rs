@@ -1,4 +1,5 @@
-//! Reports as a chart: the headline metric, a panel for each workload, one scale for all panels of a report.
+//! Reports as a chart: the headline metric, a panel for each workload, one scale for all panels of
+//! a report.
 
 use std::fs;
 use std::path::Path;
@@ -35,8 +36,8 @@ const OURS: RGBColor = RGBColor(0xC4, 0x4E, 0x2C);
 const THEIRS: RGBColor = RGBColor(0x7A, 0x8F, 0xA6);
 const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
 
-/// Beyond this ratio of largest to smallest, the scale is logarithmic, and dots take the place of bars: a bar's length
-/// would mean nothing.
+/// Beyond this ratio of largest to smallest, the scale is logarithmic, and dots take the place of
+/// bars: a bar's length would mean nothing.
 const LINEAR_MAX: f64 = 12.0;
 
 /// All panels of a report.

@@ -69,7 +69,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// One thread reads 8 bytes of hot pages while another reads scanned pages in full, in step with each other.
+/// One thread reads 8 bytes of hot pages while another reads scanned pages in full, in step with
+/// each other.
 fn side_by_side(subject: &dyn Subject, hot: &[u32], scan: &[u32]) -> Result<()> {
     ensure!(hot.len() == scan.len(), "both threads do the same number of accesses");
     let pace = Pace::default();
@@ -95,7 +96,8 @@ impl Pace {
         for (number, part) in accesses.chunks(STRIDE).enumerate() {
             self.wait_for(1 - own, number)?;
             step(part)?;
-            // Relaxed, like all of `Pace`: it only says how far someone is; pages are the subject's affair.
+            // Relaxed, like all of `Pace`: it only says how far someone is; pages are the subject's
+            // affair.
             self.strides[own].store(number + 1, Ordering::Relaxed);
         }
         std::mem::forget(alarm);
@@ -115,8 +117,8 @@ impl Pace {
     }
 }
 
-/// Tells the other thread, unless it is forgotten: a thread that returned early or panicked would otherwise leave that thread
-/// waiting.
+/// Tells the other thread, unless it is forgotten: a thread that returned early or panicked would
+/// otherwise leave that thread waiting.
 struct Alarm<'a>(&'a AtomicBool);
 
 impl Drop for Alarm<'_> {

@@ -16,7 +16,8 @@ use crate::usage::Usage;
 /// File systems in memory: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
 const IN_MEMORY: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// Where files are made: the directory that the user names, or the first of the usual ones that is on a disk.
+/// Where files are made: the directory that the user names, or the first of the usual ones that is
+/// on a disk.
 pub(crate) fn directory(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         let in_memory = is_in_memory(named).with_context(|| format!("cannot use {}", named.display()))?;
@@ -124,7 +125,8 @@ impl Scratch {
         Ok(bytes)
     }
 
-    /// Bytes that the device of the file has been given to write so far, by everybody; none if the system doesn't say.
+    /// Bytes that the device of the file has been given to write so far, by everybody; none if the
+    /// system doesn't say.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         let device = self.file.metadata().ok()?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -1,4 +1,5 @@
-//! From the command line to what each experiment is told: the sizes of the tables, or those of a quick look.
+//! From the command line to what each experiment is told: the sizes of the tables, or those of a
+//! quick look.
 
 use std::time::Duration;
 
@@ -153,7 +154,8 @@ fn effort(timed: &Timed, quick: bool, usual_seconds: f64) -> Effort {
     Effort::Time(Duration::from_secs_f64(seconds))
 }
 
-/// The parts of `peers all`: every experiment with its usual sizes, unless no wanted subject has a place in it.
+/// The parts of `peers all`: every experiment with its usual sizes, unless no wanted subject has a
+/// place in it.
 pub(crate) struct All {
     pub(crate) hit: Option<HitArgs>,
     pub(crate) miss: Option<MissArgs>,

@@ -67,9 +67,11 @@ impl Source {
     /// Reads `page` to where `to` points, for memory that is no slice of Rust's.
     ///
     /// # Safety
-    /// `to` points to a page of memory that may be written to and that no plain Rust access touches meanwhile.
+    /// `to` points to a page of memory that may be written to and that no plain Rust access touches
+    /// meanwhile.
     pub(crate) unsafe fn load_raw(&self, page: u32, to: *mut u8) -> Result<()> {
-        // SAFETY: `MaybeUninit` has no requirements on the bytes, and the caller answers for the rest.
+        // SAFETY: `MaybeUninit` has no requirements on the bytes, and the caller answers for the
+        // rest.
         self.load_uninit(page, unsafe { &mut *to.cast::<MaybeUninit<Page>>() })
     }
 
@@ -77,7 +79,8 @@ impl Source {
     fn load_uninit(&self, page: u32, into: &mut MaybeUninit<Page>) -> Result<()> {
         self.count(page);
         let (file, start) = self.place(page)?;
-        // SAFETY: an array of `MaybeUninit` has the layout of the `MaybeUninit` array, and may hold anything.
+        // SAFETY: an array of `MaybeUninit` has the layout of the `MaybeUninit` array, and may hold
+        // anything.
         let bytes = unsafe { &mut *std::ptr::from_mut(into).cast::<[MaybeUninit<u8>; PAGE]>() };
         let (read, _) = rustix::io::pread(file, &mut bytes[..], start).context("cannot read the data file")?;
         ensure!(read.len() == PAGE, "the data file ends in page {page}");

@@ -1,8 +1,8 @@
 //! Executes a part of another process one instruction at a time and counts what it executes.
 //!
-//! The child is this program again, stopped by the kernel at every instruction between two breakpoints of its main
-//! thread (`ptrace`, which needs no privilege for a child). Slow, some microseconds an instruction, but exact, and it needs
-//! no performance counters.
+//! The child is this program again, stopped by the kernel at every instruction between two
+//! breakpoints of its main thread (`ptrace`, which needs no privilege for a child). Slow, some
+//! microseconds an instruction, but exact, and it needs no performance counters.
 
 use std::collections::HashMap;
 use std::io;
@@ -43,7 +43,8 @@ pub(crate) fn breakpoint() {
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn breakpoint() {}
 
-/// Starts `command`, which calls [`breakpoint`] twice, and counts what its main thread does in between.
+/// Starts `command`, which calls [`breakpoint`] twice, and counts what its main thread does in
+/// between.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn count(command: &mut Command) -> Result<Count> {
     let trace_me = || {
@@ -100,7 +101,8 @@ fn count_between_breakpoints(tracee: Tracee) -> Result<Count> {
     Ok(count)
 }
 
-/// Tracer and child on one CPU: on two, each step would wait for two wake-ups of the other. Ends with the value.
+/// Tracer and child on one CPU: on two, each step would wait for two wake-ups of the other. Ends
+/// with the value.
 struct OneCpu(CpuSet);
 
 impl OneCpu {
@@ -117,7 +119,8 @@ impl OneCpu {
 
 impl Drop for OneCpu {
     fn drop(&mut self) {
-        // Best effort: staying on one CPU would slow later experiments down, but nothing can be done about it here.
+        // Best effort: staying on one CPU would slow later experiments down, but nothing can be
+        // done about it here.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
@@ -186,7 +189,8 @@ impl Tracee {
         let offset = std::mem::offset_of!(libc::user_regs_struct, rip);
         // SAFETY: `errno` is this thread's.
         unsafe { *libc::__errno_location() = 0 };
-        // SAFETY: reads a word of the stopped child's registers; `user` begins with `user_regs_struct`.
+        // SAFETY: reads a word of the stopped child's registers; `user` begins with
+        // `user_regs_struct`.
         let word = unsafe { libc::ptrace(libc::PTRACE_PEEKUSER, self.0, offset, 0) };
         let error = io::Error::last_os_error();
         ensure!(word != -1 || error.raw_os_error() == Some(0), "cannot read registers: {error}");
@@ -203,7 +207,8 @@ impl Tracee {
         let mut bytes = vec![0; LENGTH_MAX];
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: LENGTH_MAX };
         let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: LENGTH_MAX };
-        // SAFETY: `local` describes `bytes`; the remote address is the child's and checked by the kernel.
+        // SAFETY: `local` describes `bytes`; the remote address is the child's and checked by the
+        // kernel.
         let read = unsafe { libc::process_vm_readv(self.0, &raw const local, 1, &raw const remote, 1, 0) };
         let read = usize::try_from(read).ok().filter(|&read| read > 0);
         let len = read.with_context(|| format!("cannot read code at {address:#x}: {}", io::Error::last_os_error()))?;

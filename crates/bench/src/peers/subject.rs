@@ -1,8 +1,8 @@
 //! What is compared, and the loop in which it is used.
 //!
-//! A subject implements [`Pages`]: copy some bytes of a page out. The loop over many accesses is compiled once for
-//! each subject and size, so that a read may be inlined into it; only the call of the whole loop is dynamic
-//! ([`Subject`]).
+//! A subject implements [`Pages`]: copy some bytes of a page out. The loop over many accesses is
+//! compiled once for each subject and size, so that a read may be inlined into it; only the call of
+//! the whole loop is dynamic ([`Subject`]).
 
 use std::hint::black_box;
 
@@ -13,7 +13,8 @@ use crate::peers::contents::{Contents, PAGE};
 
 /// Something that hands out bytes of pages.
 pub(crate) trait Pages: Send + Sync {
-    /// Copies `into.len()` bytes from `offset` in `page` on. The caller stays within the page and the file.
+    /// Copies `into.len()` bytes from `offset` in `page` on. The caller stays within the page and
+    /// the file.
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()>;
 
     /// Reads since the beginning that found their page absent.
@@ -40,7 +41,8 @@ pub(crate) enum Operation {
     /// 8 bytes at an aligned place that varies
     #[value(name = "8")]
     Read8,
-    /// 8 bytes at a place that varies, of a page that depends on the bytes read before: one after the other
+    /// 8 bytes at a place that varies, of a page that depends on the bytes read before: one after
+    /// the other
     #[value(name = "chained-8")]
     Chained8,
     /// 100 bytes at a multiple of 8 that varies
@@ -103,7 +105,8 @@ const ANYWHERE: u8 = 1;
 /// Anywhere, but the page depends on the bytes before, as when a tree is descended.
 const CHAINED: u8 = 2;
 
-/// The loop that is timed. Where in its page an access reads follows from its number alone: the same for everyone.
+/// The loop that is timed. Where in its page an access reads follows from its number alone: the
+/// same for everyone.
 #[inline(never)]
 fn read_all<P: Pages, const N: usize, const WHERE: u8>(pages: &P, accesses: &[u32]) -> Result<u64> {
     let mut sum = 0_u64;

@@ -102,7 +102,8 @@ fn heading(records: &[&Record], metric: &str) -> String {
     if unit == "count" { metric.to_owned() } else { format!("{metric} [{unit}]") }
 }
 
-/// Columns as wide as they need to be. Headings stand on as many lines as they have parts (`8 B, uniform`).
+/// Columns as wide as they need to be. Headings stand on as many lines as they have parts (`8 B,
+/// uniform`).
 fn grid(header: &[String], rows: &[String], cell: impl Fn(&str, usize) -> String) -> String {
     let parts: Vec<Vec<&str>> = header.iter().map(|heading| heading.split(", ").collect()).collect();
     let height = parts.iter().map(Vec::len).max().unwrap_or(0);

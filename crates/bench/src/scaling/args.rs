@@ -12,8 +12,8 @@ use crate::experiments;
 /// What experiments take on both kinds of CPUs.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
-    /// Numbers of CPUs, one task on each: a list, as in 1,2,44,88. More tasks than the machine has CPUs take turns
-    /// [default: powers of two, and as many as there are]
+    /// Numbers of CPUs, one task on each: a list, as in 1,2,44,88. More tasks than the machine has
+    /// CPUs take turns [default: powers of two, and as many as there are]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = parse_cpus)]
     pub(crate) cpus: Vec<usize>,
     /// Only these schemes: a list. The first is what speed-ups refer to
@@ -22,18 +22,19 @@ pub(crate) struct Common {
     /// Only these workloads: a list
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) workloads: Vec<String>,
-    /// Tasks in one group, or in a group each, in experiments with groups: the same as --workloads one-group, or groups
+    /// Tasks in one group, or in a group each, in experiments with groups: the same as --workloads
+    /// one-group, or groups
     #[arg(long, value_name = "1|N", conflicts_with = "workloads")]
     pub(crate) groups: Option<Groups>,
-    /// Time in which each run counts operations [default: 200us of virtual time, or longer if an experiment
-    /// needs it; 300ms of real time]
+    /// Time in which each run counts operations [default: 200us of virtual time, or longer if an
+    /// experiment needs it; 300ms of real time]
     #[arg(long, value_parser = parse_time)]
     pub(crate) time: Option<Duration>,
     /// Bytes that an operation copies, in experiments in which that can be chosen
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) bytes: Option<u32>,
-    /// Where pages go that don't fit, in experiments in which they go anywhere: memory, the disk that the current directory
-    /// is on, or a simulated one [default: memory]
+    /// Where pages go that don't fit, in experiments in which they go anywhere: memory, the disk
+    /// that the current directory is on, or a simulated one [default: memory]
     #[arg(long, value_enum)]
     pub(crate) device: Option<Device>,
     /// Print an array of flat records instead of text

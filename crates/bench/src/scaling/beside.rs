@@ -15,7 +15,8 @@ use crate::usage::Usage;
 
 /// A virtual figure that is further from the real one is marked.
 const CLOSE_PERCENT: f64 = 20.0;
-/// If a line took so much longer or shorter between the real CPUs than between the virtual ones, nothing is compared.
+/// If a line took so much longer or shorter between the real CPUs than between the virtual ones,
+/// nothing is compared.
 const FAR_PERCENT: f64 = 25.0;
 
 /// Each scheme on each workload, real and virtual.

@@ -1,4 +1,5 @@
-//! Throughput over CPUs as SVG: a panel for each workload, a line for each scheme, published figures beside.
+//! Throughput over CPUs as SVG: a panel for each workload, a line for each scheme, published
+//! figures beside.
 
 use std::fs;
 use std::path::Path;
@@ -100,7 +101,8 @@ fn panel(results: &Results, workload: &Workload, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// What the published figures would be on our machine: the scheme's own throughput at their base, times their gain.
+/// What the published figures would be on our machine: the scheme's own throughput at their base,
+/// times their gain.
 fn published_points(results: &Results, workload: &Workload) -> Vec<(&'static str, f64, f64)> {
     let figures = verdict::published(results, workload.name)
         .flat_map(|published| published.figures.iter().map(move |figure| (published, figure)));

@@ -163,7 +163,8 @@ impl Experiment {
         named(Workload::GROUPS) && named(Workload::ONE_GROUP)
     }
 
-    /// The machines that it has something to say about: the usual one, and those of published figures.
+    /// The machines that it has something to say about: the usual one, and those of published
+    /// figures.
     pub(crate) fn machines(&self) -> Vec<&'static str> {
         let mut machines = vec![self.machine];
         for published in self.published {

@@ -1,7 +1,8 @@
 //! What must not get worse: the claims of all experiments that are marked so.
 //!
-//! One seed says whether a claim holds, as a rule. It may be some per cent off, and a claim may be as near to what is measured:
-//! one that doesn't hold with one seed is judged by the median of as many as an experiment has otherwise.
+//! One seed says whether a claim holds, as a rule. It may be some per cent off, and a claim may be
+//! as near to what is measured: one that doesn't hold with one seed is judged by the median of as
+//! many as an experiment has otherwise.
 
 use anyhow::{Result, bail};
 

@@ -115,8 +115,9 @@ impl<'a> Job<'a> {
         Self { workload, tasks, choices, stage }
     }
 
-    /// Measures `operation`, repeated by each task on what `set_up` made. `begin` is called by each task before, with its
-    /// number: it warms up, and returns what the task needs for itself. The code is compiled for each scheme.
+    /// Measures `operation`, repeated by each task on what `set_up` made. `begin` is called by each
+    /// task before, with its number: it warms up, and returns what the task needs for itself. The
+    /// code is compiled for each scheme.
     ///
     /// # Errors
     /// A failed run: a deadlock, a panic, or a system without threads.
@@ -149,7 +150,8 @@ impl<'a> Job<'a> {
         self.stage.placed(self.tasks, || run(self.stage.time))
     }
 
-    /// The same with a process for each task, which sets up a subject of its own: for subjects that are system calls.
+    /// The same with a process for each task, which sets up a subject of its own: for subjects that
+    /// are system calls.
     ///
     /// # Errors
     /// A failed run, or a system without processes.

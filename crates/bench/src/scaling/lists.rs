@@ -2,8 +2,8 @@
 
 use manycore::Report;
 
-/// The list that Pagefold's pages are on, and its lock; the older designs' lists and spinlock. (Where free pages have a
-/// spinlock, it is the same code, and counts as well.)
+/// The list that Pagefold's pages are on, and its lock; the older designs' lists and spinlock.
+/// (Where free pages have a spinlock, it is the same code, and counts as well.)
 const FILES: [&str; 4] = [
     "crates/smp-list/src/",
     "experiments/older/lru_lists.rs",

@@ -53,7 +53,8 @@ impl MachineChoice {
         Host { name: self.name.clone(), cpus: self.shape.cpus() }
     }
 
-    /// Numbers of CPUs that show a curve: powers of two, a socket, all cores, all CPUs. With `quick` the ends alone.
+    /// Numbers of CPUs that show a curve: powers of two, a socket, all cores, all CPUs. With
+    /// `quick` the ends alone.
     pub(crate) fn usual_cpus(&self, quick: bool) -> Vec<usize> {
         let all = self.shape.cpus();
         if quick {

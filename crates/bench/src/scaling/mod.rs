@@ -1,8 +1,10 @@
-//! The frame of all scaling experiments: the same code of a scheme on virtual CPUs and on real ones.
+//! The frame of all scaling experiments: the same code of a scheme on virtual CPUs and on real
+//! ones.
 //!
-//! An [`experiment`] names workloads and schemes. A scheme measures a [`job`] by giving it three closures (what to set
-//! up, how a task begins, one operation), which the [`stage`] of the build runs. A [`sweep`] makes all runs of a [`plan`];
-//! its [`results`] become a [`table`], [`records`], [`curves`] and [`verdict`]s beside the published figures.
+//! An [`experiment`] names workloads and schemes. A scheme measures a [`job`] by giving it three
+//! closures (what to set up, how a task begins, one operation), which the [`stage`] of the build
+//! runs. A [`sweep`] makes all runs of a [`plan`]; its [`results`] become a [`table`], [`records`],
+//! [`curves`] and [`verdict`]s beside the published figures.
 
 pub(crate) mod args;
 #[cfg(pagefold_manycore)]

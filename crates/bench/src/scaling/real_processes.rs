@@ -1,4 +1,5 @@
-//! Tasks that are processes: they have nothing in common but the kernel, and a few words in which they tell what they did.
+//! Tasks that are processes: they have nothing in common but the kernel, and a few words in which
+//! they tell what they did.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +18,9 @@ use super::stage::{Share, pin_task, process_cpu, repeat, sample};
 /// How long a process waits for the others to be there.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// As [`Job::measure`](super::job::Job::measure), with a process for each task, which sets up a subject of its own. For
-/// subjects that are system calls and nothing else: a forked child has no other threads.
+/// As [`Job::measure`](super::job::Job::measure), with a process for each task, which sets up a
+/// subject of its own. For subjects that are system calls and nothing else: a forked child has no
+/// other threads.
 pub(super) fn measure<S, T>(
     time: Duration,
     tasks: usize,

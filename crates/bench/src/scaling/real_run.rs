@@ -39,8 +39,9 @@ struct RealArgs {
 /// Where a virtual machine's host has its CPUs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 struct Place {
-    /// Count only runs in which a line takes about so long from the first CPU to the second, as `calibrate` measured it;
-    /// wait for that, and make others again, for two minutes in all [default: as long as at the beginning]
+    /// Count only runs in which a line takes about so long from the first CPU to the second, as
+    /// `calibrate` measured it; wait for that, and make others again, for two minutes in all
+    /// [default: as long as at the beginning]
     #[arg(long, value_name = "NS", value_parser = parse_ns)]
     transfer: Option<f64>,
 }

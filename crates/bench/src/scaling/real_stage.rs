@@ -44,7 +44,8 @@ pub(crate) fn own_work(ns: u64) {
     chain((ns as f64 * steps_per_ns) as u64);
 }
 
-/// Zeroing so many bytes of a task's own: the time that it takes, past the caches, about 20 bytes a nanosecond.
+/// Zeroing so many bytes of a task's own: the time that it takes, past the caches, about 20 bytes a
+/// nanosecond.
 pub(crate) fn zero_work(bytes: usize) {
     own_work(bytes as u64 / 20);
 }
@@ -56,7 +57,8 @@ fn chain(steps: u64) {
     }
 }
 
-/// A copy of so many bytes between memory and a device that is memory too. Both stay in the CPU's caches here.
+/// A copy of so many bytes between memory and a device that is memory too. Both stay in the CPU's
+/// caches here.
 pub(crate) fn device_copy(bytes: usize) {
     let from = [1_u8; 4096];
     for at in (0..bytes).step_by(from.len()) {
@@ -107,7 +109,8 @@ fn once<S: Sync, T: Send>(
                 let (subject, gate) = (&subject, &gate);
                 scope.spawn(move || {
                     pin_task(task);
-                    // A task that panics comes to the gate all the same: the others would wait there for ever.
+                    // A task that panics comes to the gate all the same: the others would wait
+                    // there for ever.
                     let begun = catch_unwind(AssertUnwindSafe(|| begin(subject, task)));
                     gate.wait(); // All are there: what has been is counted.
                     gate.wait(); // It is: all begin.
@@ -185,8 +188,8 @@ mod tests {
 
     use super::*;
 
-    /// A task that panicked while it got ready never came to the gate, and all others waited there for ever: what it had said was never
-    /// printed.
+    /// A task that panicked while it got ready never came to the gate, and all others waited there
+    /// for ever: what it had said was never printed.
     #[test]
     fn a_task_that_panics_before_all_begin_fails_the_run() {
         let (tell, told) = channel();

@@ -9,8 +9,8 @@ use super::stage::Stage;
 use super::table::cpus_label;
 use crate::output::progress;
 
-/// Every run once, then every run again: what changes on a real machine meanwhile meets all schemes alike. `stage` is what
-/// a repetition runs on. What can't be measured here is left out, and said.
+/// Every run once, then every run again: what changes on a real machine meanwhile meets all schemes
+/// alike. `stage` is what a repetition runs on. What can't be measured here is left out, and said.
 pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) -> Stage) -> Result<Results> {
     let mut rows = Vec::new();
     for workload in &plan.workloads {

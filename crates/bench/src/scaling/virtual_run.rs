@@ -26,7 +26,8 @@ use crate::usage::Usage;
 struct VirtualArgs {
     #[command(flatten)]
     common: Common,
-    /// A preset, or a file with the shape and the costs of a machine (what `cargo bench-real calibrate` writes)
+    /// A preset, or a file with the shape and the costs of a machine (what `cargo bench-real
+    /// calibrate` writes)
     #[arg(long, value_name = "PRESET|FILE")]
     machine: Option<String>,
     /// Repetitions, each with another seed [default: 3; 1 with --quick]
@@ -35,7 +36,8 @@ struct VirtualArgs {
     /// Print where the time of each scheme goes on the most CPUs
     #[arg(long)]
     profile: bool,
-    /// Repeat the run on the most CPUs with each cost halved and doubled: does the order of the schemes change?
+    /// Repeat the run on the most CPUs with each cost halved and doubled: does the order of the
+    /// schemes change?
     #[arg(long)]
     scale_costs: bool,
     /// Put the records of `bench-real … --json` beside: throughput of several CPUs over that of one
@@ -52,10 +54,12 @@ struct ReportArgs {
     /// Records of `bench-real all --json`, to be put beside
     #[arg(long, value_name = "FILE.json")]
     beside: Option<PathBuf>,
-    /// The machine that those records come from: a file of `cargo bench-real calibrate`, or a preset
+    /// The machine that those records come from: a file of `cargo bench-real calibrate`, or a
+    /// preset
     #[arg(long, value_name = "PRESET|FILE", requires = "beside")]
     beside_machine: Option<String>,
-    /// Repeat the runs on the most CPUs with each cost halved and doubled, too: takes many times as long
+    /// Repeat the runs on the most CPUs with each cost halved and doubled, too: takes many times as
+    /// long
     #[arg(long)]
     scale_costs: bool,
     /// Few CPUs, short: shows that everything works; the figures mean nothing

@@ -29,7 +29,8 @@ impl Program {
         Self { code, functions, moved_by: known.addr() as u64 - address }
     }
 
-    /// Compares two functions, and what they call; the number of instructions, or where they differ.
+    /// Compares two functions, and what they call; the number of instructions, or where they
+    /// differ.
     pub(crate) fn compare(&self, left: *const u8, right: *const u8) -> Result<usize, String> {
         let mut seen = HashSet::new();
         let mut pairs = vec![[left, right].map(|function| function.addr() as u64 - self.moved_by)];

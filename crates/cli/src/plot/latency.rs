@@ -1,7 +1,8 @@
-//! How long reads and writes took, as curves over percentiles: a picture for each of both kinds, side by side.
+//! How long reads and writes took, as curves over percentiles: a picture for each of both kinds,
+//! side by side.
 //!
-//! The horizontal axis has as much room for the slowest tenth as for the slowest hundredth of that, and so on; the vertical
-//! one is logarithmic.
+//! The horizontal axis has as much room for the slowest tenth as for the slowest hundredth of that,
+//! and so on; the vertical one is logarithmic.
 
 use std::error::Error;
 use std::ops::Range;
@@ -76,7 +77,8 @@ fn draw_kind(
     draw_curves(&mut chart, curves, 0, SeriesLabelPosition::UpperLeft)
 }
 
-/// Places of a curve: nines, and nanoseconds. The slowest of `ops` operations has its place where the next one would have it.
+/// Places of a curve: nines, and nanoseconds. The slowest of `ops` operations has its place where
+/// the next one would have it.
 fn points((latency, ops): (&Latency, u64)) -> Vec<(f64, f64)> {
     let end = (ops.max(1) as f64).log10();
     let place = |point: &Percentile| (nines(point.percent).min(end), point.ns.max(1) as f64);

@@ -1,5 +1,5 @@
-//! Whatever the command is given, it says what is wrong, with exit code 2 for the command line and 1 for everything
-//! else, and leaves no file behind.
+//! Whatever the command is given, it says what is wrong, with exit code 2 for the command line and
+//! 1 for everything else, and leaves no file behind.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -77,7 +77,8 @@ fn arguments_that_make_no_sense() {
         ("--frobnicate", "--frobnicate"),
         ("a b", "unexpected argument"),
     ] {
-        // Later options win over the small run's; where clap refuses repetition they are left out of it.
+        // Later options win over the small run's; where clap refuses repetition they are left out
+        // of it.
         let option = more.split_whitespace().next().unwrap();
         let repeated = SMALL.find(&format!("{option} ")).filter(|_| option.starts_with("--"));
         let mut line = SMALL.to_owned();
@@ -107,7 +108,8 @@ fn output_that_can_not_be_written_is_noticed_before_the_run() {
     assert!(!place.path("metrics").exists(), "no empty file is left behind");
 }
 
-/// `--prometheus`, `--plot` and `--plot-latency` could name the file that was read, or the trace: it was lost, without a question.
+/// `--prometheus`, `--plot` and `--plot-latency` could name the file that was read, or the trace:
+/// it was lost, without a question.
 #[test]
 fn output_that_would_replace_the_input_is_refused() {
     let place = Place::new();

@@ -1,8 +1,8 @@
 //! Logs of fio: ones that are checked in, and one that the installed fio writes here and now.
 //!
-//! `data/fio-3.log` is what fio 3.33 wrote for unaligned reads and writes of two files with syncs. That fio writes version
-//! 3 only; `data/fio-2.log` is another log of the same job without its timestamps, with a wait and a trim put in, and fio
-//! replays it.
+//! `data/fio-3.log` is what fio 3.33 wrote for unaligned reads and writes of two files with syncs.
+//! That fio writes version 3 only; `data/fio-2.log` is another log of the same job without its
+//! timestamps, with a wait and a trim put in, and fio replays it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever takes, and more.
+/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
+/// takes, and more.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until there is `what`.
@@ -104,8 +105,8 @@ impl Place {
     }
 }
 
-/// Waits until a running command's threads have done something: they have used two ticks of processor time, in which
-/// there are thousands of operations.
+/// Waits until a running command's threads have done something: they have used two ticks of
+/// processor time, in which there are thousands of operations.
 pub(crate) fn wait_for_operations(child: &Child) {
     let ticks = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;

@@ -28,7 +28,8 @@ fn a_temporary_file_is_read_checked_and_removed() {
     let lookups = |run: &Value| -> u64 {
         ["hits", "misses", "waits"].map(|field| run["total"][field].as_u64().unwrap()).iter().sum()
     };
-    // One for each read of a page; one that waits and then finds its page evicted again may count as both.
+    // One for each read of a page; one that waits and then finds its page evicted again may count
+    // as both.
     assert!(lookups(run) >= 20_000, "{run}");
     let by_one = place.run("replay --size 16MiB --memory 2MiB --ops 20k --threads 1 --json", &[]).json();
     assert_eq!(lookups(&by_one["runs"][0]), 20_000, "one thread doesn't wait");
@@ -201,7 +202,8 @@ fn a_signal_ends_what_waits_for_a_trace() {
     }
 }
 
-/// Each use of the library was a violation: the processor's features were asked for where valgrind has nothing.
+/// Each use of the library was a violation: the processor's features were asked for where valgrind
+/// has nothing.
 #[test]
 #[ignore = "for cargo xtask prove strangers: another program's verdict"]
 fn it_runs_under_valgrind() {

@@ -1,4 +1,5 @@
-//! `pagefold replay` with writes: what gets into the file, what is said about it, and what is never written.
+//! `pagefold replay` with writes: what gets into the file, what is said about it, and what is never
+//! written.
 
 use std::io::Write;
 

@@ -4,7 +4,8 @@ use super::Frames;
 use crate::extents::Drain;
 use crate::frame_table::FrameId;
 
-/// Extents of frames on their way back to the system. While one of these lives, another drain waits.
+/// Extents of frames on their way back to the system. While one of these lives, another drain
+/// waits.
 #[derive(Debug)]
 #[must_use = "dropped unfinished, it gives nothing back"]
 pub struct FrameDrain<'a> {
@@ -13,12 +14,13 @@ pub struct FrameDrain<'a> {
 }
 
 impl Frames {
-    /// Starts to give up to `wanted` extents of frames back to the system: of the next `looks` that have memory, those with
-    /// the fewest pages in memory, and none with a frame that `may_move` refuses. `None` when there is no such extent.
+    /// Starts to give up to `wanted` extents of frames back to the system: of the next `looks` that
+    /// have memory, those with the fewest pages in memory, and none with a frame that `may_move`
+    /// refuses. `None` when there is no such extent.
     ///
-    /// The caller then takes every page out of them that [`FrameDrain::frames`] names, and calls [`FrameDrain::finish`] for each.
-    /// Frames of theirs that are free can't be allocated meanwhile. All free frames are looked at once, however many extents are
-    /// wanted.
+    /// The caller then takes every page out of them that [`FrameDrain::frames`] names, and calls
+    /// [`FrameDrain::finish`] for each. Frames of theirs that are free can't be allocated
+    /// meanwhile. All free frames are looked at once, however many extents are wanted.
     #[must_use]
     pub fn begin_drain(
         &self,
@@ -56,12 +58,14 @@ impl FrameDrain<'_> {
         self.drain.len()
     }
 
-    /// An extent's frames, in use or not; extents with the fewest pages come first. Isolate each that is listed, and evict it.
+    /// An extent's frames, in use or not; extents with the fewest pages come first. Isolate each
+    /// that is listed, and evict it.
     pub fn frames(&self, at: usize) -> impl Iterator<Item = FrameId> + use<> {
         self.frames.extents.frames_of(self.drain.extent(at)).map(|number| FrameId::new(number as u32))
     }
 
-    /// Looks for frames that were freed by threads which didn't know of the drain yet (E1 of `extents`).
+    /// Looks for frames that were freed by threads which didn't know of the drain yet (E1 of
+    /// `extents`).
     pub fn sift(&self) {
         let Self { frames, .. } = self;
         frames.free.sift(&frames.table, |batch| frames.extents.catch_all(&frames.table, batch));
@@ -73,8 +77,9 @@ impl FrameDrain<'_> {
         self.drain.is_over(at)
     }
 
-    /// Gives an extent's memory back and uncharges it, for good if the budget is being lowered. False, and all is as before, if a
-    /// frame of the extent is still in use, or the system refuses.
+    /// Gives an extent's memory back and uncharges it, for good if the budget is being lowered.
+    /// False, and all is as before, if a frame of the extent is still in use, or the system
+    /// refuses.
     #[must_use]
     pub fn finish(&self, at: usize) -> bool {
         let Self { frames, ref drain } = *self;

@@ -1,5 +1,5 @@
-//! Isolated frames: each is off its list and has one holder. Only the holder may evict the page or list the frame
-//! again.
+//! Isolated frames: each is off its list and has one holder. Only the holder may evict the page or
+//! list the frame again.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +16,8 @@ pub struct Refused {
     pub unclean: bool,
 }
 
-/// A resident frame that is on no list, and that only its holder may list again or evict. It must not be forgotten:
-/// end it with [`Frames::put_back`] or [`Frames::evict`].
+/// A resident frame that is on no list, and that only its holder may list again or evict. It must
+/// not be forgotten: end it with [`Frames::put_back`] or [`Frames::evict`].
 #[derive(Debug)]
 #[must_use = "a forgotten frame is never reclaimed"]
 pub struct IsolatedFrame(FrameId);
@@ -35,14 +35,15 @@ impl IsolatedFrame {
 }
 
 impl Frames {
-    /// Takes the right to unlink a listed frame. `None` if the frame isn't listed, or another thread has taken that
-    /// right.
+    /// Takes the right to unlink a listed frame. `None` if the frame isn't listed, or another
+    /// thread has taken that right.
     #[must_use]
     pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
         self.table.isolate(frame).then_some(IsolatedFrame(frame))
     }
 
-    /// Ends isolation: the frame counts as listed from here on. Call it once its links are published.
+    /// Ends isolation: the frame counts as listed from here on. Call it once its links are
+    /// published.
     ///
     /// # Errors
     /// The frame, if its page was removed meanwhile: unlink and drop it.
@@ -55,11 +56,11 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Returns whether the page was used since the last call, and resets that. The caller must have the frame isolated,
-    /// which keeps it from being freed.
+    /// Returns whether the page was used since the last call, and resets that. The caller must have
+    /// the frame isolated, which keeps it from being freed.
     ///
-    /// The use that a page was loaded for doesn't count. A page that was read ahead gets its first use later: that use
-    /// doesn't count either, nor do other uses between the same two calls.
+    /// The use that a page was loaded for doesn't count. A page that was read ahead gets its first
+    /// use later: that use doesn't count either, nor do other uses between the same two calls.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -79,17 +80,19 @@ impl Frames {
                 .is_ok()
     }
 
-    /// Evicts an isolated page, leaving `shadow` in its word. The frame can be copied from; to hold another page it has
-    /// to be freed and allocated.
+    /// Evicts an isolated page, leaving `shadow` in its word. The frame can be copied from; to hold
+    /// another page it has to be freed and allocated.
     ///
     /// # Errors
-    /// The isolated frame again, if the page is in use, was removed by another thread, or its file doesn't have it.
+    /// The isolated frame again, if the page is in use, was removed by another thread, or its file
+    /// doesn't have it.
     pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, Refused> {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Frozen: so no remover has taken the page (`detach` never unfreezes), and the word belongs to this residency.
-        // Or the word doesn't name the frame yet, because a page that goes on no list is just being published.
+        // Frozen: so no remover has taken the page (`detach` never unfreezes), and the word belongs
+        // to this residency. Or the word doesn't name the frame yet, because a page that goes on no
+        // list is just being published.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -120,8 +123,8 @@ impl Frames {
         self.table.group(frame)
     }
 
-    /// Changes the group of an isolated page. Returns false, and changes nothing, if the page is in use or being
-    /// removed at this moment, or isn't clean.
+    /// Changes the group of an isolated page. Returns false, and changes nothing, if the page is in
+    /// use or being removed at this moment, or isn't clean.
     #[must_use]
     pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
         if !self.table.freeze(frame.0) {
@@ -142,7 +145,8 @@ impl Frames {
         self.table.record(frame).write_state.is_ahead()
     }
 
-    /// Whether reclaim should pass the page over because it was read ahead and its use is still to come. Says so once.
+    /// Whether reclaim should pass the page over because it was read ahead and its use is still to
+    /// come. Says so once.
     #[must_use]
     pub fn spare_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.spare_ahead()
@@ -178,13 +182,15 @@ impl Frames {
     }
 }
 
-/// Changes `word` from the stay `seen`, referenced or not, to vacant. The frame is frozen. False if the stay is over.
+/// Changes `word` from the stay `seen`, referenced or not, to vacant. The frame is frozen. False if
+/// the stay is over.
 pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {
         let vacant = PageWord::vacant(shadow).bits();
-        // Release pairs with the Acquire of the next `begin_load`; with the freed frame's way through the locks of
-        // `free_frames` it puts the eviction before the next stay's bytes. Relaxed on failure: the loop looks again.
+        // Release pairs with the Acquire of the next `begin_load`; with the freed frame's way
+        // through the locks of `free_frames` it puts the eviction before the next stay's bytes.
+        // Relaxed on failure: the loop looks again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             // Sometimes: a page is referenced while its frame is frozen.

@@ -7,10 +7,13 @@
 //!   word: resident(f1, g1) → resident(f2, g2)    Release: f2's bytes, record and count come first
 //!   f1 is its owner's                            a reader that copied from f1 looks at the word: not the same stay
 //! ```
-//! - M1. The word is resident all the time, so nothing is loaded again, and its part of the map counts it once.
-//! - M2. Only a page that wasn't written to since it was settled moves: a writeback leader finds frames by written words alone, and
-//!   holds them by their records (S4 of `write_state`), which stay behind.
-//! - M3. f2 is unfrozen before the word leads to it, as in a load that is published: a pin that finds it by the word is good.
+//! - M1. The word is resident all the time, so nothing is loaded again, and its part of the map
+//!   counts it once.
+//! - M2. Only a page that wasn't written to since it was settled moves: a writeback leader finds
+//!   frames by written words alone, and holds them by their records (S4 of `write_state`), which
+//!   stay behind.
+//! - M3. f2 is unfrozen before the word leads to it, as in a load that is published: a pin that
+//!   finds it by the word is good.
 //!
 //! A losing interleaving would be a pin of f1 that the mover doesn't see:
 //! ```text
@@ -30,8 +33,9 @@ use crate::page_word::PageWord;
 pub type NotMoved<'a> = (IsolatedFrame, OwnedFrame<'a>);
 
 impl Frames {
-    /// Moves an isolated page to the frame `to`, which has held no page since it was allocated. Returns the page's new frame,
-    /// isolated, and the old one, free of it. The labels, and whether the page was used, go with it.
+    /// Moves an isolated page to the frame `to`, which has held no page since it was allocated.
+    /// Returns the page's new frame, isolated, and the old one, free of it. The labels, and whether
+    /// the page was used, go with it.
     ///
     /// # Errors
     /// Both frames, if the page is in use, was removed by another thread, or was written to.
@@ -61,7 +65,8 @@ impl Frames {
         let resident = PageWord::resident(to, self.table.generation(to));
         loop {
             let moved = resident.with_referenced(now.is_referenced());
-            // Release pairs with the Acquire of lookups and pins (M3). Relaxed on failure: a reader has set the referenced bit.
+            // Release pairs with the Acquire of lookups and pins (M3). Relaxed on failure: a reader
+            // has set the referenced bit.
             match word.compare_exchange(now.bits(), moved.bits(), Ordering::AcqRel, Ordering::Relaxed) {
                 // Transition: page word, from frame to frame.
                 Ok(_) => return Ok((IsolatedFrame::new(to), OwnedFrame::used(self, from))),
@@ -77,7 +82,8 @@ impl Frames {
         !self.table.is_frozen(frame)
     }
 
-    /// Whether a page is in the frame that was used since reclaim last looked. A guess, unless the caller has it isolated.
+    /// Whether a page is in the frame that was used since reclaim last looked. A guess, unless the
+    /// caller has it isolated.
     #[must_use]
     pub fn is_referenced(&self, frame: FrameId) -> bool {
         let (_, word) = self.word_of(frame);

@@ -6,8 +6,8 @@ use sync::atomic::{Ordering, fence};
 use super::Frames;
 use crate::frame_table::FrameId;
 
-/// A frame that only its owner can reach. It holds no page until the owner publishes one in it. Dropping it frees the
-/// frame.
+/// A frame that only its owner can reach. It holds no page until the owner publishes one in it.
+/// Dropping it frees the frame.
 #[derive(Debug)]
 pub struct OwnedFrame<'a> {
     frames: &'a Frames,
@@ -33,11 +33,11 @@ impl<'a> OwnedFrame<'a> {
         self.id
     }
 
-    /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has to write all of
-    /// them, or publish nothing.
+    /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has
+    /// to write all of them, or publish nothing.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
-        // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: a reader that copies one of the bytes written now sees that
-        // the frame's last stay is over.
+        // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: a reader that copies
+        // one of the bytes written now sees that the frame's last stay is over.
         fence(Ordering::Release);
         fill(self.frames.bytes(self.id))
     }
@@ -57,8 +57,8 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
-    /// Has the frame hold another page with the bytes that it has, as if it had been freed and allocated. False, and nothing is
-    /// changed, if its generations are nearly used up.
+    /// Has the frame hold another page with the bytes that it has, as if it had been freed and
+    /// allocated. False, and nothing is changed, if its generations are nearly used up.
     #[must_use]
     pub fn renew(&mut self) -> bool {
         self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);

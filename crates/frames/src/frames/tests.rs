@@ -66,11 +66,13 @@ fn has_memory(frames: &Frames, frame: FrameId) -> bool {
     resident & 1 != 0
 }
 
-/// Runs `body` in a forked child, and says how that ended: the exit code that `body` chose, or minus the signal.
+/// Runs `body` in a forked child, and says how that ended: the exit code that `body` chose, or
+/// minus the signal.
 ///
 /// The child has one thread and perhaps locks that are held for ever, so `body` mustn't allocate.
 fn in_child(body: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child runs `body`, which keeps to the above, and ends without running anything else.
+    // SAFETY: the child runs `body`, which keeps to the above, and ends without running anything
+    // else.
     unsafe {
         match libc::fork() {
             0 => libc::_exit(i32::from(!body())),
@@ -203,8 +205,8 @@ fn a_drain_dropped_unfinished_changes_nothing() {
     }
 }
 
-/// The story: each extent that was given back had all free frames looked at, twice, so giving many back took time quadratic
-/// in their number. Many are given back with one look now.
+/// The story: each extent that was given back had all free frames looked at, twice, so giving many
+/// back took time quadratic in their number. Many are given back with one look now.
 #[test]
 fn many_extents_are_drained_together_the_emptiest_first() {
     let frames = frames();
@@ -406,7 +408,8 @@ fn maps_are_charged_exactly_whatever_happens() {
     }
 }
 
-/// A chunk with many pages isn't made idle by a visitor that evicts some of them; one with a page that its file doesn't have, by none.
+/// A chunk with many pages isn't made idle by a visitor that evicts some of them; one with a page
+/// that its file doesn't have, by none.
 #[test]
 fn a_visit_of_sparse_pages_leaves_out_full_chunks_and_written_pages() {
     let frames = frames();
@@ -499,7 +502,8 @@ fn a_forked_child_has_no_pages_and_knows_it() {
     assert!(map.read(3 * PAGE as u64, &mut byte) && byte == [1], "the parent's is untouched");
 }
 
-/// The story: the states of chunks weren't there in the child at all, so that a map dropped there died of it.
+/// The story: the states of chunks weren't there in the child at all, so that a map dropped there
+/// died of it.
 #[test]
 fn a_map_can_be_dropped_in_a_forked_child() {
     let frames = frames();

@@ -13,14 +13,15 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is about to evict the page, which takes a few instructions; or holds the page for write-back, or
-    /// writes to it, which may take longer.
+    /// Another thread is about to evict the page, which takes a few instructions; or holds the page
+    /// for write-back, or writes to it, which may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
     /// The page has bytes that its file hasn't.
     Unclean,
-    /// The page is out of memory. Its frame still hangs on its group's list: take it off, then drop it.
+    /// The page is out of memory. Its frame still hangs on its group's list: take it off, then drop
+    /// it.
     Listed {
         /// The frame.
         frame: OwnedFrame<'a>,
@@ -46,8 +47,8 @@ pub enum Detach<'a> {
 }
 
 impl PageMap {
-    /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`. What its file doesn't have is
-    /// thrown away if `discard` says so; else such a page stays.
+    /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`. What its file
+    /// doesn't have is thrown away if `discard` says so; else such a page stays.
     #[must_use]
     pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
@@ -66,8 +67,9 @@ impl PageMap {
             self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
-        // The frame may have gone on to another page before it was frozen: the word tells. While it is frozen, a word
-        // that still names it changes in nothing but the referenced bit. Relaxed: the Acquire of `freeze`.
+        // The frame may have gone on to another page before it was frozen: the word tells. While it
+        // is frozen, a word that still names it changes in nothing but the referenced bit. Relaxed:
+        // the Acquire of `freeze`.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

@@ -1,6 +1,6 @@
-//! Loading: how a page gets into memory. One thread wins the swap from *vacant* to *loading* and has to end the load;
-//! the others wait for it. The loader already has its frame, so a thread that has a word in *loading* never waits for
-//! memory.
+//! Loading: how a page gets into memory. One thread wins the swap from *vacant* to *loading* and
+//! has to end the load; the others wait for it. The loader already has its frame, so a thread that
+//! has a word in *loading* never waits for memory.
 
 use sync::atomic::Ordering;
 
@@ -39,12 +39,13 @@ pub enum BeginLoad<'a> {
     Busy,
     /// The budget has no room for the part of the map that the page's word is in.
     NoRoom,
-    /// There is no place for the page's word: the map isn't for so many pages, or there is no address space for more words.
+    /// There is no place for the page's word: the map isn't for so many pages, or there is no
+    /// address space for more words.
     NoPlace,
 }
 
-/// A load that this thread has begun. If it is dropped before its end, it fails with [`Loading::ABANDONED`], so that no
-/// waiter waits for ever.
+/// A load that this thread has begun. If it is dropped before its end, it fails with
+/// [`Loading::ABANDONED`], so that no waiter waits for ever.
 #[derive(Debug)]
 pub struct Loading<'a> {
     pub(crate) map: &'a PageMap,
@@ -91,11 +92,13 @@ impl<'a> Loading<'a> {
         self.index as u64
     }
 
-    /// Makes the page resident in `frame`, which holds its bytes, and wakes the waiters. Returns the frame isolated:
-    /// the caller has to put it on its list. With `pin`, the loader gets a pin of the page as well.
+    /// Makes the page resident in `frame`, which holds its bytes, and wakes the waiters. Returns
+    /// the frame isolated: the caller has to put it on its list. With `pin`, the loader gets a pin
+    /// of the page as well.
     ///
     /// # Panics
-    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another [`Frames`](crate::Frames)'.
+    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another
+    /// [`Frames`](crate::Frames)'.
     pub fn publish(self, frame: OwnedFrame<'a>, labels: Labels, pin: bool) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
         self.publish_as(frame, labels, pin, How::default())
     }
@@ -118,8 +121,8 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// As [`publish`](Self::publish), for a page that goes on no list. The thread that removes it gets its frame, as if
-    /// it were listed.
+    /// As [`publish`](Self::publish), for a page that goes on no list. The thread that removes it
+    /// gets its frame, as if it were listed.
     ///
     /// # Panics
     /// As [`publish`](Self::publish).
@@ -156,7 +159,8 @@ impl<'a> Loading<'a> {
         (IsolatedFrame::new(id), pin)
     }
 
-    /// Ends the load of a page that was swapped out, and is in `entry` from now on. Waiters look at the page again.
+    /// Ends the load of a page that was swapped out, and is in `entry` from now on. Waiters look at
+    /// the page again.
     pub fn end_swapped(mut self, entry: u64) {
         // Transition: page word, loading → swapped.
         debug_assert!(self.swapped().is_some(), "its part of the map counts the page");
@@ -217,7 +221,8 @@ impl PageMap {
                 entered = true;
                 continue; // The shadow may have been given back with its chunk.
             }
-            // Acquire: what the evictor of the last stay did comes first. Relaxed on failure: we look again.
+            // Acquire: what the evictor of the last stay did comes first. Relaxed on failure: we
+            // look again.
             let loading = PageWord::loading().bits();
             if word.compare_exchange(now.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 if entered && swapped {
@@ -243,7 +248,8 @@ impl PageMap {
         }
     }
 
-    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the page is still there.
+    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the
+    /// page is still there.
     ///
     /// # Errors
     /// The failure of that load.

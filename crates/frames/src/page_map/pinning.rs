@@ -1,5 +1,6 @@
-//! Pinning: holding a page where it is and as it is. Add a pin to the frame that the word names; look at the word again; if it isn't the
-//! same stay, take the pin back (mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`).
+//! Pinning: holding a page where it is and as it is. Add a pin to the frame that the word names;
+//! look at the word again; if it isn't the same stay, take the pin back (mechanism 3, "lockless
+//! pagecache", Piggin 2005, with the freeze in `frame_table`).
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
@@ -28,10 +29,11 @@ impl<'a> PinnedFrame<'a> {
         self.record
     }
 
-    /// The pin, if it is one of that stay: the page's use is noted then, in `ahead` too if it is the first of a page that was
-    /// read ahead. Otherwise the pin is taken back.
+    /// The pin, if it is one of that stay: the page's use is noted then, in `ahead` too if it is
+    /// the first of a page that was read ahead. Otherwise the pin is taken back.
     fn of_stay(self, word: &AtomicU64, stay: PageWord, ahead: &mut Ahead) -> Option<Self> {
-        // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table` says why.
+        // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table`
+        // says why.
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !stay.same_stay(after) {
             return None;
@@ -50,8 +52,8 @@ impl<'a> PinnedFrame<'a> {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of `frame_table`); the Acquire
-        // of the pin put the loader's writes before this.
+        // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of
+        // `frame_table`); the Acquire of the pin put the loader's writes before this.
         unsafe { self.bytes.as_slice() }
     }
 
@@ -85,8 +87,8 @@ pub enum PinError {
 }
 
 impl PageMap {
-    /// As [`pin`](Self::pin), for the pages that are pinned most: in memory, used since reclaim last looked, and whole.
-    /// `None` also for others.
+    /// As [`pin`](Self::pin), for the pages that are pinned most: in memory, used since reclaim
+    /// last looked, and whole. `None` also for others.
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
         match self.lookup.of_smallest_pages() {
@@ -117,8 +119,8 @@ impl PageMap {
         Some(PinnedFrame::new(record, bytes))
     }
 
-    /// Pins a resident page: its bytes stay where they are and as they are until the pin is dropped. `None` if the
-    /// page isn't in memory.
+    /// Pins a resident page: its bytes stay where they are and as they are until the pin is
+    /// dropped. `None` if the page isn't in memory.
     ///
     /// # Errors
     /// [`PinError`]; with `Busy`, try again.
@@ -127,7 +129,8 @@ impl PageMap {
         self.pin_first(page, &mut Ahead::No)
     }
 
-    /// As [`pin`](Self::pin). Says in `ahead` if this was the first use of a page that was read ahead.
+    /// As [`pin`](Self::pin). Says in `ahead` if this was the first use of a page that was read
+    /// ahead.
     ///
     /// # Errors
     /// As [`pin`](Self::pin).
@@ -143,7 +146,8 @@ impl PageMap {
             let is_closed = backoff.turns() > 0 && record.is_closed();
             match if is_closed { Err(PinRefused::Closed) } else { record.pin() } {
                 Ok(()) => {}
-                // An evictor has the frame for a moment: the word will tell what became of it. Or a writer, for longer.
+                // An evictor has the frame for a moment: the word will tell what became of it. Or a
+                // writer, for longer.
                 Err(PinRefused::Closed) if backoff.wait_awake() => continue,
                 Err(PinRefused::Closed) => return Err(PinError::Busy),
                 Err(PinRefused::Saturated) => return Err(PinError::TooMany),
@@ -162,8 +166,9 @@ impl PageMap {
     }
 }
 
-/// Pins a page that threads write to without a pause: it has a place in the frame while it waits, which is a pin once the writer
-/// is done (`frame_table`). Without it, each attempt may meet the next writer.
+/// Pins a page that threads write to without a pause: it has a place in the frame while it waits,
+/// which is a pin once the writer is done (`frame_table`). Without it, each attempt may meet the
+/// next writer.
 ///
 /// It keeps the place between attempts. So it shouldn't live longer than the wait.
 #[derive(Debug)]

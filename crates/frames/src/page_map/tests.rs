@@ -139,8 +139,9 @@ fn pages_in_memory_are_found_in_order() {
     assert!(map.pages_in_memory(0..map.pages()).any(|page| page == 600), "pages that are being loaded count");
 }
 
-/// The story: a frame that went from an evictor straight to the next loader kept its generation, so a page that came
-/// back to it had the very word that a reader had seen before, with another page's bytes in between.
+/// The story: a frame that went from an evictor straight to the next loader kept its generation, so
+/// a page that came back to it had the very word that a reader had seen before, with another page's
+/// bytes in between.
 #[test]
 #[should_panic(expected = "wasn't freed after its last page")]
 fn an_evicted_frame_takes_no_page_before_it_was_freed() {
@@ -279,7 +280,8 @@ fn runs_of_pages_cross_from_part_to_part() {
     }
 }
 
-/// What growth takes is charged before it is there, and a load that finds no room for it is told so.
+/// What growth takes is charged before it is there, and a load that finds no room for it is told
+/// so.
 #[test]
 fn tables_of_far_words_need_room() {
     let frames = frames(1 << 20);

@@ -6,17 +6,20 @@ use sync::Arc;
 
 /// Bytes in a model's page: two words, so that a copy can be torn.
 pub const PAGE: usize = 16;
-/// What is charged for an extent, which is one frame with its record, and for a chunk, which has two words.
+/// What is charged for an extent, which is one frame with its record, and for a chunk, which has
+/// two words.
 pub const EXTENT: u64 = PAGE as u64 + 64;
 pub const CHUNK: u64 = 16;
-/// What is charged for the states of chunks, of which all segments have theirs in one system page of two words.
+/// What is charged for the states of chunks, of which all segments have theirs in one system page
+/// of two words.
 pub const STATES: u64 = CHUNK;
 /// The pages that all maps together can have.
 pub const PAGES: u64 = 8;
 /// What frames leave for page maps.
 const MAP_RESERVE: u64 = 4096;
 
-/// An arena of `count` frames, none of them used yet, and a budget for all of it and for every page word.
+/// An arena of `count` frames, none of them used yet, and a budget for all of it and for every page
+/// word.
 pub fn frames(count: usize) -> Arc<Frames> {
     let config = Config { nodes: Some(1), ..Config::new((count * PAGE) as u64, PAGE) };
     let frames = Frames::new(&config).unwrap();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pagefold_frames::{Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PageMaps, PinError, PinnedFrame};
+use pagefold_frames::{
+    Config, Detach, FrameId, Frames, IsolatedFrame, OwnedFrame, PageMap, PageMaps, PinError, PinnedFrame,
+};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::lock::Mutex;
@@ -146,7 +148,8 @@ impl Policy {
         thread::yield_now();
     }
 
-    /// All at rest: every page can be removed, and then every frame is free and nothing but frames is charged.
+    /// All at rest: every page can be removed, and then every frame is free and nothing but frames
+    /// is charged.
     pub(crate) fn end(self) {
         for (map, page) in Self::pages() {
             match self.maps[map].detach(page, 0, false) {
@@ -168,8 +171,8 @@ impl Policy {
 /// What a thread does, again and again.
 pub(crate) type Step<T> = fn(&T, &mut Random);
 
-/// Has a thread for each of `steps` take it again and again, so many times at least, and as long as another has to: what
-/// one does may wait for what others do.
+/// Has a thread for each of `steps` take it again and again, so many times at least, and as long as
+/// another has to: what one does may wait for what others do.
 pub(crate) fn run<T>(test: T, steps: &[(u64, Step<T>)]) -> T
 where
     T: AsRef<Policy> + Send + Sync + 'static,

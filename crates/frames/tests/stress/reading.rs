@@ -105,7 +105,8 @@ const PINS: u64 = if cfg!(pagefold_tsan) { 1_000 } else { 2_000 };
 /// and if it does each time.
 const DISTURBANCES: u64 = 200;
 
-/// Loads, reads, pins and reclaims, and looks that nothing is left. Says whether that was enough to try something.
+/// Loads, reads, pins and reclaims, and looks that nothing is left. Says whether that was enough to
+/// try something.
 fn everything() -> bool {
     let test = Reading { policy: Policy::new(), loads: AtomicU64::new(0), hits: AtomicU64::new(0) };
     let disturb = |test: &Reading, random: &mut Random| test.policy.disturb(random);

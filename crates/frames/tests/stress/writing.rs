@@ -1,7 +1,8 @@
 //! Pages that are written to, and written back to a file that forgets what isn't synced.
 //!
-//! Every word of a page says which version of the page it is. What is read is one version, and not older than what was
-//! written before the read began; nothing that was written is lost, except to a removal that throws it away.
+//! Every word of a page says which version of the page it is. What is read is one version, and not
+//! older than what was written before the read began; nothing that was written is lost, except to a
+//! removal that throws it away.
 
 use pagefold_frames::{BeginLoad, BeginWrite, Detach, HeldPage, HeldRun, Hold, Labels, LoadFailure, Unclean};
 use sync::atomic::{AtomicU64, Ordering};
@@ -249,8 +250,8 @@ const WRITES: u64 = if cfg!(pagefold_tsan) { 1_000 } else { 1_500 };
 const FLUSHES: u64 = 100;
 const DISTURBANCES: u64 = 200;
 
-/// Loads, reads, writes, writes back and reclaims, and looks that nothing is lost. Says whether that was enough to try
-/// something.
+/// Loads, reads, writes, writes back and reclaims, and looks that nothing is lost. Says whether
+/// that was enough to try something.
 fn everything() -> bool {
     let flush = |test: &Writing, random: &mut Random| {
         test.flush(random.below(2) as usize, random);

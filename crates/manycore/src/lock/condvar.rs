@@ -9,7 +9,8 @@ use std::time::Duration;
 /// See `parking_lot::Condvar`.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// Its address is the queue's name. Never touched: a condition variable costs its calls, and the mutex's line.
+    /// Its address is the queue's name. Never touched: a condition variable costs its calls, and
+    /// the mutex's line.
     _place: u64,
 }
 

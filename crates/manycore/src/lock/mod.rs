@@ -1,11 +1,11 @@
 //! Locks in virtual time, with parking_lot's interface: no poisoning.
 //!
-//! They are made of the machine's own atomics and of queues at an address (a futex, in other words): first they try, then
-//! spin as parking_lot does, then park. Nothing but the machine's directory decides which thread gets a free lock, so barging
-//! and convoys are seen as they are.
+//! They are made of the machine's own atomics and of queues at an address (a futex, in other
+//! words): first they try, then spin as parking_lot does, then park. Nothing but the machine's
+//! directory decides which thread gets a free lock, so barging and convoys are seen as they are.
 //!
-//! Outside of a machine the same words are taken by compare-and-swap, and a thread that finds one taken lets others run:
-//! right, but slow; enough for setting things up.
+//! Outside of a machine the same words are taken by compare-and-swap, and a thread that finds one
+//! taken lets others run: right, but slow; enough for setting things up.
 
 mod condvar;
 mod mutex;
@@ -98,16 +98,18 @@ enum Look {
     Wanted,
 }
 
-/// Looks at a lock before parking for it, and how many of them have pauses between: 2, then 4, then 8. Between the
-/// others the thread yields. The numbers are those of parking_lot 0.12 (`SpinWait`).
+/// Looks at a lock before parking for it, and how many of them have pauses between: 2, then 4,
+/// then 8. Between the others the thread yields. The numbers are those of parking_lot 0.12
+/// (`SpinWait`).
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 
-/// Waits for the word at `address`: tries to `take` it, looks for a while whether it is free, then parks.
+/// Waits for the word at `address`: tries to `take` it, looks for a while whether it is free, then
+/// parks.
 ///
-/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as waited for. No other thread
-/// runs between that access and `block_at`; so the thread that gives the word back afterwards sees the mark, and finds this
-/// thread in the queue.
+/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as
+/// waited for. No other thread runs between that access and `block_at`; so the thread that gives
+/// the word back afterwards sees the mark, and finds this thread in the queue.
 #[track_caller]
 fn wait_for(
     (label, kind, address): (Label, &'static str, usize),
@@ -157,8 +159,8 @@ fn rest(world: &World, pauses: u64) {
     state.rest(time);
 }
 
-/// Gives the word at `address` back: `give` says how many threads that [`wait_for`] it are to be woken.
-/// Counted where the lock was taken: what drops a guard has no place in the source.
+/// Gives the word at `address` back: `give` says how many threads that [`wait_for`] it are to be
+/// woken. Counted where the lock was taken: what drops a guard has no place in the source.
 fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();

@@ -23,8 +23,8 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached by the thread that has the lock, one thread at a time, so it needs to be `Send` but not
-// `Sync`.
+// SAFETY: the value is only reached by the thread that has the lock, one thread at a time, so it
+// needs to be `Send` but not `Sync`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
@@ -49,7 +49,8 @@ impl<T> Mutex<T> {
         Self { state: AtomicU8::new(FREE), label: Label::Place(Location::caller()), value: UnsafeCell::new(value) }
     }
 
-    /// A free lock over `value`, with a name for the profile. Locks of one name are counted together.
+    /// A free lock over `value`, with a name for the profile. Locks of one name are counted
+    /// together.
     pub const fn named(name: &'static str, value: T) -> Self {
         Self { state: AtomicU8::new(FREE), label: Label::Name(name), value: UnsafeCell::new(value) }
     }
@@ -112,12 +113,13 @@ impl<T: ?Sized> Mutex<T> {
 
     #[track_caller]
     fn take(&self) -> bool {
-        // Acquire pairs with the Release in `release`: what the last owner did to the value is visible.
+        // Acquire pairs with the Release in `release`: what the last owner did to the value is
+        // visible.
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Marks the lock as wanted, and takes it so if it was free: a thread that was parked can't know whether others still
-    /// are.
+    /// Marks the lock as wanted, and takes it so if it was free: a thread that was parked can't
+    /// know whether others still are.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.
@@ -168,7 +170,8 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the guard's owner has the lock, which no other thread gets before the guard is dropped.
+        // SAFETY: the guard's owner has the lock, which no other thread gets before the guard is
+        // dropped.
         unsafe { &*self.lock.value.get() }
     }
 }

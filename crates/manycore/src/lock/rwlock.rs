@@ -1,5 +1,5 @@
-//! A lock that many may share for reading. Its count of readers is one word: a line that bounces, as in other such
-//! locks. Writers that wait keep new readers out.
+//! A lock that many may share for reading. Its count of readers is one word: a line that bounces,
+//! as in other such locks. Writers that wait keep new readers out.
 
 use super::{Label, Look, give_back, wait_for};
 use crate::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,8 @@ pub struct RwLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by one writer or by several readers, so it has to be `Send` for the first.
+// SAFETY: the value is reached by one writer or by several readers, so it has to be `Send` for the
+// first.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: as above, and `Sync` for the second.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
@@ -128,7 +129,8 @@ impl<T: ?Sized> RwLock<T> {
     fn take_all(&self) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & NO_WRITER == 0 {
-            // The mark stays: others may be parked as well. Acquire pairs with the Release in `release`.
+            // The mark stays: others may be parked as well. Acquire pairs with the Release in
+            // `release`.
             match self.state.compare_exchange_weak(state, state | WRITER, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(other) => state = other,
@@ -154,8 +156,8 @@ impl<T: ?Sized> RwLock<T> {
         loop {
             let free = state & obstacle == 0;
             if !free && state & NO_WRITER == 0 {
-                // Only the mark is left, and the last holder is about to remove it: if this thread parked now, no thread
-                // would wake it.
+                // Only the mark is left, and the last holder is about to remove it: if this thread
+                // parked now, no thread would wake it.
                 crate::atomic::spin_hint();
                 state = self.state.load(Ordering::Relaxed);
                 continue;
@@ -180,7 +182,8 @@ impl<T: ?Sized> RwLock<T> {
         give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
-            // If a thread took the lock since then, it leaves the mark, and that thread wakes the others in our place.
+            // If a thread took the lock since then, it leaves the mark, and that thread wakes the
+            // others in our place.
             let wakes =
                 left == WANTED && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if wakes { usize::MAX } else { 0 }

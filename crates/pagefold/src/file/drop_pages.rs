@@ -1,4 +1,5 @@
-//! Taking a file's pages out of memory whatever the policy thinks of them: truncation, advice, closing.
+//! Taking a file's pages out of memory whatever the policy thinks of them: truncation, advice,
+//! closing.
 
 use std::ops::Range;
 
@@ -36,15 +37,16 @@ impl FileState {
         Ok(())
     }
 
-    /// Before the file grows by `range`, which starts at its end or after: pages that were read, or written to, when it
-    /// was longer must not come back with what they had.
+    /// Before the file grows by `range`, which starts at its end or after: pages that were read, or
+    /// written to, when it was longer must not come back with what they had.
     pub(crate) fn forget_beyond_end(&self, range: Range<u64>) -> Result<(), Error> {
         let first = self.len().div_ceil(self.page_bytes());
         let end = range.end.div_ceil(self.page_bytes());
         if first < end { self.drop_pages(first..end) } else { Ok(()) }
     }
 
-    /// Takes a page out of memory. What its file doesn't have is thrown away if `discard` says so; else such a page stays.
+    /// Takes a page out of memory. What its file doesn't have is thrown away if `discard` says so;
+    /// else such a page stays.
     pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> Dropped {
         let mut gone = Gone::new();
         let dropped = self.detach_page(page, discard, &mut gone);
@@ -52,7 +54,8 @@ impl FileState {
         dropped
     }
 
-    /// Takes pages out of memory that their file has, and that aren't pinned or in use: many at a time off their lists.
+    /// Takes pages out of memory that their file has, and that aren't pinned or in use: many at a
+    /// time off their lists.
     pub(crate) fn drop_clean(&self, pages: Range<u64>) {
         let mut gone = Gone::new();
         for page in self.map.pages_in_memory(pages) {
@@ -79,8 +82,8 @@ impl FileState {
                     gone.push(frame);
                     return Dropped::Gone;
                 }
-                // A thread that has the page frozen seldom waits for anything itself. A pin may be that of a reader that only
-                // checks whether this is the page it wants.
+                // A thread that has the page frozen seldom waits for anything itself. A pin may be
+                // that of a reader that only checks whether this is the page it wants.
                 Detach::Pinned if self.take_kept_pin(page) => {}
                 Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,

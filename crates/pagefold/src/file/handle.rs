@@ -70,8 +70,9 @@ impl Handle {
         Ok((Self::of(group, file, hits, access.writes(), bytes), place))
     }
 
-    /// Another handle of the file, for a group that has it mapped. Most of its hits are counted where it is mapped; so the handle's own
-    /// counter has no place from the start, which would be 8 bytes for each CPU.
+    /// Another handle of the file, for a group that has it mapped. Most of its hits are counted
+    /// where it is mapped; so the handle's own counter has no place from the start, which would be
+    /// 8 bytes for each CPU.
     ///
     /// # Errors
     /// No room in the budget.
@@ -80,8 +81,8 @@ impl Handle {
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// Bytes that a handle takes, with the part that its writes may make, without what is charged as it is made, and without the place
-    /// of its counter.
+    /// Bytes that a handle takes, with the part that its writes may make, without what is charged
+    /// as it is made, and without the place of its counter.
     fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -144,8 +145,8 @@ impl Handle {
         self.tell(result)
     }
 
-    /// Returns any write-back error not yet reported through this handle. If another thread has already consumed the error of
-    /// this very write, it is reported here too.
+    /// Returns any write-back error not yet reported through this handle. If another thread has
+    /// already consumed the error of this very write, it is reported here too.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))

@@ -1,22 +1,29 @@
-//! How long a file is, here and where it is kept, and how a length that another process has given it is taken over.
+//! How long a file is, here and where it is kept, and how a length that another process has given
+//! it is taken over.
 //!
-//! Two lengths are known of a file. `len`, in the page map, is what readers see. `disk_len` is what the file is known to have where
-//! it is kept; `len` is longer while bytes that were appended wait for write-back.
+//! Two lengths are known of a file. `len`, in the page map, is what readers see. `disk_len` is what
+//! the file is known to have where it is kept; `len` is longer while bytes that were appended wait
+//! for write-back.
 //!
 //! # Invariants
 //! - N1. Both change under `extension` alone; but write-back raises `disk_len`, up to `len`.
-//! - N2. Every byte from `disk_len` to `len` was written through Pagefold. So write-back puts no zeros of its own over what another
-//!   process appends. A write that would leave a gap makes the file longer first ([`FileState::close_gap`]).
-//! - N3. Behind `len`, a page in memory may hold anything: bytes of a file that was longer, or that has grown. Before `len` grows, what
-//!   comes to lie below it is made right: overwritten by the write that makes the file longer, or completed from the file
-//!   ([`FileState::hold_end`]); pages that lie behind `len` as a whole leave memory.
-//! - N4. Write-back writes nothing behind `len`. Of a page in which another process appended, it writes what lies before.
-//! - N5. `disk_len` is read before the file is asked for its length. If the file has fewer bytes, it was cut off: write-back never
-//!   makes it shorter. Nothing may be on its way to it while that is taken over; everything behind the new end goes, and if there were changes among it that
+//! - N2. Every byte from `disk_len` to `len` was written through Pagefold. So write-back puts no
+//!   zeros of its own over what another process appends. A write that would leave a gap makes the
+//!   file longer first ([`FileState::close_gap`]).
+//! - N3. Behind `len`, a page in memory may hold anything: bytes of a file that was longer, or that
+//!   has grown. Before `len` grows, what comes to lie below it is made right: overwritten by the
+//!   write that makes the file longer, or completed from the file ([`FileState::hold_end`]); pages
+//!   that lie behind `len` as a whole leave memory.
+//! - N4. Write-back writes nothing behind `len`. Of a page in which another process appended, it
+//!   writes what lies before.
+//! - N5. `disk_len` is read before the file is asked for its length. If the file has fewer bytes,
+//!   it was cut off: write-back never makes it shorter. Nothing may be on its way to it while that
+//!   is taken over; everything behind the new end goes, and if there were changes among it that
 //!   weren't written back, each handle's next `sync` reports [`IoError::CutOff`].
 //!
-//! Lock order: `extension` → `writeback`'s `turn` → the page. A page with the old end that is pinned, or being loaded or changed, isn't
-//! waited for with `extension` held: the caller lets go and tries again, or refuses.
+//! Lock order: `extension` → `writeback`'s `turn` → the page. A page with the old end that is
+//! pinned, or being loaded or changed, isn't waited for with `extension` held: the caller lets go
+//! and tries again, or refuses.
 //!
 //! ```text
 //!   takes over growth (extension held)          loader of the page with the old end
@@ -26,8 +33,9 @@
 //!   page is vacant                              begins now: reads what was appended, too
 //!   len = the new one
 //! ```
-//! A writer that makes this page without reading it, because it overwrites all that the file has of it, would miss
-//! the bytes that were appended: therefore it needs `extension` (`Handle::needs_reading`).
+//! A writer that makes this page without reading it, because it overwrites all that the file has of
+//! it, would miss the bytes that were appended: therefore it needs `extension`
+//! (`Handle::needs_reading`).
 
 use std::ops::Range;
 
@@ -89,8 +97,9 @@ impl FileState {
         self.map.len()
     }
 
-    /// How long the file is where it is kept, as far as is known. Acquire pairs with `written_up_to`: a thread that finds
-    /// that a page was evicted after its write-back also finds that the file has it.
+    /// How long the file is where it is kept, as far as is known. Acquire pairs with
+    /// `written_up_to`: a thread that finds that a page was evicted after its write-back also finds
+    /// that the file has it.
     pub(crate) fn disk_len(&self) -> u64 {
         self.disk_len.load(Ordering::Acquire)
     }
@@ -100,7 +109,8 @@ impl FileState {
         self.disk_len.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// The file has `len` bytes, if it hasn't more. For the caller that holds `extension`, like the next two.
+    /// The file has `len` bytes, if it hasn't more. For the caller that holds `extension`, like the
+    /// next two.
     pub(crate) fn grow_to(&self, len: u64) {
         if len > self.len() {
             self.map.set_len(len);
@@ -118,8 +128,9 @@ impl FileState {
         self.map.set_len(len);
     }
 
-    /// Asks the system for the length, which another process may have changed, takes it over and returns it. What we have
-    /// written past the end, and not written back yet, counts as well. Waits for the page with the old end if need be.
+    /// Asks the system for the length, which another process may have changed, takes it over and
+    /// returns it. What we have written past the end, and not written back yet, counts as well.
+    /// Waits for the page with the old end if need be.
     ///
     /// # Errors
     /// The system's; [`Error::PageBusy`].
@@ -167,7 +178,8 @@ impl FileState {
         if !self.has_other_len()? {
             return Ok(Attempt::Done(self.len()));
         }
-        // Relaxed: a hint that spares the caller waiting for the cut, before which the length is lowered (Z1 of `set_len`).
+        // Relaxed: a hint that spares the caller waiting for the cut, before which the length is
+        // lowered (Z1 of `set_len`).
         if self.is_cutting.load(Ordering::Relaxed) {
             return Ok(Attempt::Done(self.len()));
         }
@@ -193,9 +205,10 @@ impl FileState {
         })
     }
 
-    /// Before a write of `piece`, which lies behind the end, for the caller that holds `extension`: takes over what another process
-    /// has appended. If there still is a gap before the piece, the file becomes longer up to the piece's end, and `len` up to its
-    /// start. From then on other processes append behind both (N2).
+    /// Before a write of `piece`, which lies behind the end, for the caller that holds `extension`:
+    /// takes over what another process has appended. If there still is a gap before the piece, the
+    /// file becomes longer up to the piece's end, and `len` up to its start. From then on other
+    /// processes append behind both (N2).
     ///
     /// # Errors
     /// As [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
@@ -216,8 +229,8 @@ impl FileState {
         }
     }
 
-    /// Takes over the length that the file has, for the caller that holds `extension`. A file that ends with `piece` counts as if
-    /// it ended before: the caller is about to write that.
+    /// Takes over the length that the file has, for the caller that holds `extension`. A file that
+    /// ends with `piece` counts as if it ended before: the caller is about to write that.
     fn take_over(&self, piece: Option<&Range<u64>>) -> Result<Attempt<()>, Error> {
         let known = self.disk_len(); // N5
         let mut actual = self.ask_len()?;
@@ -322,7 +335,8 @@ impl FileState {
         Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
-    /// If another process has cut the file off, and no other thread changes its length just now: takes the new length over.
+    /// If another process has cut the file off, and no other thread changes its length just now:
+    /// takes the new length over.
     pub(crate) fn try_notice_cut(&self) {
         if self.is_cut_off() == Ok(true)
             && let Some(_turn) = self.extension.try_lock()
@@ -331,8 +345,8 @@ impl FileState {
         }
     }
 
-    /// Before the file grows by `range`, which starts at its end: takes pages that lie in there as a whole out of memory, and
-    /// the page that the end is in too, or holds it (N3).
+    /// Before the file grows by `range`, which starts at its end: takes pages that lie in there as
+    /// a whole out of memory, and the page that the end is in too, or holds it (N3).
     pub(crate) fn hold_end(&self, range: Range<u64>) -> Result<Attempt<End<'_>>, Error> {
         let beyond = range.start.div_ceil(self.page_bytes())..range.end.div_ceil(self.page_bytes());
         for page in self.map.pages_in_memory(beyond) {
@@ -351,8 +365,9 @@ impl FileState {
         })
     }
 
-    /// After this Pagefold has made the file longer by `range`: there are zeros, but for what another process appended
-    /// between the look at the length and that. If it can't be read, there are zeros: the file is longer, so the call mustn't fail.
+    /// After this Pagefold has made the file longer by `range`: there are zeros, but for what
+    /// another process appended between the look at the length and that. If it can't be read, there
+    /// are zeros: the file is longer, so the call mustn't fail.
     pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) {
         let from = (range.start & (self.page_bytes() - 1)) as usize;
         if !matches!(self.fill_end(end, range), Ok(true))
@@ -362,7 +377,8 @@ impl FileState {
         }
     }
 
-    /// Completes the page that the file's end was in from the file, which has grown by `range`. False if it turns out not to have.
+    /// Completes the page that the file's end was in from the file, which has grown by `range`.
+    /// False if it turns out not to have.
     fn fill_end(&self, end: &mut End<'_>, range: Range<u64>) -> Result<bool, Error> {
         let End::Held(writing) = end else { return Ok(true) };
         let (page, page_bytes) = (range.start >> self.page_shift(), self.page_bytes() as usize);

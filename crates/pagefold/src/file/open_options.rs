@@ -7,7 +7,8 @@ use crate::file::File;
 use crate::group::Group;
 use crate::io::Access;
 
-/// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be read.
+/// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be
+/// read.
 #[derive(Clone, Debug)]
 #[must_use = "`open` opens the file"]
 pub struct OpenOptions {
@@ -48,19 +49,21 @@ impl OpenOptions {
         self
     }
 
-    /// Whether a file that is opened for writing is locked, as it is by default: two Pagefolds that write to one file overwrite each
-    /// other's pages, also synced ones.
+    /// Whether a file that is opened for writing is locked, as it is by default: two Pagefolds that
+    /// write to one file overwrite each other's pages, also synced ones.
     ///
-    /// The lock is advisory (`flock`): it keeps out other Pagefolds, and programs that ask for it; readers don't need it.
-    /// Handles of one Pagefold share it, and it is released when the file's last handle is closed, or with the process. A
-    /// child that is forked meanwhile, and doesn't run another program, shares it as well: if the process dies, the child still has
-    /// it. Where the file system has no locks the file is opened without.
+    /// The lock is advisory (`flock`): it keeps out other Pagefolds, and programs that ask for it;
+    /// readers don't need it. Handles of one Pagefold share it, and it is released when the file's
+    /// last handle is closed, or with the process. A child that is forked meanwhile, and doesn't
+    /// run another program, shares it as well: if the process dies, the child still has it. Where
+    /// the file system has no locks the file is opened without.
     pub fn lock(mut self, yes: bool) -> Self {
         self.lock = yes;
         self
     }
 
-    /// Opens the file. Its pages are charged to the group if it is this handle that loads or makes them.
+    /// Opens the file. Its pages are charged to the group if it is this handle that loads or makes
+    /// them.
     ///
     /// # Errors
     /// As [`Group::open`]; [`Error::NotForWriting`] for options that need [`write`](Self::write),

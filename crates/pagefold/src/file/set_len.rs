@@ -1,15 +1,17 @@
 //! Cutting a file off, and making it longer.
 //!
-//! - Z1. The length is lowered first, so that no page past the new end is found any more (L2 of `write`); then everything
-//!   that can be refused is; then the file is cut off where it is kept; then the pages past the end go. If the cut fails, the old
-//!   length comes back. A page that is loaded or made meanwhile past the lower length is right then, since what a file has of a page
+//! - Z1. The length is lowered first, so that no page past the new end is found any more (L2 of
+//!   `write`); then everything that can be refused is; then the file is cut off where it is kept;
+//!   then the pages past the end go. If the cut fails, the old length comes back. A page that is
+//!   loaded or made meanwhile past the lower length is right then, since what a file has of a page
 //!   is for `disk_len` to say, which changes with the file alone.
-//! - Z2. The page that the end lies in is held from before the file is cut until its tail is zeroed: a page in memory as a
-//!   writer holds it, any other page by its word in *loading*. So no other thread pins the page, or loads it as it was, in
-//!   between.
-//! - Z3. Pages past the end that another thread took hold of just before the cut may stay in memory. So may the tail of the
-//!   page that the end lies in, if the page map had no room to hold that page's word. No reader finds these bytes, write-back
-//!   doesn't write them, and they are put right before the file grows again (N3 of `length`).
+//! - Z2. The page that the end lies in is held from before the file is cut until its tail is
+//!   zeroed: a page in memory as a writer holds it, any other page by its word in *loading*. So no
+//!   other thread pins the page, or loads it as it was, in between.
+//! - Z3. Pages past the end that another thread took hold of just before the cut may stay in
+//!   memory. So may the tail of the page that the end lies in, if the page map had no room to hold
+//!   that page's word. No reader finds these bytes, write-back doesn't write them, and they are put
+//!   right before the file grows again (N3 of `length`).
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
@@ -35,7 +37,8 @@ impl FileState {
             return Err(self.too_large(len));
         }
         let _turn = self.extension.lock();
-        // What another process did to the length. If that can't be known, the file gets the length that is wanted all the same.
+        // What another process did to the length. If that can't be known, the file gets the length
+        // that is wanted all the same.
         let _ = self.refresh_len_in_turn();
         // So that nothing is on its way to the file that would make it longer again.
         let _no_write_back = self.writeback.pause();
@@ -102,7 +105,8 @@ impl FileState {
         }
     }
 
-    /// Takes a page as a writer does, so that no other thread has it pinned. `None` if it isn't in memory.
+    /// Takes a page as a writer does, so that no other thread has it pinned. `None` if it isn't in
+    /// memory.
     fn take_to_cut(&self, page: u64) -> Result<Option<Writing<'_>>, Error> {
         let (mut writer, mut backoff) = (self.map.writer(page), Backoff::new());
         loop {
@@ -162,9 +166,9 @@ mod tests {
         state.grow_to(LEN);
     }
 
-    /// The page map had no room for the word of the page that the new end was in, so the cut went on without that page (Z3). Another
-    /// thread made room, and had the page in memory as it was before the cut. When the file grew again, what had been cut off was
-    /// read, and written.
+    /// The page map had no room for the word of the page that the new end was in, so the cut went
+    /// on without that page (Z3). Another thread made room, and had the page in memory as it was
+    /// before the cut. When the file grew again, what had been cut off was read, and written.
     #[test]
     fn a_tail_that_a_cut_left_is_zeros_when_the_file_grows() {
         const END: u64 = 2 * 4096 + 100;

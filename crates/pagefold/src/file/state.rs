@@ -20,10 +20,11 @@ use crate::write::dirty_part::FileDirt;
 use crate::write::error_latch::ErrorLatch;
 use crate::write::writeback::Writeback;
 
-/// What an open file takes besides its page map, its path and its handles, rounded up: its state, its numbers, the backend's
-/// file, places in tables.
+/// What an open file takes besides its page map, its path and its handles, rounded up: its state,
+/// its numbers, the backend's file, places in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// As long as page words are in plenty, hits take the least time until a file has grown by this factor since it was opened,
+/// As long as page words are in plenty, hits take the least time until a file has grown by this
+/// factor since it was opened,
 const GROWTH: u64 = 2;
 /// and in every file up to this many pages: those that it gets in any case.
 const PAGES_MIN: u64 = 1 << 18;
@@ -126,8 +127,8 @@ impl FileState {
         let _ = self.writer.set(backing);
     }
 
-    /// Locks the file against other Pagefolds and processes, unless it is. For a caller with a handle: the lock is held while there
-    /// are any.
+    /// Locks the file against other Pagefolds and processes, unless it is. For a caller with a
+    /// handle: the lock is held while there are any.
     ///
     /// # Errors
     /// [`Error::FileInUse`]; [`Error::OpenFailed`] with the system's; those of
@@ -203,7 +204,8 @@ impl FileState {
         }
     }
 
-    /// The last handle is closed: what is on its way into memory arrives, and what is unclean is written while others can still find the file.
+    /// The last handle is closed: what is on its way into memory arrives, and what is unclean is
+    /// written while others can still find the file.
     pub(crate) fn last_handle_closed(&self) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();
@@ -250,14 +252,15 @@ impl Drop for FileState {
         }
         // So that pages that wait to be listed are freed now, rather than when their batch is full.
         self.manager.drain_entries();
-        // No handle is left, so no page is being loaded; only leaked guards can still pin one, and those keep their frame,
-        // and their part of the map, for good.
+        // No handle is left, so no page is being loaded; only leaked guards can still pin one, and
+        // those keep their frame, and their part of the map, for good.
         if self.unclean() > 0 {
             let (pages, error) = (self.unclean(), self.latch.failing());
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
         }
         let pages = self.map.pages_in_memory(0..self.map.pages());
-        // A thread that looks whether to evict a page may be waiting for a CPU; a leaked `PageMut` stays. One wait is for all of them.
+        // A thread that looks whether to evict a page may be waiting for a CPU; a leaked `PageMut`
+        // stays. One wait is for all of them.
         let mut backoff = Backoff::new();
         let in_use: Vec<_> = pages.filter(|&page| self.drop_page_if(page, true) == Dropped::InUse).collect();
         for page in in_use {

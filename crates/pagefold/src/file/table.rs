@@ -1,8 +1,9 @@
 //! All open files: one state for each, however often it is open.
 //!
-//! A file is found by its [`Identity`]. On some file systems several files have one; these are told apart by what else they have
-//! ([`Fingerprint`](crate::io::Fingerprint)), without the table's lock, since that asks the system. So a file is added only once all
-//! that have its identity have been compared with it, and none has come meanwhile.
+//! A file is found by its [`Identity`]. On some file systems several files have one; these are told
+//! apart by what else they have ([`Fingerprint`](crate::io::Fingerprint)), without the table's
+//! lock, since that asks the system. So a file is added only once all that have its identity have
+//! been compared with it, and none has come meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,8 +22,8 @@ use crate::stats::Counters;
 
 /// The open files, by identity, and their counters by the number that frames carry.
 ///
-/// A file takes itself out of both when it goes. So no call looks at other files than its own, but for those that are
-/// to do something with all of them.
+/// A file takes itself out of both when it goes. So no call looks at other files than its own, but
+/// for those that are to do something with all of them.
 pub(crate) struct FileTable {
     open: Mutex<HashMap<Identity, Namesakes>>,
     /// Shared mode is for looking at it: that happens whenever pages are evicted.
@@ -138,7 +139,8 @@ impl Manager {
         loop {
             let namesakes = self.files.namesakes(backing.identity());
             if let Some(file) = namesakes.iter().find(|file| is_same_file(&*file.backing, &**backing)) {
-                // Another process may have changed its length. One that can't be taken over now is by a later call.
+                // Another process may have changed its length. One that can't be taken over now is
+                // by a later call.
                 let _ = file.try_refresh_len();
                 return Ok(Arc::clone(file));
             }
@@ -153,7 +155,8 @@ impl Manager {
         }
     }
 
-    /// A state for a file. Made without the table's lock, since it may have to make room for itself.
+    /// A state for a file. Made without the table's lock, since it may have to make room for
+    /// itself.
     fn new_state(
         self: &Arc<Self>,
         path: &Path,
@@ -174,7 +177,8 @@ mod tests {
     use crate::Pagefold;
     use crate::io::{Backend as _, IoError, SimulatedDisk};
 
-    /// The state of a closed file, a kilobyte that was charged to no budget, stayed until another file was opened.
+    /// The state of a closed file, a kilobyte that was charged to no budget, stayed until another
+    /// file was opened.
     #[test]
     fn a_closed_file_leaves_nothing_behind() {
         let disk = SimulatedDisk::default();

@@ -1,18 +1,21 @@
-//! Charging pages to groups, files' and spaces' alike, without every CPU writing to the group's counter for every page.
+//! Charging pages to groups, files' and spaces' alike, without every CPU writing to the group's
+//! counter for every page.
 //!
-//! Each CPU has *stocks* of charges, of one group each: pages are charged out of them and uncharged into them, and the
-//! group's counter is changed for a batch at a time. What is in stock counts as charged, so a limit holds at every moment.
-//! Charges in stock serve no page, so all stocks of a group together hold no more than an eighth of its limit, and the
-//! group's statistics leave them out. A thread takes what other CPUs have in stock before it evicts a page: when the limit is
-//! reached, or when another thread has charged first and no more is left than stocks may hold. It looks at a few CPUs each
-//! time, in turn; on a machine of few CPUs that is all of them. Small groups have no stocks.
+//! Each CPU has *stocks* of charges, of one group each: pages are charged out of them and uncharged
+//! into them, and the group's counter is changed for a batch at a time. What is in stock counts as
+//! charged, so a limit holds at every moment. Charges in stock serve no page, so all stocks of a
+//! group together hold no more than an eighth of its limit, and the group's statistics leave them
+//! out. A thread takes what other CPUs have in stock before it evicts a page: when the limit is
+//! reached, or when another thread has charged first and no more is left than stocks may hold. It
+//! looks at a few CPUs each time, in turn; on a machine of few CPUs that is all of them. Small
+//! groups have no stocks.
 //!
-//! A stock is one word: the group's number plus one, and the number of charges. Any thread may empty it. A group's stock on a
-//! CPU is the one at the group's number, modulo the stocks of a CPU; a group that finds another group's charges there
-//! displaces them.
+//! A stock is one word: the group's number plus one, and the number of charges. Any thread may
+//! empty it. A group's stock on a CPU is the one at the group's number, modulo the stocks of a CPU;
+//! a group that finds another group's charges there displaces them.
 //!
-//! - S1. Charges in stock are in their group's `charged`. So a group that has some isn't forgotten, and its number isn't
-//!   another's (`group::table`).
+//! - S1. Charges in stock are in their group's `charged`. So a group that has some isn't forgotten,
+//!   and its number isn't another's (`group::table`).
 //!
 //! `Relaxed` throughout: a charge is a number; what orders the page itself is elsewhere.
 
@@ -108,8 +111,8 @@ impl ChargeStocks {
         taken.map_or(0, |_| got)
     }
 
-    /// Puts charges into this CPU's stock, as far as that then has no more than `most`. Says how many of them it didn't take;
-    /// another group's stock makes way.
+    /// Puts charges into this CPU's stock, as far as that then has no more than `most`. Says how
+    /// many of them it didn't take; another group's stock makes way.
     pub(crate) fn put(&self, group: u32, pages: u64, most: u64) -> (u64, Option<Stock>) {
         let stock = self.cpus.here().of(group);
         let mut word = stock.load(Ordering::Relaxed);
@@ -135,7 +138,8 @@ impl ChargeStocks {
         words.filter_map(move |word| Stock::empty(word, group))
     }
 
-    /// Takes what CPUs have in stock until that is `wanted` or more, or there was a look at so many of them.
+    /// Takes what CPUs have in stock until that is `wanted` or more, or there was a look at so many
+    /// of them.
     fn take_elsewhere(&self, group: u32, wanted: u64) -> u64 {
         // Relaxed: it doesn't matter which CPU the look begins at.
         let start = self.cpus.here().others.fetch_add(LOOKED_AT, Ordering::Relaxed);
@@ -203,11 +207,12 @@ impl Manager {
         self.give_back(other);
     }
 
-    /// The same for a caller that is looking at the table of groups: it calls [`give_back`](Self::give_back) with the result
-    /// afterwards.
+    /// The same for a caller that is looking at the table of groups: it calls
+    /// [`give_back`](Self::give_back) with the result afterwards.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // A group without a handle is to end with its last page, and a group whose limit was lowered is to shrink to that.
+        // A group without a handle is to end with its last page, and a group whose limit was
+        // lowered is to shrink to that.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {

@@ -40,17 +40,19 @@ impl GroupBuilder {
         Self { pagefold, name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
     }
 
-    /// The group's limit: its pages never take more. Several groups' limits may add up to more than the budget.
-    /// Without one the limit is the budget. When the budget is full, a group gets pages only of groups that use at least
-    /// as large a share of their limits, or of the budget, as it does; so without a limit it can't empty the others.
+    /// The group's limit: its pages never take more. Several groups' limits may add up to more than
+    /// the budget. Without one the limit is the budget. When the budget is full, a group gets pages
+    /// only of groups that use at least as large a share of their limits, or of the budget, as it
+    /// does; so without a limit it can't empty the others.
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
         self
     }
 
-    /// How much of the group may be in swap slots. Without this limit, as much as there is room for; 0 is nothing. (Pages that
-    /// repeat one word need no slot.) While pages change places, up to eight more are in slots.
+    /// How much of the group may be in swap slots. Without this limit, as much as there is room
+    /// for; 0 is nothing. (Pages that repeat one word need no slot.) While pages change places, up
+    /// to eight more are in slots.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);
@@ -87,8 +89,9 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
     Ok(pages)
 }
 
-/// A memory group. Clones are the same group; when the last one and all files opened through it are gone, so are its
-/// pages, but for those that another group has pinned at that moment: they go when they are next reclaimed.
+/// A memory group. Clones are the same group; when the last one and all files opened through it are
+/// gone, so are its pages, but for those that another group has pinned at that moment: they go when
+/// they are next reclaimed.
 #[derive(Clone, Debug)]
 pub struct Group {
     handle: Arc<Handle>,
@@ -131,9 +134,10 @@ impl Group {
         self.pagefold().page_size() as u64
     }
 
-    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as that isn't pinned and
-    /// can be written to its file; the rest goes when the group next needs a page. The call waits for the group's own dirty
-    /// pages, and gives up when none of them was written for two seconds.
+    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as
+    /// that isn't pinned and can be written to its file; the rest goes when the group next needs a
+    /// page. The call waits for the group's own dirty pages, and gives up when none of them was
+    /// written for two seconds.
     ///
     /// # Errors
     /// A limit that isn't a size, or too small for a few pages.
@@ -161,7 +165,8 @@ impl Group {
         }
     }
 
-    /// Changes how much of the group may be in swap slots. What is there beyond a lower limit stays there until it is used.
+    /// Changes how much of the group may be in swap slots. What is there beyond a lower limit stays
+    /// there until it is used.
     ///
     /// # Errors
     /// A limit that isn't a size.
@@ -171,8 +176,9 @@ impl Group {
         Ok(())
     }
 
-    /// Charges this group's pages to another group, as before an end of this one that would evict them. Says how many bytes.
-    /// Memory of spaces stays here, and what [`File::charge_to`] wouldn't move.
+    /// Charges this group's pages to another group, as before an end of this one that would evict
+    /// them. Says how many bytes. Memory of spaces stays here, and what [`File::charge_to`]
+    /// wouldn't move.
     ///
     /// # Errors
     /// Those of [`File::charge_to`].
@@ -198,19 +204,22 @@ impl Group {
         if same { Ok(()) } else { Err(Error::OtherPagefold { group: self.name().to_owned() }) }
     }
 
-    /// Opens a file for reading. Its pages are charged to this group if it is this handle that loads them. A file that
-    /// is open already, in this group or another, under this name or another, is the same cache.
-    /// That ends at the Pagefold: another one has a cache of its own, and doesn't hear of writes.
+    /// Opens a file for reading. Its pages are charged to this group if it is this handle that
+    /// loads them. A file that is open already, in this group or another, under this name or
+    /// another, is the same cache. That ends at the Pagefold: another one has a cache of its own,
+    /// and doesn't hear of writes.
     ///
     /// # Errors
-    /// The backend's, as [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file in `/proc`; no room for another open file
-    /// in the budget, or for its page map in the address space.
+    /// The backend's, as [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file
+    /// in `/proc`; no room for another open file in the budget, or for its page map in the address
+    /// space.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         File::open(self, path.as_ref(), Access::Read)
     }
 
-    /// An empty address space, whose memory is charged to this group. Where there is swap, it goes there when memory is short;
-    /// otherwise it isn't evicted: the group's limit answers with an error.
+    /// An empty address space, whose memory is charged to this group. Where there is swap, it goes
+    /// there when memory is short; otherwise it isn't evicted: the group's limit answers with an
+    /// error.
     ///
     /// # Errors
     /// No room in the budget for its index.

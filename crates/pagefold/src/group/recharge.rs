@@ -1,16 +1,18 @@
 //! Charging pages to another group: isolate, recharge, put back.
 //!
-//! Room is made in the new group before the first page comes, and never for the sake of a page on its way: reclaim would take
-//! the pages that came just before. For each page the new group is charged first and the old group uncharged last, so both
-//! limits hold. In between, the page's frame is
-//! - *isolated*, so no other thread takes it off a list, or puts it on one, by the group that it names;
-//! - *frozen* while the group in its record changes, so no other thread pins the page, writes to it or removes it by the old
-//!   group;
-//! - *clean*, or nothing is done: a dirty page is counted in its group, and counted out of that group once it was written
-//!   back.
+//! Room is made in the new group before the first page comes, and never for the sake of a page on
+//! its way: reclaim would take the pages that came just before. For each page the new group is
+//! charged first and the old group uncharged last, so both limits hold. In between, the page's
+//! frame is
+//! - *isolated*, so no other thread takes it off a list, or puts it on one, by the group that it
+//!   names;
+//! - *frozen* while the group in its record changes, so no other thread pins the page, writes to it
+//!   or removes it by the old group;
+//! - *clean*, or nothing is done: a dirty page is counted in its group, and counted out of that
+//!   group once it was written back.
 //!
-//! A walk that comes upon the frame by an old link isolates it, finds that it is on another list, and gives it back
-//! (`lru::list`).
+//! A walk that comes upon the frame by an old link isolates it, finds that it is on another list,
+//! and gives it back (`lru::list`).
 
 use std::ops::Range;
 
@@ -24,8 +26,9 @@ use crate::lru::stripe::{Batch, Leftovers};
 use crate::manager::Manager;
 
 impl Manager {
-    /// Makes room for `pages` pages in `to`, at the cost of those that it has: called before any of them comes, so that none of
-    /// them goes again for the next. Nothing is evicted for pages that don't fit into the whole limit.
+    /// Makes room for `pages` pages in `to`, at the cost of those that it has: called before any of
+    /// them comes, so that none of them goes again for the next. Nothing is evicted for pages that
+    /// don't fit into the whole limit.
     pub(crate) fn make_place(&self, to: &GroupState, pages: u64) {
         self.drain_entries();
         let left = || to.max().saturating_sub(to.charged());
@@ -48,8 +51,9 @@ impl Manager {
         file.map.pages_in_memory(pages).filter(is_movable).count() as u64
     }
 
-    /// Charges to `to` those of a file's `pages` that are in memory, and charged to `from` if that is given; but for those in
-    /// use at this moment, or not clean. Nothing is reclaimed for it: see [`make_place`](Self::make_place). Returns how many.
+    /// Charges to `to` those of a file's `pages` that are in memory, and charged to `from` if that
+    /// is given; but for those in use at this moment, or not clean. Nothing is reclaimed for it:
+    /// see [`make_place`](Self::make_place). Returns how many.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; pages so far are charged to `to`.

@@ -1,9 +1,10 @@
 //! A memory group: a tenant's limit, what is charged to it, its lists, its counters.
 //!
-//! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed: `charged ≤ max` at every
-//!   moment, except after the limit was lowered.
-//! - G2. Only the thread that has a page's frame isolated changes the page's group (`recharge`). So a thread that isolates a
-//!   frame may take it off the group's lists without looking at the group again.
+//! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed:
+//!   `charged ≤ max` at every moment, except after the limit was lowered.
+//! - G2. Only the thread that has a page's frame isolated changes the page's group (`recharge`). So
+//!   a thread that isolates a frame may take it off the group's lists without looking at the group
+//!   again.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::{CachePadded, ThreadCounter};
@@ -29,8 +30,8 @@ pub(crate) const ANONYMOUS: u32 = u32::MAX;
 pub(crate) struct GroupState {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so that a budget that
-    /// changes can't undo a limit that is being set.
+    /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so
+    /// that a budget that changes can't undo a limit that is being set.
     max: AtomicU64,
     /// Pages, and what CPUs have in stock (`charges`).
     charged: CachePadded<AtomicU64>,
@@ -60,7 +61,8 @@ pub(crate) struct GroupState {
 const _: () = assert!(size_of::<GroupState>() <= 2048, "groups are cheap");
 
 impl GroupState {
-    /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages now.
+    /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages
+    /// now.
     pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Self {
         Self {
             id,
@@ -104,7 +106,8 @@ impl GroupState {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Counts `pages` of the charged ones as metadata. All accesses are Relaxed: reclaim's policy goes by it.
+    /// Counts `pages` of the charged ones as metadata. All accesses are Relaxed: reclaim's policy
+    /// goes by it.
     pub(crate) fn add_metadata(&self, pages: u64) {
         self.metadata.fetch_add(pages, Ordering::Relaxed);
     }
@@ -122,10 +125,11 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Charges up to `pages` pages, and `stock` more for pages to come, as far as the limit allows it. Returns how many it
-    /// charged. With `stock`, it returns 0 after losing a race when no more is left than stocks may hold: a retry would keep
-    /// the line from every other thread, those that uncharge included, and the caller can look for charges in stock. Without
-    /// `stock` it retries.
+    /// Charges up to `pages` pages, and `stock` more for pages to come, as far as the limit allows
+    /// it. Returns how many it charged. With `stock`, it returns 0 after losing a race when no more
+    /// is left than stocks may hold: a retry would keep the line from every other thread, those
+    /// that uncharge included, and the caller can look for charges in stock. Without `stock` it
+    /// retries.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
         let (max, wanted) = (self.max(), pages + stock);
         let mut before = self.charged();
@@ -140,8 +144,9 @@ impl GroupState {
                 Err(now) => before = now,
             }
         };
-        // Either this sees a limit that was lowered meanwhile, or the thread that lowered it sees this charge: SeqCst, with
-        // the charge itself and the fence in `set_max`. (A fence here as well would cost a miss 20 ns.)
+        // Either this sees a limit that was lowered meanwhile, or the thread that lowered it sees
+        // this charge: SeqCst, with the charge itself and the fence in `set_max`. (A fence here as
+        // well would cost a miss 20 ns.)
         if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
             self.uncharge(got);
             return 0;
@@ -193,8 +198,9 @@ impl GroupState {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// How short the group is of free pages. A group whose charges CPUs have in stock keeps no reserve besides: each CPU that
-    /// reclaims has a batch in stock afterwards, and nothing is evicted while there are such.
+    /// How short the group is of free pages. A group whose charges CPUs have in stock keeps no
+    /// reserve besides: each CPU that reclaims has a batch in stock afterwards, and nothing is
+    /// evicted while there are such.
     pub(crate) fn shortage(&self) -> Shortage {
         if self.has_stocks() {
             return Shortage::None;
@@ -203,7 +209,8 @@ impl GroupState {
         Shortage::of(max, max.saturating_sub(self.charged()))
     }
 
-    /// Pages that may be charged without the reserve's becoming short; not less than that, if CPUs have charges in stock.
+    /// Pages that may be charged without the reserve's becoming short; not less than that, if CPUs
+    /// have charges in stock.
     pub(crate) fn beside_reserve(&self) -> u64 {
         if self.has_stocks() {
             return u64::MAX;

@@ -10,14 +10,15 @@ use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::slab::Slab;
 
-/// Groups without a handle that each close of a file or a group looks at, to forget those without a page. So what a close costs
-/// doesn't depend on how many there are, and each is looked at again some time.
+/// Groups without a handle that each close of a file or a group looks at, to forget those without a
+/// page. So what a close costs doesn't depend on how many there are, and each is looked at again
+/// some time.
 pub(crate) const SWEPT_GROUPS: usize = 8;
 
 /// The groups. A group's number is its place, and is used again when the group's last page is gone.
 ///
-/// Shared mode is for looking at the table, which every batch of pages does. It isn't entered twice by one thread: a thread that
-/// waits for exclusive mode may stand between.
+/// Shared mode is for looking at the table, which every batch of pages does. It isn't entered twice
+/// by one thread: a thread that waits for exclusive mode may stand between.
 ///
 /// Lock order: `names` → `slots` in exclusive mode; `abandoned` is a leaf.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ pub(crate) struct GroupTable {
     slots: TwoModeLock<Slab<Arc<GroupState>>>,
     /// Of groups with a handle.
     names: Mutex<HashMap<String, u32>>,
-    /// Numbers of groups without a handle, which may still have pages: the next one to look at first.
+    /// Numbers of groups without a handle, which may still have pages: the next one to look at
+    /// first.
     abandoned: Mutex<VecDeque<u32>>,
 }
 
@@ -77,7 +79,8 @@ impl GroupTable {
         self.slots.shared().iter().cloned().collect()
     }
 
-    /// Shows those of the groups numbered `ids` that exist to `what`, which doesn't look for groups.
+    /// Shows those of the groups numbered `ids` that exist to `what`, which doesn't look for
+    /// groups.
     pub(crate) fn visit(&self, ids: impl IntoIterator<Item = u32>, mut what: impl FnMut(&GroupState)) {
         let slots = self.slots.shared();
         ids.into_iter().filter_map(|id| slots.get(id)).for_each(|group| what(group));
@@ -93,15 +96,16 @@ impl GroupTable {
         self.slots.shared().end()
     }
 
-    /// Forgets groups without a handle that hold no page any more, of up to `most` that it looks at; each of those has given up
-    /// its stocks before, in `drain`. Returns how many are gone.
+    /// Forgets groups without a handle that hold no page any more, of up to `most` that it looks
+    /// at; each of those has given up its stocks before, in `drain`. Returns how many are gone.
     pub(crate) fn sweep(&self, most: usize, drain: impl Fn(u32)) -> usize {
         let mut gone = 0;
         let count = self.abandoned.lock().len().min(most);
         for _ in 0..count {
             let Some(id) = self.abandoned.lock().pop_front() else { break };
             drain(id);
-            // No thread but this one looks at `id` meanwhile, and no page is charged to a group without a handle.
+            // No thread but this one looks at `id` meanwhile, and no page is charged to a group
+            // without a handle.
             if self.with(id, GroupState::is_over) == Some(true) {
                 drop(self.slots.exclusive().remove(id));
                 gone += 1;

@@ -1,8 +1,8 @@
 //! Pages on their way to their groups' lists.
 //!
-//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it, so that the head of a group's
-//! list goes to a CPU once for many pages. No thread depends on another CPU to empty its batch: a thread that is short of
-//! pages drains the batches of all CPUs.
+//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it, so that
+//! the head of a group's list goes to a CPU once for many pages. No thread depends on another CPU
+//! to empty its batch: a thread that is short of pages drains the batches of all CPUs.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame};
@@ -28,8 +28,8 @@ type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 struct Waiting {
     batch: Batch,
     recent: Recent,
-    /// Pages that may wait, as the group of the first of them was when that came: a group's charges are on a line that
-    /// other CPUs write to.
+    /// Pages that may wait, as the group of the first of them was when that came: a group's charges
+    /// are on a line that other CPUs write to.
     patience: usize,
 }
 
@@ -66,7 +66,8 @@ impl Manager {
         self.enter_all(full);
     }
 
-    /// Puts pages that were loaded together on their group's lists: at once, if they would fill a batch anyway.
+    /// Puts pages that were loaded together on their group's lists: at once, if they would fill a
+    /// batch anyway.
     pub(crate) fn enter_run<const N: usize>(&self, group: &GroupState, run: &mut ArrayVec<IsolatedFrame, N>) {
         if run.len() < BATCH_MAX / 4 {
             run.drain(..).for_each(|frame| self.enter(group, frame));
@@ -152,7 +153,8 @@ impl Manager {
         }
     }
 
-    /// Takes frames off their lists whose pages are gone, frees and uncharges them; neighbours of one group at once.
+    /// Takes frames off their lists whose pages are gone, frees and uncharges them; neighbours of
+    /// one group at once.
     pub(crate) fn free_gone<'a>(&'a self, mut gone: Gone<'a>) {
         while let Some(first) = gone.first() {
             let number = self.frames.group(first.id());

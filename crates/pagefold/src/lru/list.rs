@@ -1,8 +1,9 @@
 //! One list of frames, first in, first out but for those taken from the middle, and how long it is.
 //!
-//! There is no lock: the links are `smp_list`'s, and a thread isolates a frame before it takes the frame off the list. A
-//! frame's group and rank name its list, and don't change while the frame is isolated. A walk may come upon a frame by an old
-//! link: once the walk has isolated the frame, it finds that the frame is on another list, and gives it back.
+//! There is no lock: the links are `smp_list`'s, and a thread isolates a frame before it takes the
+//! frame off the list. A frame's group and rank name its list, and don't change while the frame is
+//! isolated. A walk may come upon a frame by an old link: once the walk has isolated the frame, it
+//! finds that the frame is on another list, and gives it back.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame};
@@ -28,13 +29,15 @@ impl LruList {
         Self { list: SmpList::new(place.list_number(group)), len: AtomicUsize::new(0), group, place }
     }
 
-    /// How many frames are on it. Exact only while no thread changes the list; a list is never taken for shorter than it is.
+    /// How many frames are on it. Exact only while no thread changes the list; a list is never
+    /// taken for shorter than it is.
     pub(crate) fn len(&self) -> usize {
         // Relaxed: only policy relies on it.
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether an isolated frame is on this list. A walk may come upon any: those that it stood on may have gone and come back.
+    /// Whether an isolated frame is on this list. A walk may come upon any: those that it stood on
+    /// may have gone and come back.
     fn has(&self, frames: &Frames, frame: FrameId) -> bool {
         let rank = Rank::of(frames, frame);
         !rank.is_unlisted() && frames.group(frame) == self.group && rank.place() == self.place
@@ -56,15 +59,16 @@ impl LruList {
         }
     }
 
-    /// Unlinks frames of this list that the caller has isolated, or detached. Neighbours go at the price of one.
+    /// Unlinks frames of this list that the caller has isolated, or detached. Neighbours go at the
+    /// price of one.
     pub(crate) fn unlink(&self, frames: &Frames, claimed: impl ExactSizeIterator<Item = FrameId>) {
         let count = claimed.len();
         self.list.del_all(frames, claimed.map(FrameId::number));
         self.len.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Isolates up to `wanted` frames from the cold end and unlinks them. Frames that another thread has claimed stay where
-    /// they are: that thread takes them off.
+    /// Isolates up to `wanted` frames from the cold end and unlinks them. Frames that another
+    /// thread has claimed stay where they are: that thread takes them off.
     pub(crate) fn cut<const N: usize>(
         &self,
         frames: &Frames,
@@ -109,7 +113,8 @@ impl Recent {
     }
 }
 
-/// Isolated frames, in line for some list: the first to come is the first to be met from the cold end.
+/// Isolated frames, in line for some list: the first to come is the first to be met from the cold
+/// end.
 pub(crate) fn line_up<'a>(frames: &Frames, isolated: impl IntoIterator<Item = &'a IsolatedFrame>) -> LocalList {
     let mut local = LocalList::new();
     isolated.into_iter().for_each(|frame| local.push_front(frames, frame.id().number()));
@@ -125,8 +130,8 @@ mod tests {
     use crate::lru::rank::Kind;
     use crate::lru::shadow::Level;
 
-    /// The story: a frame that was freed while a walk stood on it came back as a page on no list, which passed for one of
-    /// main's, and unlinking it would never have ended.
+    /// The story: a frame that was freed while a walk stood on it came back as a page on no list,
+    /// which passed for one of main's, and unlinking it would never have ended.
     #[test]
     fn a_page_on_no_list_is_on_none() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

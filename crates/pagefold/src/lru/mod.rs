@@ -1,7 +1,7 @@
 //! Which page has to go: the lists of one memory group.
 //!
-//! Four kinds of list, each first in, first out. Nothing moves on a hit; a hit sets the page's referenced bit, and
-//! reclaim looks at it when the page comes to the end of its list.
+//! Four kinds of list, each first in, first out. Nothing moves on a hit; a hit sets the page's
+//! referenced bit, and reclaim looks at it when the page comes to the end of its list.
 //! ```text
 //!   load ──▶ young ──▶ cold ──┬─ never used again, level 0 ─────────────▶ evicted
 //!            1/256     1/128  ├─ main has room ─────────▶ main[level]
@@ -9,32 +9,39 @@
 //!
 //!   main[0], main[1], main[2]: referenced at the tail? up a level. Lost duels for it? The longest upper list ages.
 //! ```
-//! - **young** swallows references that come in one burst with the load, such as small reads of one page in a row: the
-//!   bit is cleared when a page moves on to cold. A scan therefore never looks like use.
-//! - **cold** is where one honest second use earns a page its level 1, and where pages wait to be evicted.
-//! - **main** is everything else. Only a page of a higher level takes a place there once it is full.
-//! - **ageing**: pages of main are looked at as challengers lose against it, and go down a level if they weren't used since the last
-//!   time. A used one costs eight lost duels, an unused one a half: of files read round and round a part stays, and what was
-//!   used long ago gives way soon.
-//! - **level** (0 to 2) is how often a page proved itself. It outlives the page in the shadow that an eviction leaves
-//!   in its word: a page that comes back before the group has evicted twice as many pages as it holds enters one
-//!   level up. So the history is as long as the page maps, and costs nothing.
+//! - **young** swallows references that come in one burst with the load, such as small reads of one
+//!   page in a row: the bit is cleared when a page moves on to cold. A scan therefore never looks
+//!   like use.
+//! - **cold** is where one honest second use earns a page its level 1, and where pages wait to be
+//!   evicted.
+//! - **main** is everything else. Only a page of a higher level takes a place there once it is
+//!   full.
+//! - **ageing**: pages of main are looked at as challengers lose against it, and go down a level if
+//!   they weren't used since the last time. A used one costs eight lost duels, an unused one a
+//!   half: of files read round and round a part stays, and what was used long ago gives way soon.
+//! - **level** (0 to 2) is how often a page proved itself. It outlives the page in the shadow that
+//!   an eviction leaves in its word: a page that comes back before the group has evicted twice as
+//!   many pages as it holds enters one level up. So the history is as long as the page maps, and
+//!   costs nothing.
 //!
-//! It is a frequency policy in the manner of TinyLFU (Einziger, Friedman, Manes, ACM ToS 2017), whose sketch the
-//! shadows replace, with the delay line of S3-FIFO (Yang et al., SOSP 2023) and the refault distance of Linux's
-//! `mm/workingset.c`. Sizes and bounds were chosen by simulation on traces that are not those of the benchmarks alone;
-//! on zipf 0.99 with a quarter of the pages in memory it missed 12.1 % there, perfect counting 12.0 %, LRU 14.5 %. (The
-//! library misses a little more, because metadata and the reserve take their part of the budget.)
+//! It is a frequency policy in the manner of TinyLFU (Einziger, Friedman, Manes, ACM ToS 2017),
+//! whose sketch the shadows replace, with the delay line of S3-FIFO (Yang et al., SOSP 2023) and
+//! the refault distance of Linux's `mm/workingset.c`. Sizes and bounds were chosen by simulation on
+//! traces that are not those of the benchmarks alone; on zipf 0.99 with a quarter of the pages in
+//! memory it missed 12.1 % there, perfect counting 12.0 %, LRU 14.5 %. (The library misses a little
+//! more, because metadata and the reserve take their part of the budget.)
 //!
-//! **Stripes.** A group that many CPUs use has all of that several times, so that CPUs mostly meet their own pages: a page is
-//! in the stripe of the CPU that loaded it, and stays there. A CPU reclaims from its own stripe; every eighth time from
-//! another, in turn, so that pages of CPUs that do something else age, too. Small groups, and machines of a few CPUs, have
-//! one stripe, and one order.
+//! **Stripes.** A group that many CPUs use has all of that several times, so that CPUs mostly meet
+//! their own pages: a page is in the stripe of the CPU that loaded it, and stays there. A CPU
+//! reclaims from its own stripe; every eighth time from another, in turn, so that pages of CPUs
+//! that do something else age, too. Small groups, and machines of a few CPUs, have one stripe, and
+//! one order.
 //!
-//! **Ownership.** There is no lock. A frame is on a list, or isolated by a thread (`frames`). Only the thread that has
-//! isolated a listed frame may unlink it, from the list that the frame's group and rank name. That thread may change both
-//! until it puts the frame back, after the frame's links are published. All of this runs concurrently in `smp_list`'s shared
-//! mode, batches off an end included: there is no exclusive mode, so no thread keeps others from the lists. Lengths are
+//! **Ownership.** There is no lock. A frame is on a list, or isolated by a thread (`frames`). Only
+//! the thread that has isolated a listed frame may unlink it, from the list that the frame's group
+//! and rank name. That thread may change both until it puts the frame back, after the frame's links
+//! are published. All of this runs concurrently in `smp_list`'s shared mode, batches off an end
+//! included: there is no exclusive mode, so no thread keeps others from the lists. Lengths are
 //! counters beside the lists.
 
 pub(crate) mod entry_batches;
@@ -74,7 +81,8 @@ impl GroupLists {
         self.stripes().map(Stripe::len).sum()
     }
 
-    /// Pages that can wait for their use without taking room from main, by those of this CPU's stripe.
+    /// Pages that can wait for their use without taking room from main, by those of this CPU's
+    /// stripe.
     pub(crate) fn waiting(&self) -> u64 {
         (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
     }

@@ -1,5 +1,5 @@
-//! What an eviction leaves in the page's word: enough to know, should the page come back, how soon it did and how
-//! often it had proved itself.
+//! What an eviction leaves in the page's word: enough to know, should the page come back, how soon
+//! it did and how often it had proved itself.
 
 use frames::PageWord;
 use swap::Note;
@@ -9,7 +9,8 @@ use swap::Note;
 pub(crate) struct Level(pub(crate) u8);
 
 impl Level {
-    /// Levels 0, 1 and 2. With a third, history outweighs the present; with two, a single refault makes a page hot.
+    /// Levels 0, 1 and 2. With a third, history outweighs the present; with two, a single refault
+    /// makes a page hot.
     pub(crate) const COUNT: usize = 3;
 
     /// One level up, if there is one.
@@ -77,7 +78,8 @@ impl Shadow {
         Note::new(group, u64::from(self.level.0) | (self.clock & NOTE_CLOCK_MASK) << NOTE_CLOCK_SHIFT)
     }
 
-    /// The shadow that a note was made of, no longer than the clock of its group takes to come round, which says `now`.
+    /// The shadow that a note was made of, no longer than the clock of its group takes to come
+    /// round, which says `now`.
     pub(crate) fn of_note(note: Note, now: u64) -> Self {
         let level = Level((note.shadow() & 3).min(Level::COUNT as u64 - 1) as u8);
         let distance = now.wrapping_sub(note.shadow() >> NOTE_CLOCK_SHIFT) & NOTE_CLOCK_MASK;

@@ -1,4 +1,5 @@
-//! A stripe of a group's lists: the whole policy, for the pages that a few CPUs loaded. The picture is in `lru`.
+//! A stripe of a group's lists: the whole policy, for the pages that a few CPUs loaded. The picture
+//! is in `lru`.
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame};
@@ -12,15 +13,17 @@ use crate::lru::shadow::Level;
 /// Frames that reclaim cuts off in one go, at most.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// What pays for ageing, and what it costs, in halves of a lost duel: pages that are found used cost more, so a main that is in
-/// use keeps still while pages that are no better come by, and one that isn't ages fast.
+/// What pays for ageing, and what it costs, in halves of a lost duel: pages that are found used
+/// cost more, so a main that is in use keeps still while pages that are no better come by, and one
+/// that isn't ages fast.
 const LOST_PAYS: i64 = 2;
 const UNUSED_COSTS: i64 = 1;
 const USED_COSTS: i64 = 16;
 /// No more than this is paid in advance.
 const PAID_MAX: i64 = LOST_PAYS * BATCH_MAX as i64;
 
-/// Pages of young and cold that are so many times their share are there because main doesn't want them.
+/// Pages of young and cold that are so many times their share are there because main doesn't want
+/// them.
 const UNWANTED: usize = 8;
 
 /// How long lists may get in a stripe that holds `len` pages now.
@@ -29,8 +32,9 @@ struct Shares {
     batch: usize,
     young: usize,
     cold: usize,
-    /// So much longer than its share cold gets before main takes pages unchallenged. What several CPUs have cut off at a time
-    /// comes and goes: without slack main would be cut for it, and filled up with others.
+    /// So much longer than its share cold gets before main takes pages unchallenged. What several
+    /// CPUs have cut off at a time comes and goes: without slack main would be cut for it, and
+    /// filled up with others.
     slack: usize,
 }
 
@@ -49,11 +53,13 @@ pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
 #[derive(Debug, Default)]
 #[must_use = "frames are still charged, or isolated"]
 pub(crate) struct Leftovers {
-    /// Frames that were freed, as their page had been removed while they were isolated. They are still charged.
+    /// Frames that were freed, as their page had been removed while they were isolated. They are
+    /// still charged.
     pub(crate) orphans: u64,
     /// The owners of those orphans that had been read ahead and were never used.
     pub(crate) wasted: Vec<u32>,
-    /// Frames that turned out to be on other lists, when they had been isolated. They are there still.
+    /// Frames that turned out to be on other lists, when they had been isolated. They are there
+    /// still.
     pub(crate) misplaced: ArrayVec<IsolatedFrame, 8>,
 }
 
@@ -142,8 +148,9 @@ impl Stripe {
         if waiting > UNWANTED * share { waiting } else { share }
     }
 
-    /// Lists pages that were loaded, the one loaded last in front. Of many, those that the others leave no room on young go on to
-    /// cold without having been there: in the end it is the same, and costs half.
+    /// Lists pages that were loaded, the one loaded last in front. Of many, those that the others
+    /// leave no room on young go on to cold without having been there: in the end it is the same,
+    /// and costs half.
     pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
         let young_max = Shares::of(self.len() + loaded.len()).young;
         let ripe = loaded.len().saturating_sub(young_max);
@@ -205,7 +212,8 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that are to age.
+    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that
+    /// are to age.
     pub(crate) fn cut(&self, frames: &Frames, wanted: usize, ageing: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
@@ -217,7 +225,8 @@ impl Stripe {
             self.ripen_to(frames, 0, leftovers);
         }
         cold.cut(frames, wanted, &mut result.cold, leftovers);
-        // Relative to what is left after this pass, or cold would be drained by the reserve that reclaim keeps free.
+        // Relative to what is left after this pass, or cold would be drained by the reserve that
+        // reclaim keeps free.
         let main_max = len.saturating_sub(wanted + shares.young + shares.cold);
         result.main_room = main_max.saturating_sub(self.main_len() + shares.slack);
         let surplus = self.main_len().saturating_sub(main_max).min(wanted);
@@ -229,8 +238,8 @@ impl Stripe {
         result
     }
 
-    /// Cuts off up to `wanted` pages that may be unused: pages of cold, and of main's lowest level, whose pages weren't used
-    /// for a long time.
+    /// Cuts off up to `wanted` pages that may be unused: pages of cold, and of main's lowest level,
+    /// whose pages weren't used for a long time.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);
@@ -258,8 +267,8 @@ impl Stripe {
         }
     }
 
-    /// Puts back, at the cold ends, pages that [`cut`](Self::cut) or [`cut_main`](Self::cut_main) took and reclaim didn't
-    /// look at, in the order in which they were cut.
+    /// Puts back, at the cold ends, pages that [`cut`](Self::cut) or [`cut_main`](Self::cut_main)
+    /// took and reclaim didn't look at, in the order in which they were cut.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {

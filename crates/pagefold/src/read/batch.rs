@@ -1,10 +1,11 @@
 //! Batches: many reads or writes in one call.
 //!
-//! What is in memory is copied first, with the addresses of those to come fetched into the CPU's cache meanwhile: page words
-//! a while ahead, bytes a shorter while, so that the waits for memory of a dozen reads overlap. Then the pages that
-//! are missing are launched together (`flight`), neighbours in one request, a few requests at a time so that the device begins
-//! early; and each read is done as if it were alone, in the order in which their pages come. One that can't be read is that
-//! one's error.
+//! What is in memory is copied first, with the addresses of those to come fetched into the CPU's
+//! cache meanwhile: page words a while ahead, bytes a shorter while, so that the waits for memory
+//! of a dozen reads overlap. Then the pages that are missing are launched together (`flight`),
+//! neighbours in one request, a few requests at a time so that the device begins early; and each
+//! read is done as if it were alone, in the order in which their pages come. One that can't be read
+//! is that one's error.
 
 use std::ops::Range;
 
@@ -65,8 +66,9 @@ impl<'b> WriteRequest<'b> {
 }
 
 impl File {
-    /// Does many reads, and gives each its own [result](ReadRequest::result). Up to a thousand or so go well together: pages that
-    /// aren't in memory are loaded at the same time, as far as the group's limit allows, neighbours in one request.
+    /// Does many reads, and gives each its own [result](ReadRequest::result). Up to a thousand or
+    /// so go well together: pages that aren't in memory are loaded at the same time, as far as the
+    /// group's limit allows, neighbours in one request.
     ///
     /// Each read is as from [`read_at`](Self::read_at); nothing is said about their order.
     pub fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
@@ -93,8 +95,8 @@ impl File {
         }
     }
 
-    /// Does many writes, in order, and gives each its own [result](WriteRequest::result). Pages that are overwritten in part, and
-    /// aren't in memory, are loaded at the same time.
+    /// Does many writes, in order, and gives each its own [result](WriteRequest::result). Pages
+    /// that are overwritten in part, and aren't in memory, are loaded at the same time.
     ///
     /// Each write is as from [`write_at`](Self::write_at).
     pub fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
@@ -129,7 +131,8 @@ impl Handle {
         }
     }
 
-    /// Those of a batch that are `waiting`, for whose pages everything was done that has to be: as the pages come.
+    /// Those of a batch that are `waiting`, for whose pages everything was done that has to be: as
+    /// the pages come.
     fn read_as_they_come(&self, call: &mut Call, requests: &mut [ReadRequest<'_>], mut waiting: Vec<usize>) {
         let pages_of = |request: &ReadRequest<'_>| self.pages_of(request.offset, request.into.len());
         while let Some(&oldest) = waiting.first() {
@@ -182,7 +185,8 @@ impl Handle {
         call
     }
 
-    /// Those of `pages` that aren't in memory, in ascending order. Read-ahead is told of them if they are to be read.
+    /// Those of `pages` that aren't in memory, in ascending order. Read-ahead is told of them if
+    /// they are to be read.
     pub(crate) fn missing(&self, mut pages: Vec<u64>, reading: bool) -> Vec<u64> {
         pages.sort_unstable();
         pages.dedup();
@@ -227,8 +231,8 @@ impl Handle {
         self.launch_all(requests.iter().flat_map(|request| self.pages_to_read(request)).collect(), false)
     }
 
-    /// Waits for what was begun for a write, and does what can be done in this thread meanwhile. If it can't be read, writing
-    /// will say so.
+    /// Waits for what was begun for a write, and does what can be done in this thread meanwhile. If
+    /// it can't be read, writing will say so.
     fn await_for_write(&self, call: &mut Call, request: &WriteRequest<'_>) {
         if call.queue.is_some() {
             for page in self.pages_to_read(request) {
@@ -237,7 +241,8 @@ impl Handle {
         }
     }
 
-    /// Pages that aren't in memory, and that the write overwrites in part: the first and the last one.
+    /// Pages that aren't in memory, and that the write overwrites in part: the first and the last
+    /// one.
     fn pages_to_read(&self, request: &WriteRequest<'_>) -> impl Iterator<Item = u64> {
         let page_bytes = self.file.page_bytes();
         let end = request.offset.checked_add(request.from.len() as u64).filter(|_| !request.from.is_empty());

@@ -1,22 +1,26 @@
 //! Loads in flight: those whose thread goes on while the device reads.
 //!
-//! Frames are obtained first, for all of them; then the words are put in *loading*, in the order of the file, neighbours in
-//! one run of up to 1 MiB; then all runs are submitted together. From there a load needs no thread of ours: it owns its
-//! words, its frames, their charge and its file (`frames`' `loading_run`), and *lands* (completes) in whichever thread first
-//! sees the device's answer.
+//! Frames are obtained first, for all of them; then the words are put in *loading*, in the order of
+//! the file, neighbours in one run of up to 1 MiB; then all runs are submitted together. From there
+//! a load needs no thread of ours: it owns its words, its frames, their charge and its file
+//! (`frames`' `loading_run`), and *lands* (completes) in whichever thread first sees the device's
+//! answer.
 //!
-//! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before the first of them.
+//! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before the
+//!   first of them.
 //! - F2. Landing waits for no thread and obtains nothing.
-//! - F3. A load that has landed lets go of the file before it is counted out, and the last handle of a file waits for the
-//!   count to be 0, or for another handle: that one is the last then, and waits. So no file, and nothing that it keeps alive,
-//!   ends in a thread of the device's; and closing a file doesn't wait for what later readers load:
+//! - F3. A load that has landed lets go of the file before it is counted out, and the last handle
+//!   of a file waits for the count to be 0, or for another handle: that one is the last then, and
+//!   waits. So no file, and nothing that it keeps alive, ends in a thread of the device's; and
+//!   closing a file doesn't wait for what later readers load:
 //!
 //! ```text
 //! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns
 //! another tenant:                   handles 0 -> 1, openings + 1 ── loads, loads … ┘
 //! ```
-//! - F4. A failed read of a run of several pages isn't reported: the pages are out of memory again, and a reader that wants
-//!   one of them reads that page alone. So one bad page fails no other page's reader.
+//! - F4. A failed read of a run of several pages isn't reported: the pages are out of memory again,
+//!   and a reader that wants one of them reads that page alone. So one bad page fails no other
+//!   page's reader.
 
 use std::ops::Range;
 
@@ -85,7 +89,8 @@ struct Flying(Arc<InFlight>);
 
 impl InFlight {
     fn take_off(self: &Arc<Self>) -> Flying {
-        // Relaxed: the thread that takes off has a handle, so it has counted before the last handle waits.
+        // Relaxed: the thread that takes off has a handle, so it has counted before the last handle
+        // waits.
         self.count.fetch_add(1, Ordering::Relaxed);
         Flying(Arc::clone(self))
     }
@@ -102,7 +107,8 @@ impl InFlight {
         self.changed.notify_all();
     }
 
-    /// Waits until there are none, or until the file `is_open` again: then new ones are begun, and another handle is the last.
+    /// Waits until there are none, or until the file `is_open` again: then new ones are begun, and
+    /// another handle is the last.
     pub(crate) fn wait_for_none(&self, is_open: impl Fn() -> bool) {
         let mut openings = self.openings.lock();
         let before = *openings;
@@ -122,8 +128,8 @@ impl Drop for Flying {
     }
 }
 
-/// What becomes of a run when its bytes are there. Dropped unsubmitted, its pages are uncharged after their frames were
-/// freed; F3 is the order of the last two.
+/// What becomes of a run when its bytes are there. Dropped unsubmitted, its pages are uncharged
+/// after their frames were freed; F3 is the order of the last two.
 struct Landing {
     charge: ChargedPages,
     /// Bytes that the file has of the run, as far as was known when it took off.
@@ -151,8 +157,8 @@ struct Run {
 }
 
 impl Handle {
-    /// Whether loading many pages at once, and ahead, gains anything: where every read is a copy there is no device to wait
-    /// for.
+    /// Whether loading many pages at once, and ahead, gains anything: where every read is a copy
+    /// there is no device to wait for.
     pub(crate) fn has_device(&self) -> bool {
         !self.file.backing.reads_by_copy()
     }
@@ -168,8 +174,8 @@ impl Handle {
         self.group.state().max().min(manager.frames.budget().max() >> self.file.page_shift())
     }
 
-    /// Begins to load those of `pages`, which ascend, that aren't in memory: as many as there are frames for, or can be
-    /// reclaimed without waiting. The requests are of the batch.
+    /// Begins to load those of `pages`, which ascend, that aren't in memory: as many as there are
+    /// frames for, or can be reclaimed without waiting. The requests are of the batch.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         self.launch_by(pages, purpose, batch, None)
     }
@@ -253,8 +259,8 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing of is zeros at once. Stops at
-    /// a page that the page map has no word for, and returns why.
+    /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing
+    /// of is zeros at once. Stops at a page that the page map has no word for, and returns why.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
@@ -266,7 +272,8 @@ impl Handle {
             match file.map.begin_load(page) {
                 BeginLoad::Begun(loading) => {
                     next = frames.next();
-                    // What was written past that is in memory, or was written back, and then the file has it.
+                    // What was written past that is in memory, or was written back, and then the
+                    // file has it.
                     let expected = self.expected(page);
                     if expected == 0 {
                         frame.fill(|bytes| bytes.zero_from(0));
@@ -347,7 +354,8 @@ impl Landing {
         answers.heard(); // After all waiting threads were told (WATCH-1 of `watchdog`).
     }
 
-    /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is for a future.
+    /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is
+    /// for a future.
     fn publish(&mut self, run: &mut LoadingRun, got: usize) -> Option<frames::KeptPin> {
         let Self { charge, expected, purpose, sequential, file, .. } = self;
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);

@@ -1,7 +1,8 @@
 //! The way of a miss: from a page that isn't in memory to its bytes.
 //!
-//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may take reclaim; then the page
-//! word; then the read. So a thread that has a word in *loading* depends on nothing but the device.
+//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may
+//! take reclaim; then the page word; then the read. So a thread that has a word in *loading*
+//! depends on nothing but the device.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,13 +22,15 @@ use crate::read::flight::Purpose;
 use crate::stats::Counters;
 use crate::watchdog::Watch;
 
-/// How often a thread makes room for a part of the page map before it gives up: others may take the room.
+/// How often a thread makes room for a part of the page map before it gives up: others may take the
+/// room.
 pub(crate) const ROOM_ATTEMPTS: u32 = 64;
-/// How often a page is loaded again because the file became shorter meanwhile: others may go on changing it.
+/// How often a page is loaded again because the file became shorter meanwhile: others may go on
+/// changing it.
 const SHORT_ATTEMPTS: u32 = 8;
 
-/// How a thread that waits for a page helps: until the page is there, but it notices only after so long if that wasn't by what
-/// it helps with.
+/// How a thread that waits for a page helps: until the page is there, but it notices only after so
+/// long if that wasn't by what it helps with.
 pub(crate) const HELPING: Helping =
     Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };
 
@@ -45,8 +48,8 @@ pub(crate) enum Want<'b> {
 enum Loaded<'a> {
     /// The page is in memory, and pinned if that was wanted.
     Page(Option<PinnedFrame<'a>>),
-    /// The file turned out to be shorter than was known. The page isn't in memory: its zeros would be taken for bytes of
-    /// the file.
+    /// The file turned out to be shorter than was known. The page isn't in memory: its zeros would
+    /// be taken for bytes of the file.
     FileIsShorter,
     /// The page was in memory a moment ago.
     InMemory,
@@ -61,8 +64,8 @@ impl Handle {
         }
     }
 
-    /// A page that the call wants isn't in memory: has what else it wants, and what may come after that, loaded too. True if
-    /// the page may be on its way by now.
+    /// A page that the call wants isn't in memory: has what else it wants, and what may come after
+    /// that, loaded too. True if the page may be on its way by now.
     fn miss(&self, call: &mut Call, page: u64) -> bool {
         if !self.has_device() {
             return false;
@@ -82,8 +85,9 @@ impl Handle {
         some
     }
 
-    /// Loads a page, or waits for the thread that is loading it, and takes from it what is wanted. Returns the number of
-    /// bytes copied: fewer than wanted, and no pin, if the file has become shorter.
+    /// Loads a page, or waits for the thread that is loading it, and takes from it what is wanted.
+    /// Returns the number of bytes copied: fewer than wanted, and no pin, if the file has become
+    /// shorter.
     pub(crate) fn fault(
         &self,
         call: &mut Call,
@@ -98,7 +102,8 @@ impl Handle {
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
-            // Another thread may have found out that the file has become shorter. A page past its end is never found.
+            // Another thread may have found out that the file has become shorter. A page past its
+            // end is never found.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -159,7 +164,8 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded the page. If it is gone again already, this thread loads it. Or a writer has it.
+            // Another thread has loaded the page. If it is gone again already, this thread loads
+            // it. Or a writer has it.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
@@ -199,9 +205,10 @@ impl Handle {
         }
     }
 
-    /// Waits until the load of the page is over that some thread has begun. Helps with what the call launched, or with the
-    /// window that was read ahead with this page in it, for a while: the page may be another thread's all the same, or the
-    /// device be slow. Then this thread sleeps until that very load is over.
+    /// Waits until the load of the page is over that some thread has begun. Helps with what the
+    /// call launched, or with the window that was read ahead with this page in it, for a while: the
+    /// page may be another thread's all the same, or the device be slow. Then this thread sleeps
+    /// until that very load is over.
     fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
         // If its loader unwound, or found no end to it, the next attempt loads the page itself.
@@ -334,8 +341,9 @@ impl Handle {
     /// Reads the page at `start` into `frame`, and what is wanted of it to where it is wanted.
     fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
         let backing = &*self.file.backing;
-        // A copy made by the CPU is made into the caller's buffer, which is probably in its caches, and from there past
-        // the caches into the frame, which isn't: that saves fetching the frame's old bytes.
+        // A copy made by the CPU is made into the caller's buffer, which is probably in its caches,
+        // and from there past the caches into the frame, which isn't: that saves fetching the
+        // frame's old bytes.
         if let Want::Copy { into, .. } = want
             && into.len() == 1 << self.file.page_shift()
             && backing.reads_by_copy()

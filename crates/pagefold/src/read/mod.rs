@@ -1,4 +1,5 @@
-//! What a read does: page by page, from memory where it can. What isn't there is brought in by `load`.
+//! What a read does: page by page, from memory where it can. What isn't there is brought in by
+//! `load`.
 
 pub(crate) mod batch;
 pub(crate) mod flight;
@@ -27,7 +28,8 @@ pub(crate) struct Call {
     pub(crate) pages: Range<u64>,
     /// Those before this one were launched.
     pub(crate) launched: u64,
-    /// Pages that it had loaded and has yet to come to: they were counted as misses, and aren't hits as well.
+    /// Pages that it had loaded and has yet to come to: they were counted as misses, and aren't
+    /// hits as well.
     pub(crate) counted: u64,
     /// Read-ahead knows of it, or needn't.
     pub(crate) told: bool,
@@ -138,7 +140,8 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The file's end, within a page. If it has grown since, what was copied and the rest are of two moments.
+                // The file's end, within a page. If it has grown since, what was copied and the
+                // rest are of two moments.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -149,9 +152,10 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. They and the length are of one moment: a writer changes
-    /// both in one step of the page's version (L1 of `write`), and no writer is there beside a pin. False if `into` doesn't end with the file any
-    /// more, or the page left memory again.
+    /// Reads the last bytes of the file, which lie in one page. They and the length are of one
+    /// moment: a writer changes both in one step of the page's version (L1 of `write`), and no
+    /// writer is there beside a pin. False if `into` doesn't end with the file any more, or the
+    /// page left memory again.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -165,10 +169,12 @@ impl Handle {
         Ok(is_end())
     }
 
-    /// Looks whether another process has made the file longer than is known, so that it has a byte at `at`, past the known end.
+    /// Looks whether another process has made the file longer than is known, so that it has a byte
+    /// at `at`, past the known end.
     ///
-    /// While the page with the old end is in use, the file can't grow here. Its bytes are read all the same, up to the end of
-    /// a page, and not kept in memory: no write through Pagefold has reached there, or the file has grown here too.
+    /// While the page with the old end is in use, the file can't grow here. Its bytes are read all
+    /// the same, up to the end of a page, and not kept in memory: no write through Pagefold has
+    /// reached there, or the file has grown here too.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;
@@ -237,7 +243,8 @@ impl Handle {
         }
     }
 
-    /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the file's last.
+    /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the
+    /// file's last.
     #[cold]
     pub(crate) fn pin_page(&self, page: u64) -> Result<PinnedPage<'_>, Error> {
         let shift = self.file.page_shift();
@@ -276,8 +283,8 @@ impl Handle {
         }
     }
 
-    /// Copies bytes of a page that is in memory, and written to all the time: a pin keeps writers off. False if the page
-    /// isn't there, or the file doesn't have all of the bytes any more.
+    /// Copies bytes of a page that is in memory, and written to all the time: a pin keeps writers
+    /// off. False if the page isn't there, or the file doesn't have all of the bytes any more.
     pub(crate) fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
         let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
         frame.copy_to((at - (page << self.file.page_shift())) as usize, into);

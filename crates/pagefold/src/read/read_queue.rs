@@ -1,8 +1,9 @@
 //! Many reads under way in one thread, each handed out when its bytes are there.
 //!
-//! A batch ends with its slowest read, and the device runs dry towards the end. In a queue the caller puts the next read in
-//! whenever it takes one out, so that as many as it likes are under way all the time. That needs no other thread: the thread
-//! that waits helps the backend (`io`), and so sleeps on its own ring.
+//! A batch ends with its slowest read, and the device runs dry towards the end. In a queue the
+//! caller puts the next read in whenever it takes one out, so that as many as it likes are under
+//! way all the time. That needs no other thread: the thread that waits helps the backend (`io`),
+//! and so sleeps on its own ring.
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|
@@ -10,10 +11,12 @@
 //! | under way | some of its pages are being loaded, perhaps by others | there, when none was any more at the last look |
 //! | there | | handed out, when its bytes were copied |
 //!
-//! All that is under way is looked at when nothing is there any more: once for as many reads as the device has answered.
+//! All that is under way is looked at when nothing is there any more: once for as many reads as the
+//! device has answered.
 //!
-//! What is under way belongs to its load and not to the queue, which can be dropped at any time. A page that couldn't be
-//! loaded, or is gone again, is read when the read is handed out, as by [`read_at`](File::read_at).
+//! What is under way belongs to its load and not to the queue, which can be dropped at any time. A
+//! page that couldn't be loaded, or is gone again, is read when the read is handed out, as by
+//! [`read_at`](File::read_at).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,8 +27,8 @@ use crate::read::Call;
 use crate::read::batch::ReadRequest;
 use crate::read::flight::Purpose;
 
-/// Reads that are put off until there are so many, or there is nothing else to do: they have their way to the device in
-/// common.
+/// Reads that are put off until there are so many, or there is nothing else to do: they have their
+/// way to the device in common.
 const PUT_OFF_MAX: usize = 8;
 /// They are no larger a part of all that haven't been handed out, as the device isn't to run dry.
 const PUT_OFF_SHARE: usize = 4;
@@ -81,10 +84,12 @@ impl<'b, T> ReadQueue<'b, T> {
         Self { file: file.clone(), put_off, under_way: Vec::new(), there, pages: 0, call }
     }
 
-    /// Puts a read in, with whatever is to come out together with it. It doesn't wait for the device.
+    /// Puts a read in, with whatever is to come out together with it. It doesn't wait for the
+    /// device.
     ///
-    /// Pages that aren't in memory are loaded at the same time as those of the other reads, up to a quarter of what the group
-    /// may hold. A page that is in memory isn't copied before its read is handed out either, so it may have to be loaded then.
+    /// Pages that aren't in memory are loaded at the same time as those of the other reads, up to a
+    /// quarter of what the group may hold. A page that is in memory isn't copied before its read is
+    /// handed out either, so it may have to be loaded then.
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });
@@ -93,8 +98,8 @@ impl<'b, T> ReadQueue<'b, T> {
         }
     }
 
-    /// Waits for any of the reads, takes it out, and gives it with its [result](ReadRequest::result), as from
-    /// [`read_at`](File::read_at). `None` if there is none.
+    /// Waits for any of the reads, takes it out, and gives it with its
+    /// [result](ReadRequest::result), as from [`read_at`](File::read_at). `None` if there is none.
     pub fn wait(&mut self) -> Option<(ReadRequest<'b>, T)> {
         let mut is_late = false;
         if self.there.is_empty() {

@@ -21,19 +21,20 @@ pub enum Advice {
     Normal,
     /// In no order.
     Random,
-    /// From the front to the back, and not again soon: pages loaded by this handle start without the credit that they
-    /// may have from earlier stays. Holds for the whole handle.
+    /// From the front to the back, and not again soon: pages loaded by this handle start without
+    /// the credit that they may have from earlier stays. Holds for the whole handle.
     Sequential,
-    /// The range will be needed soon: it is loaded now, before the call returns. From its front on, as far as there is memory that isn't
-    /// used, or whose pages aren't: no more than the group's limit can hold, and pages in use stay.
+    /// The range will be needed soon: it is loaded now, before the call returns. From its front on,
+    /// as far as there is memory that isn't used, or whose pages aren't: no more than the group's
+    /// limit can hold, and pages in use stay.
     WillNeed,
-    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they are pinned or their file
-    /// doesn't have them yet.
+    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they
+    /// are pinned or their file doesn't have them yet.
     DontNeed,
     /// The range is used less than other memory: its pages are evicted before others.
     Cold,
-    /// The range won't be needed for long: what differs from the file is written to it, and then all its pages leave
-    /// memory, unless they are pinned.
+    /// The range won't be needed for long: what differs from the file is written to it, and then
+    /// all its pages leave memory, unless they are pinned.
     PageOut,
 }
 
@@ -76,7 +77,8 @@ impl Handle {
             call.launched = part.end;
             call.add(launched);
             for page in part {
-                // Without memory for all, those that were left out stay out. Otherwise one that isn't there couldn't be read.
+                // Without memory for all, those that were left out stay out. Otherwise one that
+                // isn't there couldn't be read.
                 if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
                     self.bring_in(&mut call, page)?;
                 }
@@ -87,14 +89,16 @@ impl Handle {
 }
 
 impl FileState {
-    /// Has pages evicted before others: they go to the cold ends of their groups' lists, as never used.
+    /// Has pages evicted before others: they go to the cold ends of their groups' lists, as never
+    /// used.
     fn cool(&self, pages: Range<u64>) {
         let (manager, frames) = (&*self.manager, &*self.manager.frames);
         manager.drain_entries();
         for page in self.map.pages_in_memory(pages) {
             let PageState::Resident { frame } = self.map.state(page) else { continue };
             let Some(isolated) = frames.isolate(frame) else { continue };
-            // It may have become another page's: that loses a place on a list at most, if it is on one.
+            // It may have become another page's: that loses a place on a list at most, if it is on
+            // one.
             let group = manager.groups.get(frames.group(frame)).filter(|_| frames.owner(frame) != ANONYMOUS);
             let Some(group) = group else {
                 manager.return_isolated(isolated);

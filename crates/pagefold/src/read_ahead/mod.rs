@@ -1,29 +1,33 @@
 //! Read-ahead: which pages a reader will want next, judged from where it has been.
 //!
-//! Pure policy: it is told of accesses that missed and of *marked* pages that were reached, and answers with pages to load.
-//! Hits don't call it, so they cost nothing. The first page of each window is marked when it is loaded (in its frame's
-//! record, which only a page's first use looks at). The reader that reaches the mark asks for the next window while it still
-//! has the rest of this window to use, so the device works while the reader does. (The marker is Linux's, `mm/readahead.c`,
-//! PG_readahead.)
+//! Pure policy: it is told of accesses that missed and of *marked* pages that were reached, and
+//! answers with pages to load. Hits don't call it, so they cost nothing. The first page of each
+//! window is marked when it is loaded (in its frame's record, which only a page's first use looks
+//! at). The reader that reaches the mark asks for the next window while it still has the rest of
+//! this window to use, so the device works while the reader does. (The marker is Linux's,
+//! `mm/readahead.c`, PG_readahead.)
 //!
-//! An access continues a *stream* if it starts where the stream's last one ended, or as far from it as that was from the
-//! one before: forwards, backwards, or with a stride. A handle follows several at once, because many readers may share
-//! it. A stream is believed after two continuations in sequence, or two of the same stride, and its window then doubles
-//! from two pages up to a share of what the group may hold.
+//! An access continues a *stream* if it starts where the stream's last one ended, or as far from it
+//! as that was from the one before: forwards, backwards, or with a stride. A handle follows several
+//! at once, because many readers may share it. A stream is believed after two continuations in
+//! sequence, or two of the same stride, and its window then doubles from two pages up to a share of
+//! what the group may hold.
 //!
-//! Random access makes streams by chance. It takes two coincidences in a row to be believed; and pages that were read
-//! ahead but evicted unused are counted (`Counters::read_ahead_wasted`): if they are more than a quarter, windows are
-//! halved and belief takes longer, until that was made up for ([`Trust`]). The end of each stream costs its last windows,
-//! which says nothing against the next one; so a few are forgiven beforehand.
+//! Random access makes streams by chance. It takes two coincidences in a row to be believed; and
+//! pages that were read ahead but evicted unused are counted (`Counters::read_ahead_wasted`): if
+//! they are more than a quarter, windows are halved and belief takes longer, until that was made up
+//! for ([`Trust`]). The end of each stream costs its last windows, which says nothing against the
+//! next one; so a few are forgiven beforehand.
 //!
-//! What is read ahead must stay until it is used, and the lists where it waits are a small part of what the group holds, while
-//! pages that others load push it on. So a stream remembers how many pages the group had evicted by its last window: if that
-//! were more, while one window was used, than a part of what can wait, the next window is as much smaller. Readers so share
-//! the room, however many they are, by a clock that is there anyway; fewer read further.
+//! What is read ahead must stay until it is used, and the lists where it waits are a small part of
+//! what the group holds, while pages that others load push it on. So a stream remembers how many
+//! pages the group had evicted by its last window: if that were more, while one window was used,
+//! than a part of what can wait, the next window is as much smaller. Readers so share the room,
+//! however many they are, by a clock that is there anyway; fewer read further.
 //!
-//! A reader in strides may come upon pages that another reader has had read ahead in sequence. It would then go from mark to
-//! mark, and have all pages between its reads loaded. So before a stream goes on, read-ahead checks that the reader has used
-//! the pages that it comes from.
+//! A reader in strides may come upon pages that another reader has had read ahead in sequence. It
+//! would then go from mark to mark, and have all pages between its reads loaded. So before a stream
+//! goes on, read-ahead checks that the reader has used the pages that it comes from.
 
 pub(crate) mod advice;
 pub(crate) mod prefetch;
@@ -47,8 +51,8 @@ const STRIDE_MAX: u64 = 1 << 12;
 const WINDOW_MIN: u64 = 2;
 /// Requests that one window is made of, at most: more than a disk does at once only come too early.
 const BLOCKS_MAX: u64 = 64;
-/// While one window is used, this part of what can wait on the lists may be evicted: a stream has two windows at a time, and
-/// others may follow behind its reader.
+/// While one window is used, this part of what can wait on the lists may be evicted: a stream has
+/// two windows at a time, and others may follow behind its reader.
 const WAITING_SHARE: u64 = 4;
 /// Pages that a window may have however many readers there are: with fewer a disk does much less.
 const CROWDED: u64 = 16;
@@ -62,7 +66,8 @@ const USED_SHARE: u32 = 3;
 pub(crate) enum Eagerness {
     /// As described above.
     Normal,
-    /// The user says that accesses are in sequence: the first one is believed, and windows are twice as large.
+    /// The user says that accesses are in sequence: the first one is believed, and windows are
+    /// twice as large.
     Sequential,
 }
 
@@ -79,7 +84,8 @@ pub(crate) struct Bounds {
     pub(crate) wasted: u64,
     /// Pages that the group has evicted so far.
     pub(crate) evicted: u64,
-    /// Pages that can wait on its lists for their first use without taking room from those that proved themselves.
+    /// Pages that can wait on its lists for their first use without taking room from those that
+    /// proved themselves.
     pub(crate) waiting: u64,
 }
 
@@ -94,7 +100,8 @@ impl Bounds {
     }
 }
 
-/// Pages to load: `blocks` times `block` pages, the blocks `stride` pages apart. The first one comes to be used first.
+/// Pages to load: `blocks` times `block` pages, the blocks `stride` pages apart. The first one
+/// comes to be used first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     first: u64,
@@ -109,7 +116,8 @@ impl Window {
         self.first
     }
 
-    /// How many pages on either side of `page` are its first ones, and follow each other: after that, or before it.
+    /// How many pages on either side of `page` are its first ones, and follow each other: after
+    /// that, or before it.
     pub(crate) fn next_to(&self, page: u64) -> (u64, u64) {
         let is_next = |distance| self.first == page.wrapping_add_signed(distance);
         let pages = |there: bool| if there { self.blocks } else { 0 };
@@ -180,7 +188,8 @@ impl Stream {
         let forwards = start == self.last.end || (start + 1 == self.last.end && end > self.last.end);
         let backwards = end == self.last.start || (end == self.last.start + 1 && start < self.last.start);
         match self.stride {
-            // Hits aren't told: the reader may have come as far as we read ahead, and a window further.
+            // Hits aren't told: the reader may have come as far as we read ahead, and a window
+            // further.
             1 if start >= self.last.end.saturating_sub(1) && end > self.last.end => {
                 let distance = (start + 1).saturating_sub(self.last.end);
                 (distance <= self.reach()).then_some(Continues::After(distance))
@@ -207,7 +216,8 @@ impl Stream {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
-    /// Whether a reader that comes to `access` left out most of what was read ahead for it on the way.
+    /// Whether a reader that comes to `access` left out most of what was read ahead for it on the
+    /// way.
     fn is_left_out(&self, access: Range2, is_used: IsUsed<'_>) -> bool {
         let from = if self.stride == -1 { access.end - 1 } else { access.start };
         let before = |blocks: i64| from.checked_add_signed(self.stride.checked_mul(-blocks)?);
@@ -218,7 +228,8 @@ impl Stream {
         unused > (USED_SHARE - 1) * used
     }
 
-    /// The reader has come to `access`, which starts `blocks` further than the last one did, or ended.
+    /// The reader has come to `access`, which starts `blocks` further than the last one did, or
+    /// ended.
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
@@ -314,7 +325,8 @@ impl Streams {
                 let lost = stream.is_ahead(missing);
                 stream.advance(access, blocks);
                 if lost {
-                    // It was asked for, and isn't there: there is too little room, or it couldn't be read.
+                    // It was asked for, and isn't there: there is too little room, or it couldn't
+                    // be read.
                     (stream.ahead, stream.window) = (0, stream.window / 4);
                 }
             }
@@ -324,8 +336,8 @@ impl Streams {
         if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
-    /// A reader has come to a page that was marked when it was read ahead. `followers` says how many pages after it are in
-    /// memory, or on the way there, for a stream that began elsewhere.
+    /// A reader has come to a page that was marked when it was read ahead. `followers` says how
+    /// many pages after it are in memory, or on the way there, for a stream that began elsewhere.
     pub(crate) fn reached(
         &mut self,
         page: u64,
@@ -376,8 +388,8 @@ impl Streams {
         stream.ask(pages, bounds.pages)
     }
 
-    /// Whether the reader of a stream that comes to `access` uses what is read ahead for it. If not, there is nothing more to
-    /// the stream than where the reader was.
+    /// Whether the reader of a stream that comes to `access` uses what is read ahead for it. If
+    /// not, there is nothing more to the stream than where the reader was.
     fn is_followed(&mut self, at: usize, access: Range2, is_used: IsUsed<'_>) -> bool {
         let stream = &mut self.streams[at];
         let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);

@@ -14,18 +14,21 @@ use crate::read::flight::{Launched, Purpose};
 use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
 use crate::reclaim::unwanted::Looks;
 
-/// Readers on so many CPUs share what is known of their streams, also where others have met: a miss may touch a line that few others do.
+/// Readers on so many CPUs share what is known of their streams, also where others have met: a miss
+/// may touch a line that few others do.
 const CPUS_SHARING: usize = 8;
 /// How often the lock is tried. Without it an access is overlooked, which does no harm.
 const TURNS_MAX: u32 = 8;
 /// The largest window, in bytes.
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
-/// A window is at most this part of what the group may hold: several streams have two windows each at a time.
+/// A window is at most this part of what the group may hold: several streams have two windows each
+/// at a time.
 const LIMIT_SHARE: u64 = 64;
 /// Pages after a mark that are looked for.
 const FOLLOWERS_MAX: u64 = 1024;
 
-/// What a handle, or a space, knows of its readers' streams: nothing, and next to no memory, before the first miss.
+/// What a handle, or a space, knows of its readers' streams: nothing, and next to no memory, before
+/// the first miss.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     shares: Box<[OnceBox<CachePadded<Mutex<Share>>>]>,
@@ -60,10 +63,11 @@ impl ReadAhead {
         self.shares.iter().filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
     }
 
-    /// Has `act` look at what is known here. `None` if others do for long, or `try_charge` has no room for it.
+    /// Has `act` look at what is known here. `None` if others do for long, or `try_charge` has no
+    /// room for it.
     ///
-    /// There is one share for all CPUs until two of them meet there. So a handle that many CPUs use now and then takes no more memory
-    /// than one that a single CPU uses.
+    /// There is one share for all CPUs until two of them meet there. So a handle that many CPUs use
+    /// now and then takes no more memory than one that a single CPU uses.
     pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
         let (own, first) = (self.own(), &self.shares[0]);
         if own.get().is_none() && first.get().is_none() {
@@ -188,8 +192,8 @@ impl Handle {
         let _ = self.each_advised(pages, most, &Batch::default(), |_, _| Ok(()));
     }
 
-    /// Begins to load `pages`, which an advice says will be wanted, part by part, and has each part visited: as far as there is memory
-    /// beside pages in use, and up to `most` pages.
+    /// Begins to load `pages`, which an advice says will be wanted, part by part, and has each part
+    /// visited: as far as there is memory beside pages in use, and up to `most` pages.
     ///
     /// # Errors
     /// Those of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).

@@ -164,8 +164,9 @@ fn many_readers_of_one_handle_are_told_apart() {
     assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
 }
 
-/// The story: a reader in strides began where another handle's read-ahead had gone on beyond that handle's last read. From
-/// mark to mark the reader was taken for a sequential one, and five of six pages that came from the disk were never used.
+/// The story: a reader in strides began where another handle's read-ahead had gone on beyond that
+/// handle's last read. From mark to mark the reader was taken for a sequential one, and five of six
+/// pages that came from the disk were never used.
 #[test]
 fn a_reader_in_strides_is_not_led_on_by_the_marks_of_another() {
     for (stride, room) in [(8, 2_000), (8, 100_000), (3, 2_000), (64, 2_000)] {

@@ -1,21 +1,24 @@
-//! Reclaim: making room, from a group's own pages when its limit is short, from those of the groups that `ranking` names when
-//! the whole budget is.
+//! Reclaim: making room, from a group's own pages when its limit is short, from those of the groups
+//! that `ranking` names when the whole budget is.
 //!
-//! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those that have to go, and puts
-//! the others back where `lru` says. Only the thread that has a page isolated looks at it, so passes of several threads over
-//! one group, or one stripe, run side by side.
+//! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those
+//! that have to go, and puts the others back where `lru` says. Only the thread that has a page
+//! isolated looks at it, so passes of several threads over one group, or one stripe, run side by
+//! side.
 //!
-//! A page that its file doesn't have can't be evicted. It goes round in cold, which grows with the time that write-back
-//! takes, and main gives up a page in its place. If main kept all of its pages while cold is full of such pages, no thread
-//! would get a frame before they are written.
+//! A page that its file doesn't have can't be evicted. It goes round in cold, which grows with the
+//! time that write-back takes, and main gives up a page in its place. If main kept all of its pages
+//! while cold is full of such pages, no thread would get a frame before they are written.
 //!
-//! A page that no file has goes to swap (`swap_out`), all of a pass together; where that can't be, it stays in the same way.
+//! A page that no file has goes to swap (`swap_out`), all of a pass together; where that can't be,
+//! it stays in the same way.
 //!
 //! Nor is a page to go that was read ahead and whose use is still to come: it is passed over, once.
 //!
-//! Every loop is bounded: a call looks at no page much more than twice, and then says how many it freed, be it none. That none
-//! could go is remembered (`walk`), so the next call returns at once, until something has changed or some time has passed.
-//! Before a call fails for want of a page, all that may go for it is looked through once more, whatever is remembered.
+//! Every loop is bounded: a call looks at no page much more than twice, and then says how many it
+//! freed, be it none. That none could go is remembered (`walk`), so the next call returns at once,
+//! until something has changed or some time has passed. Before a call fails for want of a page, all
+//! that may go for it is looked through once more, whatever is remembered.
 
 pub(crate) mod ranking;
 pub(crate) mod reclaimer;
@@ -83,8 +86,8 @@ fn is_stuck(group: &GroupState) -> bool {
 }
 
 impl Manager {
-    /// Frees about `wanted` pages of one group. Returns how many; 0 when none of its pages can be evicted now, or none could
-    /// when all of them were looked at a moment ago.
+    /// Frees about `wanted` pages of one group. Returns how many; 0 when none of its pages can be
+    /// evicted now, or none could when all of them were looked at a moment ago.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         let mut freed = 0;
         while freed < wanted {
@@ -97,7 +100,8 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages, in batches, of the groups that `ranking` names. Returns how many.
+    /// Frees about `wanted` pages, in batches, of the groups that `ranking` names. Returns how
+    /// many.
     pub(crate) fn reclaim_any(&self, need: For<'_>, wanted: usize) -> usize {
         let mut freed = 0;
         while freed < wanted {
@@ -110,8 +114,9 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages for a group, before a call fails for want of them: of its own, or of those of any group that may have to
-    /// give some. All of these are looked through, whatever earlier looks came to. Returns how many are free now.
+    /// Frees about `wanted` pages for a group, before a call fails for want of them: of its own, or
+    /// of those of any group that may have to give some. All of these are looked through, whatever
+    /// earlier looks came to. Returns how many are free now.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState| {
             group.walk.wake(group.lists.len());
@@ -125,9 +130,10 @@ impl Manager {
         groups.find_map(|group| Some(look_through(&group)).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
-    /// Frees up to about `wanted` pages of the first candidate that can give any. Each is asked with a bounded number of looks,
-    /// again and again, until one gives something or all of them rest. A group that gives for itself, as no other that has as much gave
-    /// anything, gives one page (R6).
+    /// Frees up to about `wanted` pages of the first candidate that can give any. Each is asked
+    /// with a bounded number of looks, again and again, until one gives something or all of them
+    /// rest. A group that gives for itself, as no other that has as much gave anything, gives one
+    /// page (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let mut candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
@@ -173,8 +179,9 @@ impl Manager {
         result
     }
 
-    /// Whether a group gets no frame before one of its own pages has gone, because frames are short, and no group that has as
-    /// large a share has anything to give: free frames then are those that others have given up for themselves.
+    /// Whether a group gets no frame before one of its own pages has gone, because frames are
+    /// short, and no group that has as large a share has anything to give: free frames then are
+    /// those that others have given up for themselves.
     #[inline]
     pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
         // Most often not: after a look at a word that is seldom written.
@@ -235,8 +242,8 @@ impl Manager {
         self.clock.elapsed().as_micros() as u64
     }
 
-    /// One pass over a stripe's lists that frees up to `wanted` pages. Where all of the group's pages were looked at in vain, it
-    /// takes them as they come.
+    /// One pass over a stripe's lists that frees up to `wanted` pages. Where all of the group's
+    /// pages were looked at in vain, it takes them as they come.
     fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
@@ -265,8 +272,8 @@ impl Manager {
         Pass { freed, looked_at, is_last_resort: false }
     }
 
-    /// Evicts the victims; those that are pinned, or that their file doesn't have, stay. Says how many went, and how many
-    /// stay for the latter reason.
+    /// Evicts the victims; those that are pinned, or that their file doesn't have, stay. Says how
+    /// many went, and how many stay for the latter reason.
     fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> (usize, usize) {
         let mut unclean_victims = 0;
         let victims = std::mem::take(&mut sorting.victims).into_iter();
@@ -327,7 +334,8 @@ impl Manager {
     }
 }
 
-/// Pages of main go up a level if they were used since they were looked at last, and down if they weren't.
+/// Pages of main go up a level if they were used since they were looked at last, and down if they
+/// weren't.
 fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut Sorting) {
     for frame in &ageing {
         frames.prefetch_word(frame);
@@ -399,7 +407,8 @@ fn cut_substitutes(
     looked_at
 }
 
-/// Each challenger meets pages from the cold end of main, until one is unused: the lower level of the two is evicted.
+/// Each challenger meets pages from the cold end of main, until one is unused: the lower level of
+/// the two is evicted.
 fn duel(
     frames: &Frames,
     stripe: &Stripe,
@@ -447,8 +456,9 @@ mod tests {
     use crate::io::SimulatedDisk;
     use crate::{Advice, Group, Pagefold};
 
-    /// The story: each batch of frames, for any group, began with two walks over all pages of the fullest group, also where
-    /// the last thousand such walks had freed nothing, because its pages were pinned or dirty.
+    /// The story: each batch of frames, for any group, began with two walks over all pages of the
+    /// fullest group, also where the last thousand such walks had freed nothing, because its pages
+    /// were pinned or dirty.
     #[test]
     fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {
         const PINNED: u64 = 2_000;
@@ -469,8 +479,9 @@ mod tests {
         }
     }
 
-    /// There were thousands of groups: some with all of their pages pinned, most with one page, and a few with many that could go. A
-    /// tenant with little was refused: of all groups it had asked those with pins again and again, and else the few that came next.
+    /// There were thousands of groups: some with all of their pages pinned, most with one page, and
+    /// a few with many that could go. A tenant with little was refused: of all groups it had asked
+    /// those with pins again and again, and else the few that came next.
     #[test]
     fn what_a_few_of_many_groups_can_give_is_found() {
         const GROUPS: u64 = 1_000;

@@ -1,29 +1,34 @@
 //! Which groups give pages when the whole budget is short.
 //!
-//! Two shares of a group decide, both of `min(limit, budget)`: its *share* is all that is charged to it, its *spare* share what
-//! of that isn't dirty.
+//! Two shares of a group decide, both of `min(limit, budget)`: its *share* is all that is charged
+//! to it, its *spare* share what of that isn't dirty.
 //!
-//! - R1. A group takes pages only of groups whose share is at least its own, itself included. So a group that pins, maps or
-//!   dirties all that it gets meets its limit there, and can't empty a neighbour that has less.
-//!   One that has hardly any pages, as what is charged to it are indexes of its spaces, takes a few of any group: without a page it
-//!   could do nothing.
-//! - R2. Of those groups the one that can give the most is asked first: of its spare share, no more than what it has beyond the
-//!   share of the group that asks. So the group that asks comes last, and what is dirty in another group is no reason to have it
-//!   give up pages of its own, as long as that other group has any to give.
-//! - R3. Each group is asked for a batch, with a bounded number of looks. The next batch is asked of the group that then can give
-//!   the most, so groups of the same share give in turn. A group that had nothing to give isn't asked for a while
-//!   ([`Walk`](super::walk::Walk)): pins aren't counted anywhere, so that is how they are found out.
-//! - R4. A group that had nothing to give gets no free frame either while frames are short and R1 leaves no other group to ask:
-//!   those that are free then were given up by others, for themselves (`Manager::has_to_give_first`).
-//! - R5. Pages that are to be free before any group needs them come from groups that have nearly the largest share, or
-//!   from none: a small group gives up pages for its own use alone.
-//! - R6. A group that gives for itself because no other with as large a share gave anything gives one page, the one that it needs:
-//!   larger groups would take the rest of a batch, and with that, batch by batch, the pages that the small group uses.
+//! - R1. A group takes pages only of groups whose share is at least its own, itself included. So a
+//!   group that pins, maps or dirties all that it gets meets its limit there, and can't empty a
+//!   neighbour that has less. One that has hardly any pages, as what is charged to it are indexes
+//!   of its spaces, takes a few of any group: without a page it could do nothing.
+//! - R2. Of those groups the one that can give the most is asked first: of its spare share, no more
+//!   than what it has beyond the share of the group that asks. So the group that asks comes last,
+//!   and what is dirty in another group is no reason to have it give up pages of its own, as long
+//!   as that other group has any to give.
+//! - R3. Each group is asked for a batch, with a bounded number of looks. The next batch is asked
+//!   of the group that then can give the most, so groups of the same share give in turn. A group
+//!   that had nothing to give isn't asked for a while ([`Walk`](super::walk::Walk)): pins aren't
+//!   counted anywhere, so that is how they are found out.
+//! - R4. A group that had nothing to give gets no free frame either while frames are short and R1
+//!   leaves no other group to ask: those that are free then were given up by others, for themselves
+//!   (`Manager::has_to_give_first`).
+//! - R5. Pages that are to be free before any group needs them come from groups that have nearly
+//!   the largest share, or from none: a small group gives up pages for its own use alone.
+//! - R6. A group that gives for itself because no other with as large a share gave anything gives
+//!   one page, the one that it needs: larger groups would take the rest of a batch, and with that,
+//!   batch by batch, the pages that the small group uses.
 //!
-//! With a few groups all of them are looked at for each batch. With many, the most promising ones are remembered; each batch looks
-//! at these, at the group that asks, and at the next few of all others, in turn. A group that grows asks for
-//! pages, so those that grow while memory is short are known at once; a group that has grown before is found within
-//! `groups / LOOKS` batches. What is remembered is a hint: shares are always those of now.
+//! With a few groups all of them are looked at for each batch. With many, the most promising ones
+//! are remembered; each batch looks at these, at the group that asks, and at the next few of all
+//! others, in turn. A group that grows asks for pages, so those that grow while memory is short are
+//! known at once; a group that has grown before is found within `groups / LOOKS` batches. What is
+//! remembered is a hint: shares are always those of now.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicU32, Ordering};
@@ -178,8 +183,8 @@ impl Ranking {
         }
     }
 
-    /// All groups that pages may be taken of, those first that have the most beyond its share: for a caller that would give
-    /// up otherwise.
+    /// All groups that pages may be taken of, those first that have the most beyond its share: for
+    /// a caller that would give up otherwise.
     pub(crate) fn all_candidates(&self, groups: &GroupTable, need: For<'_>, budget: u64) -> Vec<Candidate> {
         let floor = need.floor(budget);
         let mut all = Vec::new();
@@ -224,7 +229,8 @@ mod tests {
         assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [1]);
     }
 
-    /// A tenant with thousands of mappings, and a full budget of which others had a little each, was refused every page.
+    /// A tenant with thousands of mappings, and a full budget of which others had a little each,
+    /// was refused every page.
     #[test]
     fn a_group_that_has_hardly_any_pages_gets_a_few_of_any_group() {
         let groups = GroupTable::default();
@@ -236,8 +242,8 @@ mod tests {
         assert_eq!(ids(&ranking.all_candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
     }
 
-    /// A writer had most of the budget, and most of that was dirty. A neighbour that read a page had to give up one of its own few for
-    /// it, because more of them were clean.
+    /// A writer had most of the budget, and most of that was dirty. A neighbour that read a page
+    /// had to give up one of its own few for it, because more of them were clean.
     #[test]
     fn what_is_dirty_in_a_large_group_is_not_made_up_for_by_a_small_one() {
         let groups = GroupTable::default();
@@ -264,8 +270,8 @@ mod tests {
         assert_eq!(ids(&Ranking::default().candidates(&groups, For::All, BUDGET)), [1, 0]);
     }
 
-    /// Of 10,000 groups the fullest is found within so many batches as it takes to look at all, and then stays known; and no
-    /// batch looks at more than a few.
+    /// Of 10,000 groups the fullest is found within so many batches as it takes to look at all, and
+    /// then stays known; and no batch looks at more than a few.
     #[test]
     fn the_fullest_of_many_is_found_and_remembered() {
         const COUNT: usize = 10_000;

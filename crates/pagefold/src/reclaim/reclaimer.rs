@@ -1,8 +1,8 @@
-//! The background reclaimer: one thread that fills up reserves that threads take from faster than they fill them up
-//! themselves (`reserve`).
+//! The background reclaimer: one thread that fills up reserves that threads take from faster than
+//! they fill them up themselves (`reserve`).
 //!
-//! It sleeps until a thread that took a frame finds a group's reserve, or the whole budget's, half used up. For all but the
-//! first such thread, asking it is one load of `asked`.
+//! It sleeps until a thread that took a frame finds a group's reserve, or the whole budget's, half
+//! used up. For all but the first such thread, asking it is one load of `asked`.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,7 +18,8 @@ use crate::reclaim::reserve::Shortage;
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
     asked: AtomicBool,
-    /// The group that asked last. Others that are short ask again with the next frame that they take.
+    /// The group that asked last. Others that are short ask again with the next frame that they
+    /// take.
     last: AtomicU32,
     stop: Mutex<bool>,
     rung: Condvar,
@@ -28,7 +29,8 @@ pub(crate) struct Doorbell {
 impl Doorbell {
     /// Asks the reclaimer to look at what is short, in this group or the whole budget.
     pub(crate) fn ring(&self, group: u32) {
-        // Relaxed, and looked at first: a hint that is repeated with every frame taken while something is short.
+        // Relaxed, and looked at first: a hint that is repeated with every frame taken while
+        // something is short.
         if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed) {
             self.last.store(group, Ordering::Relaxed);
             let _stop = self.stop.lock();
@@ -77,12 +79,14 @@ impl Reclaimer {
 
 impl Drop for Reclaimer {
     fn drop(&mut self) {
-        // A forked child has no such thread to wait for, and perhaps locks that no thread will release.
+        // A forked child has no such thread to wait for, and perhaps locks that no thread will
+        // release.
         if self.manager.frames.forked() {
             return;
         }
         self.manager.doorbell.stop();
-        // Itself, if it was the last to have a space, of which it moved a page to another slot: it ends when it is done.
+        // Itself, if it was the last to have a space, of which it moved a page to another slot: it
+        // ends when it is done.
         if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
             // It panics only by a bug of ours, which its message has told; there is nothing to add.
             let _ = thread.join();

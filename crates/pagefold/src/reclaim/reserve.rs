@@ -1,11 +1,13 @@
 //! How many pages are kept free, and which threads free them.
 //!
-//! Clean pages cost nothing to evict but a look, so a thread that takes a page out of the reserve frees a few at once, while
-//! the lists and the records of the coldest pages are in its CPU's caches. (A background thread that did all of it took 224
-//! ns of CPU a page in a loop of random 4 KiB reads from memory, most of it waiting for lines that the reading CPU had.) One
-//! thread at a time does so; where much is missing, because threads take pages faster than one of them frees, each thread
-//! does. Where that doesn't keep up, because the coldest pages are pinned or unclean, the background reclaimer is woken. Only
-//! a thread that finds the reserve used up has to reclaim before it gets its page.
+//! Clean pages cost nothing to evict but a look, so a thread that takes a page out of the reserve
+//! frees a few at once, while the lists and the records of the coldest pages are in its CPU's
+//! caches. (A background thread that did all of it took 224 ns of CPU a page in a loop of random 4
+//! KiB reads from memory, most of it waiting for lines that the reading CPU had.) One thread at a
+//! time does so; where much is missing, because threads take pages faster than one of them frees,
+//! each thread does. Where that doesn't keep up, because the coldest pages are pinned or unclean,
+//! the background reclaimer is woken. Only a thread that finds the reserve used up has to reclaim
+//! before it gets its page.
 
 use sync::atomic::Ordering;
 
@@ -20,24 +22,26 @@ pub(crate) enum Shortage {
     None,
     /// Less than there should be: a thread that takes a page frees a few, one thread at a time.
     Slight,
-    /// Less than half of that: each thread that takes a page frees a few, and so many are freed in the background if that is
-    /// in vain.
+    /// Less than half of that: each thread that takes a page frees a few, and so many are freed in
+    /// the background if that is in vain.
     Deep(usize),
 }
 
-/// The reserve's share of the limit, as a power of two. Small, because free frames hold no page: each percent of the limit
-/// costs about 0.1 % of misses on a zipf trace.
+/// The reserve's share of the limit, as a power of two. Small, because free frames hold no page:
+/// each percent of the limit costs about 0.1 % of misses on a zipf trace.
 const SHARE_SHIFT: u32 = 11;
 /// At least so many pages are worth keeping,
 const PAGES_MIN: u64 = 32;
-/// and so many for each CPU, as all of them may miss at a time, but no more than this share, as a power of two.
+/// and so many for each CPU, as all of them may miss at a time, but no more than this share, as a
+/// power of two.
 const PAGES_PER_CPU: u64 = 8;
 const CPUS_SHARE_SHIFT: u32 = 6;
 /// Smaller limits have no reserve: the thread that needs a page reclaims it.
 const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 
 impl Shortage {
-    /// Of a limit of `limit` pages, of which `room` are left. The half-full mark gives the cheap way time to act.
+    /// Of a limit of `limit` pages, of which `room` are left. The half-full mark gives the cheap
+    /// way time to act.
     pub(crate) fn of(limit: u64, room: u64) -> Self {
         let reserve = reserve_of(limit);
         if room >= reserve {
@@ -64,9 +68,10 @@ fn reserve_of(limit: u64) -> u64 {
     (limit >> SHARE_SHIFT).max(PAGES_MIN).max(for_cpus)
 }
 
-/// What a thread frees for the reserve, in batches of charges, or in pages where there are no such batches: more than it takes until
-/// it is asked again, which is once for each batch, as some of those that it looks at stay. What it doesn't free here is left to
-/// the background, at twice the price.
+/// What a thread frees for the reserve, in batches of charges, or in pages where there are no such
+/// batches: more than it takes until it is asked again, which is once for each batch, as some of
+/// those that it looks at stay. What it doesn't free here is left to the background, at twice the
+/// price.
 const HELP_BATCHES: usize = 2;
 const HELP_BATCH_MAX: usize = 64;
 
@@ -78,8 +83,8 @@ impl Manager {
             return;
         }
         let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
-        // Where much is missing, each thread helps. Otherwise one thread is enough for now; looked at first, as many CPUs
-        // ask.
+        // Where much is missing, each thread helps. Otherwise one thread is enough for now; looked
+        // at first, as many CPUs ask.
         let deep = shortages.into_iter().any(is_deep);
         if deep {
             if !self.help(group, shortages[0]) {
@@ -92,8 +97,8 @@ impl Manager {
         }
     }
 
-    /// Frees a few pages of the group if that is short, otherwise of the one that should give some for it. False if they are
-    /// fewer than were taken.
+    /// Frees a few pages of the group if that is short, otherwise of the one that should give some
+    /// for it. False if they are fewer than were taken.
     fn help(&self, group: &GroupState, its_shortage: Shortage) -> bool {
         self.stock_up_swap();
         let batch = group.stock_batch() as usize;
@@ -110,7 +115,8 @@ impl Manager {
         Shortage::of(self.budget_pages(), self.frames.available() as u64)
     }
 
-    /// Pages that a group may take without a reserve's becoming short: of its limit, and of the whole budget.
+    /// Pages that a group may take without a reserve's becoming short: of its limit, and of the
+    /// whole budget.
     pub(crate) fn beside_reserves(&self, group: &GroupState) -> [u64; 2] {
         [group.beside_reserve(), beside_reserve(self.budget_pages(), self.frames.available() as u64)]
     }

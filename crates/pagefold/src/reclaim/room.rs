@@ -1,8 +1,10 @@
-//! Room in the budget for what isn't frames, and a smaller budget: frames' memory goes back to the system, by extents.
+//! Room in the budget for what isn't frames, and a smaller budget: frames' memory goes back to the
+//! system, by extents.
 //!
-//! An extent goes only as a whole, so one with a page that can't leave is let alone, rather than lose all its other pages in vain.
-//! While the budget is being lowered, all extents that have to go are drained together: the free frames in them are found
-//! with one look at all that are free. Its limit comes down with each of them, and so leaves room for calls that charge a few KiB
+//! An extent goes only as a whole, so one with a page that can't leave is let alone, rather than
+//! lose all its other pages in vain. While the budget is being lowered, all extents that have to go
+//! are drained together: the free frames in them are found with one look at all that are free. Its
+//! limit comes down with each of them, and so leaves room for calls that charge a few KiB
 //! meanwhile; they wait for no more than the next extent.
 
 use std::time::Duration;
@@ -21,11 +23,13 @@ use crate::manager::Manager;
 use crate::reclaim::ranking::For;
 use crate::size::Size;
 
-/// While page maps take less than this part of the budget, their shadows are worth more than a few frames.
+/// While page maps take less than this part of the budget, their shadows are worth more than a few
+/// frames.
 const MAPS_SHARE: u64 = 8;
 /// Parts of page maps that are given back in one go.
 pub(crate) const MAPS_BATCH: usize = 64;
-/// Pages that are evicted at a time so that parts of page maps become idle, and how often that is tried.
+/// Pages that are evicted at a time so that parts of page maps become idle, and how often that is
+/// tried.
 const IDLING_PAGES: usize = 8;
 /// Pages that are looked at to find those.
 const SPARSE_LOOKS: usize = 256;
@@ -36,7 +40,8 @@ const EXTENTS_LOOKED_AT: usize = 16;
 const DRAINS_MAX: usize = 4;
 /// Times that an extent's pages are gone through: a page being loaded is there a moment later.
 const DRAIN_ATTEMPTS: usize = 3;
-/// How long a thread waits for the next extent that a lowering of the budget gives back, and how often: for a second.
+/// How long a thread waits for the next extent that a lowering of the budget gives back, and how
+/// often: for a second.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
 
@@ -94,8 +99,9 @@ impl Manager {
             || evicted > 0
     }
 
-    /// Has parts of page maps become idle, and gives them back: those of pages that have such a part nearly for themselves, as pages
-    /// have of a tenant that reads here and there. Only pages go that may for this group, and that reclaim would take next.
+    /// Has parts of page maps become idle, and gives them back: those of pages that have such a
+    /// part nearly for themselves, as pages have of a tenant that reads here and there. Only pages
+    /// go that may for this group, and that reclaim would take next.
     fn idle_maps(&self, group: &GroupState) -> bool {
         let (need, budget) = (self.page_for(group), self.budget_pages());
         let may_take = |frame| {
@@ -193,19 +199,21 @@ impl Manager {
                 return Err(Error::BudgetBusy { size, used });
             }
         }
-        // Areas of compressed pages have a part of the budget, which is smaller now. It ends: areas beyond their limits take
-        // nothing in.
+        // Areas of compressed pages have a part of the budget, which is smaller now. It ends: areas
+        // beyond their limits take nothing in.
         while self.swap.give_way(self) {}
         self.tell_groups(size.0);
         Ok(())
     }
 
-    /// Gives back as many extents as have `bytes`, but one at least, or those of them that can be drained. Returns their number.
+    /// Gives back as many extents as have `bytes`, but one at least, or those of them that can be
+    /// drained. Returns their number.
     fn drain_for_good(&self, bytes: u64) -> usize {
         let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
         self.lowering.drains.store(true, Ordering::Relaxed);
         let (mut given, mut candidates) = (0, wanted);
-        // Pages on their way into memory can't be seen: with more extents to choose from there is one without.
+        // Pages on their way into memory can't be seen: with more extents to choose from there is
+        // one without.
         while given == 0 && candidates < 2 * self.frames.extents() {
             given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
@@ -221,7 +229,8 @@ impl Manager {
         }
     }
 
-    /// Gives one extent of frames back to the system. False if no extent can be drained now, at this cost.
+    /// Gives one extent of frames back to the system. False if no extent can be drained now, at
+    /// this cost.
     pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
         // A lowering of the budget has the turn of draining for as long as it takes.
         !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost) > 0
@@ -232,8 +241,8 @@ impl Manager {
         self.lowering.drains.load(Ordering::Relaxed)
     }
 
-    /// While the budget is being lowered: waits for the next extents that are given back, which leave some room each, until `is_made`
-    /// says that it is enough. Returns what it says last.
+    /// While the budget is being lowered: waits for the next extents that are given back, which
+    /// leave some room each, until `is_made` says that it is enough. Returns what it says last.
     fn await_lowering(&self, is_made: &mut dyn FnMut() -> bool) -> bool {
         for _ in 0..LOWERING_TURNS {
             if is_made() {
@@ -247,7 +256,8 @@ impl Manager {
         false
     }
 
-    /// Gives up to `wanted` extents back to the system, of as many `candidates` among the next `looks`. Returns their number.
+    /// Gives up to `wanted` extents back to the system, of as many `candidates` among the next
+    /// `looks`. Returns their number.
     fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> usize {
         let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
         let may_leave = |frame| self.may_leave(frame, slots_are_free);
@@ -262,7 +272,8 @@ impl Manager {
             for at in (0..drain.len()).filter(|&at| !drain.is_finished(at)) {
                 let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
                 if attempt == 0 && kept > 0 {
-                    // For pages that move: of those that reclaim would take next, whosever they are. Some are in the extent itself.
+                    // For pages that move: of those that reclaim would take next, whosever they
+                    // are. Some are in the extent itself.
                     self.reclaim_any(For::All, kept);
                 }
                 if cost == Cost::Unused && self.frames.available() < kept {
@@ -278,7 +289,8 @@ impl Manager {
         given
     }
 
-    /// Evicts the pages in these frames whatever the policy thinks of them, as far as they are on a list and not pinned.
+    /// Evicts the pages in these frames whatever the policy thinks of them, as far as they are on a
+    /// list and not pinned.
     fn evict_all(&self, frames: impl Iterator<Item = FrameId>) {
         let (mut of_files, mut anonymous) = (Batch::<BATCH_MAX>::new(), Batch::<BATCH_MAX>::new());
         for isolated in frames.filter_map(|frame| self.frames.isolate(frame)) {
@@ -295,7 +307,8 @@ impl Manager {
         self.evict_of_files(of_files);
     }
 
-    /// Whether the page in a frame, if there is one, could leave memory now, by what can be seen from outside.
+    /// Whether the page in a frame, if there is one, could leave memory now, by what can be seen
+    /// from outside.
     fn may_leave(&self, frame: FrameId, slots_are_free: bool) -> bool {
         if !self.frames.is_in_use(frame) {
             return true;
@@ -308,7 +321,8 @@ impl Manager {
         has_somewhere && !self.frames.has_pinned(frame)
     }
 
-    /// Has pages of files leave memory that are where memory is to be given back: those of a group together.
+    /// Has pages of files leave memory that are where memory is to be given back: those of a group
+    /// together.
     fn evict_of_files(&self, mut pages: Batch<BATCH_MAX>) {
         while let Some(first) = pages.first() {
             let number = self.frames.group(first.id());
@@ -340,8 +354,9 @@ impl Manager {
             && (rank.level().index() > 0 || self.frames.is_referenced(frame))
     }
 
-    /// Moves a page out of its frame, to another one that is free, if it is worth that: so room for page maps costs no
-    /// group the pages that it uses. Returns the page if it is still where it was.
+    /// Moves a page out of its frame, to another one that is free, if it is worth that: so room for
+    /// page maps costs no group the pages that it uses. Returns the page if it is still where it
+    /// was.
     fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
         if !self.is_worth_moving(page.id()) {
             return Some(page);
@@ -371,8 +386,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// What was beyond the new budget was given back by another thread between two looks at it. Then no extent was wanted, and a search
-    /// for twice as many as none went on for ever.
+    /// What was beyond the new budget was given back by another thread between two looks at it.
+    /// Then no extent was wanted, and a search for twice as many as none went on for ever.
     #[test]
     fn a_search_for_extents_of_no_bytes_ends() {
         let disk = SimulatedDisk::default();
@@ -383,8 +398,9 @@ mod tests {
         assert_eq!(mm.manager().drain_for_good(0), 1);
     }
 
-    /// Memory that is mostly full of pages of a file, with one that `keep` makes among every fifty. Whether an extent could be drained
-    /// without harm to pages that are used, and how many pages were evicted for that.
+    /// Memory that is mostly full of pages of a file, with one that `keep` makes among every fifty.
+    /// Whether an extent could be drained without harm to pages that are used, and how many pages
+    /// were evicted for that.
     fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
         let file = group.open("file").unwrap();
         file.advise(Advice::Random, 0..1).unwrap();
@@ -410,8 +426,9 @@ mod tests {
         Pagefold::builder().memory("16MiB").backend(disk)
     }
 
-    /// To make room for a part of a page map, an extent's clean pages were evicted, also where another page in it couldn't leave
-    /// memory: dirty, or without a place in swap. Nothing was gained by that, and the next extents were tried in the same way.
+    /// To make room for a part of a page map, an extent's clean pages were evicted, also where
+    /// another page in it couldn't leave memory: dirty, or without a place in swap. Nothing was
+    /// gained by that, and the next extents were tried in the same way.
     #[test]
     fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
         let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());

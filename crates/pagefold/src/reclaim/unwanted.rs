@@ -1,10 +1,12 @@
 //! Reclaim for pages that are only advised to be wanted: pages in use don't go for them.
 //!
-//! Ordinary reclaim may look at a page several times while it makes room for many, and takes a page that is in use as unused when
-//! it meets it again. Here each page is looked at once for all of an advice: pages of cold and of main's lowest level, as many as there were
-//! when the advice came to their group. One that was used since the last look, or has come back, goes up; the others are evicted. What the
-//! advice itself has loaded comes behind all these, so it isn't evicted for more of the same. The reserves stay as they are, too: threads
-//! that use pages would fill them up again in the ordinary way.
+//! Ordinary reclaim may look at a page several times while it makes room for many, and takes a page
+//! that is in use as unused when it meets it again. Here each page is looked at once for all of an
+//! advice: pages of cold and of main's lowest level, as many as there were when the advice came to
+//! their group. One that was used since the last look, or has come back, goes up; the others are
+//! evicted. What the advice itself has loaded comes behind all these, so it isn't evicted for more
+//! of the same. The reserves stay as they are, too: threads that use pages would fill them up again
+//! in the ordinary way.
 
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;

@@ -1,9 +1,12 @@
-//! What reclaim's looks at a group's pages have come to, so that a walk in vain isn't repeated for each batch.
+//! What reclaim's looks at a group's pages have come to, so that a walk in vain isn't repeated for
+//! each batch.
 //!
-//! Looks in vain are counted, from the last page that was freed. Once every page was looked at in vain, pages that are used again
-//! and again have to go, too ([`insists`](Walk::insists)). Once all were looked at a second time, none can go: they are
-//! pinned, dirty, or have no place in swap. The group then *rests*, as long as takes many times the walk: pins aren't counted
-//! anywhere, so what was unpinned is found when the rest is over. A page that becomes clean is worth a few looks at once.
+//! Looks in vain are counted, from the last page that was freed. Once every page was looked at in
+//! vain, pages that are used again and again have to go, too ([`insists`](Walk::insists)). Once all
+//! were looked at a second time, none can go: they are pinned, dirty, or have no place in swap. The
+//! group then *rests*, as long as takes many times the walk: pins aren't counted anywhere, so what
+//! was unpinned is found when the rest is over. A page that becomes clean is worth a few looks at
+//! once.
 //!
 //! All `Relaxed`, and lost updates do no harm: a policy's memory.
 
@@ -48,8 +51,9 @@ impl Walk {
         in_vain > SLACK && in_vain > len() as u64 + SLACK
     }
 
-    /// Whether it is known that none of `len` pages can go now. The rest begins when that is first seen, by whichever thread, so it
-    /// doesn't matter that `len` changes while others have pages isolated. The end of a rest allows one more walk over all pages.
+    /// Whether it is known that none of `len` pages can go now. The rest begins when that is first
+    /// seen, by whichever thread, so it doesn't matter that `len` changes while others have pages
+    /// isolated. The end of a rest allows one more walk over all pages.
     pub(crate) fn rests(&self, len: impl FnOnce() -> usize, now_us: impl FnOnce() -> u64) -> bool {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain < all_twice(0) {
@@ -128,8 +132,9 @@ mod tests {
         assert!((1_000..2_000).contains(&looks), "{looks}: all of them, once");
     }
 
-    /// Two threads walked a group's lists at the same time. Pages that one had isolated weren't on the lists when the other asked whether
-    /// all had been looked at, and were when it noted its own looks: so the walk's end was seen by neither, and they went on for ever.
+    /// Two threads walked a group's lists at the same time. Pages that one had isolated weren't on
+    /// the lists when the other asked whether all had been looked at, and were when it noted its
+    /// own looks: so the walk's end was seen by neither, and they went on for ever.
     #[test]
     fn a_walk_ends_though_the_length_changes_meanwhile() {
         let walk = Walk::default();

@@ -1,4 +1,5 @@
-//! What a space takes besides pages: charged to its group, as pages that no list has, and to the budget.
+//! What a space takes besides pages: charged to its group, as pages that no list has, and to the
+//! budget.
 
 use sync::lock::Mutex;
 

@@ -19,14 +19,17 @@ use crate::read_ahead::advice::Advice;
 const RUNS_AT_ONCE: usize = 64;
 
 impl Space {
-    /// Tells what accesses to `range`, all of which is mapped, are to come. [`Normal`](Advice::Normal),
-    /// [`Random`](Advice::Random) and [`Sequential`](Advice::Sequential) hold from now on. For files the others are as
-    /// [`File::advise`](crate::File::advise) says, but that [`WillNeed`](Advice::WillNeed) doesn't wait. Of memory that is no
-    /// file's, [`DontNeed`](Advice::DontNeed) [discards](Self::discard) what was written, and the first three say whether
-    /// neighbours come along from swap; the others change nothing there.
+    /// Tells what accesses to `range`, all of which is mapped, are to come.
+    /// [`Normal`](Advice::Normal), [`Random`](Advice::Random) and
+    /// [`Sequential`](Advice::Sequential) hold from now on. For files the others are as
+    /// [`File::advise`](crate::File::advise) says, but that [`WillNeed`](Advice::WillNeed) doesn't
+    /// wait. Of memory that is no file's, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
+    /// what was written, and the first three say whether neighbours come along from swap; the
+    /// others change nothing there.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for [`PageOut`](Advice::PageOut).
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for
+    /// [`PageOut`](Advice::PageOut).
     pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
@@ -55,8 +58,8 @@ impl Space {
         }
     }
 
-    /// Makes everything that was written to files in `range`, all of which is mapped, survive a power cut: as
-    /// [`File::sync_range`](crate::File::sync_range).
+    /// Makes everything that was written to files in `range`, all of which is mapped, survive a
+    /// power cut: as [`File::sync_range`](crate::File::sync_range).
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::WriteFailed`], with the address.
@@ -65,11 +68,13 @@ impl Space {
         state.each_file(state.pages(&range)?, |mapped, bytes| mapped.handle().sync_range(bytes))
     }
 
-    /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages of files stay as they are.
+    /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages
+    /// of files stay as they are.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page in `range` stays pinned, or is being
-    /// changed: then the pages before it are discarded, and perhaps others.
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page in `range`
+    /// stays pinned, or is being changed: then the pages before it are discarded, and perhaps
+    /// others.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
         self.state.discard(self.state.pages(&range)?)
     }
@@ -104,8 +109,8 @@ impl SpaceState {
         held.map_or(Ok(()), |page| Err(self.busy(page)))
     }
 
-    /// Calls `visit` with each mapped file in a range, all of which is mapped, and which of its bytes are. Nothing is locked
-    /// meanwhile.
+    /// Calls `visit` with each mapped file in a range, all of which is mapped, and which of its
+    /// bytes are. Nothing is locked meanwhile.
     fn each_file(&self, pages: Pages, visit: impl Fn(&Mapped, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let mut rest = Some(pages);

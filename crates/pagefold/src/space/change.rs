@@ -1,8 +1,9 @@
 //! Changes of entries: the range lock, and which threads are waited for (S1).
 //!
-//! A change that may fail keeps the old protection in the entries until it is over (`entry`), so nothing besides the index has to remember
-//! them. An access that is refused by such an entry waits until the change is over. Guards are looked for before any entry is changed:
-//! they may be kept for long.
+//! A change that may fail keeps the old protection in the entries until it is over (`entry`), so
+//! nothing besides the index has to remember them. An access that is refused by such an entry waits
+//! until the change is over. Guards are looked for before any entry is changed: they may be kept
+//! for long.
 
 use std::time::Duration;
 
@@ -56,9 +57,9 @@ impl SpaceState {
         Locked::new(self, self.lock.write(self.lock_range(pages)))
     }
 
-    /// Locks two ranges that don't overlap, the lower one first. A thread that has the first waits only briefly for the
-    /// second, and then lets go of the first: a thread that wants both, and what is between them, may have a claim to the
-    /// second already.
+    /// Locks two ranges that don't overlap, the lower one first. A thread that has the first waits
+    /// only briefly for the second, and then lets go of the first: a thread that wants both, and
+    /// what is between them, may have a claim to the second already.
     pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
@@ -89,7 +90,8 @@ impl SpaceState {
         self.index.runs(pages).all(|(_, entry)| entry == Entry::NONE)
     }
 
-    /// Refuses pages that aren't all mapped; they are locked. Returns whether some of them are a file's.
+    /// Refuses pages that aren't all mapped; they are locked. Returns whether some of them are a
+    /// file's.
     pub(super) fn check_mapped(&self, pages: Pages) -> Result<bool, Error> {
         let mut has_files = false;
         for (run, entry) in self.index.runs(pages) {
@@ -106,8 +108,8 @@ impl SpaceState {
         self.index.change(self.payer(), pages, to);
     }
 
-    /// Has mapped pages be used by no thread, nor found by any, until they are [restored](Self::restore) or get other entries; they are
-    /// locked.
+    /// Has mapped pages be used by no thread, nor found by any, until they are
+    /// [restored](Self::restore) or get other entries; they are locked.
     ///
     /// # Errors
     /// [`Error::AddressBusy`], [`Error::NotMapped`], no room for the index; with nothing changed.
@@ -118,7 +120,8 @@ impl SpaceState {
         self.vacate_prepared(pages, has_files)
     }
 
-    /// The same with pages that are known to be mapped, and prepared. `has_files`: some of them are a file's.
+    /// The same with pages that are known to be mapped, and prepared. `has_files`: some of them are
+    /// a file's.
     fn vacate_prepared(&self, pages: Pages, has_files: bool) -> Result<(), Error> {
         let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
         self.begin_change(pages, whom, Protection::None)
@@ -153,8 +156,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Takes the entries of vacated pages away. Returns mappings of files that have lost their last page by that, to be dropped without a
-    /// lock, and whether to [tidy](Self::tidy) then.
+    /// Takes the entries of vacated pages away. Returns mappings of files that have lost their last
+    /// page by that, to be dropped without a lock, and whether to [tidy](Self::tidy) then.
     pub(super) fn forget_pages(&self, pages: Pages) -> (Vec<Arc<Mapping>>, bool) {
         let count_out = |(run, entry): (Pages, Entry)| {
             self.files.removed(self.index.account(), self.payer(), entry.file()?, run.count())
@@ -169,7 +172,8 @@ impl SpaceState {
         self.note(pages)
     }
 
-    /// Changes what is known of accesses to pages that are all mapped, after `check` said yes to each run.
+    /// Changes what is known of accesses to pages that are all mapped, after `check` said yes to
+    /// each run.
     pub(super) fn change_advice(
         &self,
         pages: Pages,
@@ -185,8 +189,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Changes the protection of pages that are all mapped, after `check` said yes to each run. Waits for threads that still
-    /// go by the old protection.
+    /// Changes the protection of pages that are all mapped, after `check` said yes to each run.
+    /// Waits for threads that still go by the old protection.
     pub(super) fn change_protection(
         &self,
         pages: Pages,
@@ -213,7 +217,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Gives prepared pages another protection, for now, and waits for the threads that go by the old one.
+    /// Gives prepared pages another protection, for now, and waits for the threads that go by the
+    /// old one.
     fn begin_change(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
         self.change_entries(pages, |entry| entry.changing(protection));
         fence(Ordering::SeqCst); // S1
@@ -254,7 +259,8 @@ impl SpaceState {
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits until no thread has `page` of the map, which is at `at` in the space, that began before the entries were changed.
+    /// Waits until no thread has `page` of the map, which is at `at` in the space, that began
+    /// before the entries were changed.
     fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();
@@ -263,7 +269,8 @@ impl SpaceState {
             if map.is_held(page) && (guards == Guards::Gone || is_loading()) {
                 backoff.wait_or(busy)?;
             } else if map.is_held(page) || whom == Awaited::All && map.is_pinned(page) {
-                // A thread that pinned it after looking at the old entry lets go in moments; a user may not.
+                // A thread that pinned it after looking at the old entry lets go in moments; a user
+                // may not.
                 if !backoff.wait_shortly() {
                     return Err(busy());
                 }
@@ -273,8 +280,8 @@ impl SpaceState {
         }
     }
 
-    /// What an access does at a page whose entry doesn't permit `wanted`: it waits a turn, if the entry is just being changed and permitted
-    /// that before, to look again.
+    /// What an access does at a page whose entry doesn't permit `wanted`: it waits a turn, if the
+    /// entry is just being changed and permitted that before, to look again.
     ///
     /// # Errors
     /// Those of [`refuse`](Self::refuse); [`Error::AddressBusy`], if the change has taken seconds.

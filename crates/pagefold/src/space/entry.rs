@@ -10,15 +10,17 @@
 //! | 6–61 | the number of the mapping |
 //! | 63 | 0: this isn't a link (`tree`) |
 //!
-//! All pages of one mapping of a file have the same entry: which page of the file they are follows from the address
-//! (`mapped`).
+//! All pages of one mapping of a file have the same entry: which page of the file they are follows
+//! from the address (`mapped`).
 //!
-//! - ENTRY-1. The number of a mapping never comes back to a page. Own memory gets a new one whenever it is mapped or moved. So a page
-//!   that has the same entry twice was neither unmapped nor moved in between.
+//! - ENTRY-1. The number of a mapping never comes back to a page. Own memory gets a new one
+//!   whenever it is mapped or moved. So a page that has the same entry twice was neither unmapped
+//!   nor moved in between.
 //!
-//! **Changes that may fail** keep the old protection in the entry until they are over: 0 for none kept, else 1 more than 0, 1, 2 for
-//! nothing, reading, writing. The protection that holds meanwhile is the new one; unmapping and moving begin with none. An access
-//! that the new protection refuses waits until the change is over (`change`).
+//! **Changes that may fail** keep the old protection in the entry until they are over: 0 for none
+//! kept, else 1 more than 0, 1, 2 for nothing, reading, writing. The protection that holds
+//! meanwhile is the new one; unmapping and moving begin with none. An access that the new
+//! protection refuses waits until the change is over (`change`).
 
 use super::address::Protection;
 use crate::read_ahead::advice::Advice;

@@ -1,13 +1,15 @@
 //! Addresses to give out.
 //!
-//! All addresses that aren't mapped are in one set of ranges, or in the stock of a CPU, or with a thread that is about to map them. The
-//! index alone knows what is mapped: the set may have ranges, too, that were mapped at addresses of the caller's choice. A mapper that is
-//! given such a range finds that out when it maps it, has what is mapped there [forgotten](FreeAddresses::forget), and asks again. When
-//! that is unmapped, it comes back as everything does.
+//! All addresses that aren't mapped are in one set of ranges, or in the stock of a CPU, or with a
+//! thread that is about to map them. The index alone knows what is mapped: the set may have ranges,
+//! too, that were mapped at addresses of the caller's choice. A mapper that is given such a range
+//! finds that out when it maps it, has what is mapped there [forgotten](FreeAddresses::forget), and
+//! asks again. When that is unmapped, it comes back as everything does.
 //!
-//! CPUs have stocks only once two of them have met at the set: a space with one user at a time takes no more than it needs. A stock is a
-//! cache: what comes back there goes to the set a few ranges at a time, and all of it when the set has no range that is long enough.
-//! Without stocks, the set keeps the last range that came back apart, for a caller that maps as much next.
+//! CPUs have stocks only once two of them have met at the set: a space with one user at a time
+//! takes no more than it needs. A stock is a cache: what comes back there goes to the set a few
+//! ranges at a time, and all of it when the set has no range that is long enough. Without stocks,
+//! the set keeps the last range that came back apart, for a caller that maps as much next.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
@@ -128,7 +130,8 @@ impl FreeAddresses {
         result
     }
 
-    /// Has stocks if CPUs meet, and pays for ranges. Where there is no room for stocks there are none.
+    /// Has stocks if CPUs meet, and pays for ranges. Where there is no room for stocks there are
+    /// none.
     ///
     /// # Errors
     /// No room for what ranges take.
@@ -148,15 +151,15 @@ impl FreeAddresses {
         Ok(())
     }
 
-    /// Bytes that ranges take and that aren't charged; fewer than none if too many are. Relaxed, all of it: two threads may pay for the same
-    /// range, or one step more than it takes.
+    /// Bytes that ranges take and that aren't charged; fewer than none if too many are. Relaxed,
+    /// all of it: two threads may pay for the same range, or one step more than it takes.
     fn owed(&self) -> i64 {
         let wanted = (self.ranges.load(Ordering::Relaxed) + KEPT_MAX as u64) * RANGE_BYTES;
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Pays for another range that comes back, as far as there is room without reclaim; otherwise the next thread that maps
-    /// something pays. Or gives back what was paid too much.
+    /// Pays for another range that comes back, as far as there is room without reclaim; otherwise
+    /// the next thread that maps something pays. Or gives back what was paid too much.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
         if owed > 0 && account.try_charge(payer, CHARGED_AT_ONCE) {
@@ -201,7 +204,8 @@ impl FreeAddresses {
         })
     }
 
-    /// Takes a range back that isn't mapped any more; of region 0, where a caller may have mapped it by choice, nothing.
+    /// Takes a range back that isn't mapped any more; of region 0, where a caller may have mapped
+    /// it by choice, nothing.
     pub(super) fn give(&self, pages: Pages) {
         let pages = Pages { first: pages.first.max(FIRST), ..pages };
         if pages.first >= pages.end {
@@ -218,7 +222,8 @@ impl FreeAddresses {
         }
     }
 
-    /// Gives pages out no more until they come back: they are mapped, at addresses of the caller's choice.
+    /// Gives pages out no more until they come back: they are mapped, at addresses of the caller's
+    /// choice.
     pub(super) fn forget(&self, pages: Pages) {
         self.with_set(|set| set.ranges().remove(pages));
         for stock in self.stocks.get().into_iter().flat_map(PerCpu::iter) {
@@ -242,8 +247,8 @@ fn cut(set: &mut Ranges, count: u64) -> Option<Pages> {
     Some(pages)
 }
 
-/// Takes out a range of at least `count` pages, to cut from: all of it, or a whole region if it is long, so that CPUs' pages
-/// lie apart.
+/// Takes out a range of at least `count` pages, to cut from: all of it, or a whole region if it is
+/// long, so that CPUs' pages lie apart.
 fn cut_some(set: &mut Ranges, count: u64) -> Option<Pages> {
     let best = set.best(count)?;
     let start = best.first.next_multiple_of(REGION_PAGES);
@@ -260,7 +265,8 @@ mod tests {
     use super::*;
     use sync::random::Random;
 
-    /// Whatever is taken and given back, on whichever CPU: no page is given out twice, and in the end all are one range.
+    /// Whatever is taken and given back, on whichever CPU: no page is given out twice, and in the
+    /// end all are one range.
     #[test]
     fn everything_comes_back() {
         for has_stocks in [false, true] {

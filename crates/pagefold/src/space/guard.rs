@@ -48,22 +48,24 @@ impl fmt::Debug for MappedPage<'_> {
 }
 
 impl Space {
-    /// Pins the page that `address` is in, and gives access to its bytes, from the page's first one. The last page of a
-    /// mapped file is as short as it is in the file. While the guard lives, no thread writes to the page. The memory that the
-    /// page is in can't be unmapped or moved meanwhile; a page of a file can, and the guard keeps it as it is. A page that
-    /// was never written is zeros, and isn't pinned.
+    /// Pins the page that `address` is in, and gives access to its bytes, from the page's first
+    /// one. The last page of a mapped file is as short as it is in the file. While the guard lives,
+    /// no thread writes to the page. The memory that the page is in can't be unmapped or moved
+    /// meanwhile; a page of a file can, and the guard keeps it as it is. A page that was never
+    /// written is zeros, and isn't pinned.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at); [`Error::AddressBusy`] after seconds, if the page is being changed, as through a
-    /// [`page_mut`](Self::page_mut) that this thread may have itself.
+    /// As [`read_at`](Self::read_at); [`Error::AddressBusy`] after seconds, if the page is being
+    /// changed, as through a [`page_mut`](Self::page_mut) that this thread may have itself.
     pub fn page(&self, address: u64) -> Result<MappedPage<'_>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
         state.pin(page).map(|held| MappedPage { held }).map_err(|error| state.at(page, error))
     }
 
-    /// The page that `address` is in, to be changed as a slice, by this thread alone: a copy of the page, which becomes the page when
-    /// the guard is dropped. Until then [`read_at`](Self::read_at) returns the page as it was; [`page`](Self::page) and writers of
+    /// The page that `address` is in, to be changed as a slice, by this thread alone: a copy of the
+    /// page, which becomes the page when the guard is dropped. Until then
+    /// [`read_at`](Self::read_at) returns the page as it was; [`page`](Self::page) and writers of
     /// the page wait; and what it is in can't be unmapped, moved or protected.
     ///
     /// # Errors
@@ -109,7 +111,8 @@ impl SpaceState {
             let Some(mapped) = self.mapped(number) else { continue };
             let PinnedPage { frame, len } = mapped.opening(entry)?.page(mapped.page_of(page))?;
             let frame = self.manager().frames.adopt_pin(frame);
-            // Loading it may have taken long, and a thread that changes the entry didn't wait for that.
+            // Loading it may have taken long, and a thread that changes the entry didn't wait for
+            // that.
             fence(Ordering::SeqCst);
             if self.index.entry(page) != entry {
                 continue;
@@ -139,7 +142,8 @@ impl SpaceState {
             };
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
-            // The same entry all the time (ENTRY-1), so the page was vacant while it was mapped (S3).
+            // The same entry all the time (ENTRY-1), so the page was vacant while it was mapped
+            // (S3).
             if !trail.is_still() && region.entry(page).0 != trail.entry() {
                 return Ok(None);
             }

@@ -1,7 +1,9 @@
-//! What is mapped where: the one index of a space, read without a lock. How its words lie is in `tree`.
+//! What is mapped where: the one index of a space, read without a lock. How its words lie is in
+//! `tree`.
 //!
-//! Tables are made under the lock of the pages that need them, once it is known that something is mapped or will be; and by a first
-//! touch of a page in a run of whole regions. They are charged to the space (`account`), and go when nothing is mapped in them (`tidy`).
+//! Tables are made under the lock of the pages that need them, once it is known that something is
+//! mapped or will be; and by a first touch of a page in a run of whole regions. They are charged to
+//! the space (`account`), and go when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -26,7 +28,8 @@ const GRANULE_PAGES: u64 = 1 << GRANULE_SHIFT;
 const PART_PAGES: u64 = 1 << PART_SHIFT;
 /// Words in a table.
 const WORDS: u64 = GRANULE_PAGES;
-/// In a link of the top level: the part has no memory, as nothing is mapped in it. Its words read as zeros.
+/// In a link of the top level: the part has no memory, as nothing is mapped in it. Its words read
+/// as zeros.
 const BARE: u64 = NOTED;
 
 /// The index, and the records of its regions.
@@ -57,7 +60,8 @@ struct Records {
 enum Cause {
     /// A change of entries, whose pages are locked.
     Change,
-    /// A first touch, which has no lock. Where nothing is mapped any more it makes no table: none would look at that again.
+    /// A first touch, which has no lock. Where nothing is mapped any more it makes no table: none
+    /// would look at that again.
     Touch,
 }
 
@@ -120,7 +124,8 @@ impl Index {
         Entry(self.tree.look(&self.maps, page).entry)
     }
 
-    /// The same, and the page's region if it has a record. Without one no page around it was ever written.
+    /// The same, and the page's region if it has a record. Without one no page around it was ever
+    /// written.
     pub(super) fn look(&self, page: u64) -> (Entry, Option<&Region>) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), found.region.map(|link| self.record(link)))
@@ -208,7 +213,8 @@ impl Index {
 
     // ---- tables
 
-    /// Has tables for changing the entries of `pages`, which are locked, so that the change can't fail.
+    /// Has tables for changing the entries of `pages`, which are locked, so that the change can't
+    /// fail.
     pub(super) fn prepare(&self, payer: Payer<'_>, pages: Pages) -> Result<(), Error> {
         if pages.first >> GRANULE_SHIFT == pages.end >> GRANULE_SHIFT {
             return self.split(payer, pages.end); // The leaf is for both ends.
@@ -235,14 +241,16 @@ impl Index {
         self.leaf(payer, link, at)
     }
 
-    /// The record of a page's region, made if it has none: for its page word. `None` if nothing is mapped there.
+    /// The record of a page's region, made if it has none: for its page word. `None` if nothing is
+    /// mapped there.
     pub(super) fn region_for_page(&self, payer: Payer<'_>, page: u64) -> Result<Option<&Region>, Error> {
         match self.look(page) {
             (_, Some(region)) => return Ok(Some(region)),
             (Entry::NONE, None) => return Ok(None),
             (_, None) => {}
         }
-        // Unmapped meanwhile: no table is needed, and this thread, which has no lock, mustn't make one.
+        // Unmapped meanwhile: no table is needed, and this thread, which has no lock, mustn't make
+        // one.
         let Some(part) = self.part(payer, page, Cause::Touch)? else { return Ok(None) };
         let link = self.region_link(payer, part, page, Cause::Touch)?;
         Ok(link.map(|link| self.record(link)))
@@ -265,7 +273,8 @@ impl Index {
             }
             self.account.charge(payer, TABLE_BYTES)?;
             let linked = if is_link(now) {
-                // AcqRel, here and below: what a table holds was stored before the link to it (TREE-2).
+                // AcqRel, here and below: what a table holds was stored before the link to it
+                // (TREE-2).
                 word.compare_exchange(now, now & !BARE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             } else {
                 self.link_table(payer, word, now)?
@@ -297,7 +306,8 @@ impl Index {
         }
     }
 
-    /// The link to a page's region in a part. `None` if nothing is mapped there, and it is for a touch.
+    /// The link to a page's region in a part. `None` if nothing is mapped there, and it is for a
+    /// touch.
     fn region_link(&self, payer: Payer<'_>, part: Table, page: u64, cause: Cause) -> Result<Option<u64>, Error> {
         let word = self.tables().word(part, page >> REGION_SHIFT);
         loop {
@@ -378,7 +388,8 @@ impl Index {
             let top = self.top_word(at);
             let part = top.load(Ordering::Acquire);
             if !is_link(part) {
-                // Release pairs with the Acquire of `look`. It may have become a link: a first touch takes no lock.
+                // Release pairs with the Acquire of `look`. It may have become a link: a first
+                // touch takes no lock.
                 if top.compare_exchange(part, to(part), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     at = (at | (PART_PAGES - 1)) + 1;
                 }
@@ -406,7 +417,8 @@ impl Index {
         }
     }
 
-    /// Changes pages of a leaf; if these are all of it, and alike afterwards, it isn't needed any more.
+    /// Changes pages of a leaf; if these are all of it, and alike afterwards, it isn't needed any
+    /// more.
     fn change_leaf(
         &self,
         payer: Payer<'_>,
@@ -443,8 +455,8 @@ impl Index {
 
     // ---- what isn't needed any more: see `tidy`
 
-    /// Marks the smallest table that has a page, and says what it covers: as a power of two, and from which page. `None` if it was
-    /// marked already. A part of the page's granule is locked.
+    /// Marks the smallest table that has a page, and says what it covers: as a power of two, and
+    /// from which page. `None` if it was marked already. A part of the page's granule is locked.
     pub(super) fn mark(&self, page: u64) -> Option<(u32, u64)> {
         let part = self.top_word(page).load(Ordering::Acquire);
         if !is_link(part) || part & BARE != 0 {
@@ -464,7 +476,8 @@ impl Index {
         is_new.then_some((shift, page >> shift << shift))
     }
 
-    /// Gives the table back that has words for 2^`shift` pages from `first` on, all of which are locked, if it isn't needed any more.
+    /// Gives the table back that has words for 2^`shift` pages from `first` on, all of which are
+    /// locked, if it isn't needed any more.
     pub(super) fn close(&self, payer: Payer<'_>, shift: u32, first: u64) -> Close {
         let top = self.top_word(first);
         let part = top.load(Ordering::Acquire);

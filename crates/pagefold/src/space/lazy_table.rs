@@ -10,7 +10,8 @@ const PARTS: usize = 256;
 type Part<T, const LEN: usize> = [OnceBox<T>; LEN];
 type Parts<T, const LEN: usize> = [OnceBox<Part<T, LEN>>; PARTS];
 
-/// 256 times `LEN` places. What is in one stays there as long as the table, and so does the part of the table that it is in.
+/// 256 times `LEN` places. What is in one stays there as long as the table, and so does the part of
+/// the table that it is in.
 pub(super) struct LazyTable<T, const LEN: usize> {
     few: [OnceBox<T>; FEW],
     /// All others.

@@ -15,7 +15,8 @@ use super::{Mapped, Protection, Space, SpaceState};
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 
-/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. Printed, it is a line like one there.
+/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. Printed, it is
+/// a line like one there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Area {
@@ -90,8 +91,8 @@ impl Run {
 }
 
 impl Space {
-    /// All areas in order of address, as they are at one moment: maps, unmaps and changes of protection wait meanwhile. A forked
-    /// child has none.
+    /// All areas in order of address, as they are at one moment: maps, unmaps and changes of
+    /// protection wait meanwhile. A forked child has none.
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;

@@ -1,18 +1,21 @@
 //! Files that are mapped in a space: which page of which file is at an address.
 //!
-//! An entry has a mapping's number, and the mapping has a delta: file page = space page + delta. So all pages of a mapping
-//! have the same entry, and splitting a mapping changes nothing here.
+//! An entry has a mapping's number, and the mapping has a delta: file page = space page + delta. So
+//! all pages of a mapping have the same entry, and splitting a mapping changes nothing here.
 //!
-//! A hit looks at the mapping's window alone, which takes no lock (`window`). A thread that faults or writes needs the mapping to stay:
-//! it takes a handle of its CPU's (`sync::nearby`), and so writes to no line that another CPU does, as long as each uses a few
-//! mappings at a time. A mapping takes the same on a machine with any number of CPUs, and mapping and unmapping looks at those CPUs alone
-//! that used it.
+//! A hit looks at the mapping's window alone, which takes no lock (`window`). A thread that faults
+//! or writes needs the mapping to stay: it takes a handle of its CPU's (`sync::nearby`), and so
+//! writes to no line that another CPU does, as long as each uses a few mappings at a time. A
+//! mapping takes the same on a machine with any number of CPUs, and mapping and unmapping looks at
+//! those CPUs alone that used it.
 //!
-//! - M1. A mapping is at its place before an entry has its number, and until no page has it (`pages`, which only changes
-//!   of entries count). A number that isn't found is thus an entry's that has changed meanwhile: look at it again.
-//! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 files the answer is an error.)
-//! - M3. The thread that drops the last handle of a mapped file closes it, which may write to the file. That thread has no
-//!   lock then.
+//! - M1. A mapping is at its place before an entry has its number, and until no page has it
+//!   (`pages`, which only changes of entries count). A number that isn't found is thus an entry's
+//!   that has changed meanwhile: look at it again.
+//! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 files the
+//!   answer is an error.)
+//! - M3. The thread that drops the last handle of a mapped file closes it, which may write to the
+//!   file. That thread has no lock then.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Mutex, OnceCell};
@@ -48,8 +51,8 @@ pub(crate) struct Mapping {
     pages: AtomicU64,
 }
 
-/// The file, opened for the space's group once for each kind of accesses that are to come. Mappings that were made by moving
-/// a part of another share it.
+/// The file, opened for the space's group once for each kind of accesses that are to come. Mappings
+/// that were made by moving a part of another share it.
 struct Openings {
     group: Group,
     normal: Arc<FileHandle>,
@@ -158,7 +161,8 @@ impl MappedFiles {
         Self { places: Places::new(), made: Mutex::default() }
     }
 
-    /// Adds `file`, opened for `group`, so that a page is what `delta` says. It has no pages as yet: [`added`](Self::added).
+    /// Adds `file`, opened for `group`, so that a page is what `delta` says. It has no pages as
+    /// yet: [`added`](Self::added).
     pub(super) fn add(
         &self,
         account: &Account,
@@ -249,7 +253,8 @@ impl MappedFiles {
 
     /// Pages got an entry with the number. Before they do.
     pub(super) fn added(&self, number: u64, pages: u64) {
-        // Relaxed, here and below: changes of one mapping's entries that end at none come after all others, by their locks.
+        // Relaxed, here and below: changes of one mapping's entries that end at none come after all
+        // others, by their locks.
         self.find(number).map(|mapping| mapping.pages.fetch_add(pages, Ordering::Relaxed));
     }
 
@@ -258,8 +263,8 @@ impl MappedFiles {
         self.place(number)?.mapping.thing().filter(|mapping| mapping.number == number)
     }
 
-    /// Pages have no longer an entry with the number. If they were the last ones, the mapping goes: what is returned is to be
-    /// dropped without a lock (M3).
+    /// Pages have no longer an entry with the number. If they were the last ones, the mapping goes:
+    /// what is returned is to be dropped without a lock (M3).
     #[must_use]
     pub(super) fn removed(&self, account: &Account, payer: Payer<'_>, number: u64, pages: u64) -> Option<Arc<Mapping>> {
         let before = self.find(number)?.pages.fetch_sub(pages, Ordering::AcqRel);

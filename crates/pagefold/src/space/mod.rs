@@ -1,9 +1,10 @@
 //! Address spaces: memory and files at addresses, mapped and unmapped by many threads at once.
 //!
-//! **There is no object for an area.** What is mapped at a page is said by the page's *entry* in one index (`index`): bits
-//! for reading and writing, and which mapped file, if any (`entry`). An area is a run of pages with the same entry, and exists
-//! only in listings and messages. So there is nothing that two changes within one area share, nothing to split or to merge, and
-//! one way only to find out what is at an address.
+//! **There is no object for an area.** What is mapped at a page is said by the page's *entry* in
+//! one index (`index`): bits for reading and writing, and which mapped file, if any (`entry`). An
+//! area is a run of pages with the same entry, and exists only in listings and messages. So there
+//! is nothing that two changes within one area share, nothing to split or to merge, and one way
+//! only to find out what is at an address.
 //!
 //! ```text
 //!   unmap [2 MiB, 4 MiB)            protect [0, 2 MiB)         one area of 8 MiB
@@ -11,14 +12,16 @@
 //!   entries of its pages = none     entries of its pages = read-only
 //!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: the same in either order
 //! ```
-//! The index costs what is mapped (`tree`, `index`): one word covers 512 GiB, 1 GiB, 2 MiB or a page, tables of smaller words are made where
-//! a range is cut, and go when nothing is mapped in them (`tidy`). A request for what isn't mapped takes nothing. All that a space takes is
-//! charged to its group, within the group's limit (`account`).
+//! The index costs what is mapped (`tree`, `index`): one word covers 512 GiB, 1 GiB, 2 MiB or a
+//! page, tables of smaller words are made where a range is cut, and go when nothing is mapped in
+//! them (`tidy`). A request for what isn't mapped takes nothing. All that a space takes is charged
+//! to its group, within the group's limit (`account`).
 //!
-//! **Page words lie by address** (`region`), for memory that is no file's: each GiB in which a page was written, or a range
-//! cut, has a page map, and a page of it its word in there: *vacant* until first touched. Looking up costs no more than in a
-//! file. **Pages of files** are in their file's page map, where all other users of the file find them, so a mapping only
-//! leads there (`mapped`), and a write through the mapping is a write to the file.
+//! **Page words lie by address** (`region`), for memory that is no file's: each GiB in which a page
+//! was written, or a range cut, has a page map, and a page of it its word in there: *vacant* until
+//! first touched. Looking up costs no more than in a file. **Pages of files** are in their file's
+//! page map, where all other users of the file find them, so a mapping only leads there (`mapped`),
+//! and a write through the mapping is a write to the file.
 //!
 //! | | excludes each other by |
 //! |---|---|
@@ -29,28 +32,34 @@
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
-//! - S1. A thread that changes a page (a toucher with the word in *loading*, a writer with the frame frozen), or pins one,
-//!   looks at the entry again while it has the page. A thread that changes entries looks at the pages after it has changed
-//!   their entries, and waits for each thread that has one of them. There is a fence on each side (a writer's is behind the
-//!   change that froze the frame), so at least one side sees the other:
+//! - S1. A thread that changes a page (a toucher with the word in *loading*, a writer with the
+//!   frame frozen), or pins one, looks at the entry again while it has the page. A thread that
+//!   changes entries looks at the pages after it has changed their entries, and waits for each
+//!   thread that has one of them. There is a fence on each side (a writer's is behind the change
+//!   that froze the frame), so at least one side sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
 //!              entry? mapped: publish       word? loading: wait, then take the page out
 //!   ```
-//!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written after protect has.
-//! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame before it has the word.
-//! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that word, only if its entry is the same
-//!   before and afterwards. As the number in an entry never comes back (ENTRY-1 of `entry`), the page was mapped all the time in between.
-//! - S4. The thread that unmaps a page gets the slot that the page was swapped out to, or that it kept, whatever the page was
-//!   on its way to: the word tells, or the frame's record (`frames::swapping`).
-//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it looks at the page's word
-//!   again, and a written page's version: so at that moment the page was there, with these bytes, and mapped as the entry says
-//!   (`read`).
+//!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written
+//!   after protect has.
+//! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame
+//!   before it has the word.
+//! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that
+//!   word, only if its entry is the same before and afterwards. As the number in an entry never
+//!   comes back (ENTRY-1 of `entry`), the page was mapped all the time in between.
+//! - S4. The thread that unmaps a page gets the slot that the page was swapped out to, or that it
+//!   kept, whatever the page was on its way to: the word tells, or the frame's record
+//!   (`frames::swapping`).
+//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it
+//!   looks at the page's word again, and a written page's version: so at that moment the page was
+//!   there, with these bytes, and mapped as the entry says (`read`).
 //!
-//! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where there is swap, pages are on their
-//! group's lists as those of files are, and leave memory by `swap_out`; their word says then where they are, and a fault brings
-//! them back (`swap_in`). Where there is none, they are on no list, and the group's limit answers with an error.
+//! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where
+//! there is swap, pages are on their group's lists as those of files are, and leave memory by
+//! `swap_out`; their word says then where they are, and a fault brings them back (`swap_in`). Where
+//! there is none, they are on no list, and the group's limit answers with an error.
 
 mod account;
 mod address;
@@ -107,8 +116,8 @@ use index::Index;
 use mapped::MappedFiles;
 use tidy::Noted;
 
-/// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same space; with the last one its
-/// memory is freed, and its files are closed.
+/// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same
+/// space; with the last one its memory is freed, and its files are closed.
 #[derive(Clone)]
 pub struct Space {
     state: Arc<SpaceState>,
@@ -165,12 +174,13 @@ impl Space {
         Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), _known: known })
     }
 
-    /// Maps `len` bytes of zeros, rounded up to whole pages, where there is room. Says where: the range's start is whole
-    /// pages. No memory is taken before pages are written to.
+    /// Maps `len` bytes of zeros, rounded up to whole pages, where there is room. Says where: the
+    /// range's start is whole pages. No memory is taken before pages are written to.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] for no bytes or too many; [`Error::NoAddresses`]; [`Error::LimitReached`] or no room in the budget for the
-    /// index, which is charged to the group.
+    /// [`Error::BadAddress`] for no bytes or too many; [`Error::NoAddresses`];
+    /// [`Error::LimitReached`] or no room in the budget for the index, which is charged to the
+    /// group.
     pub fn map(&self, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         state.map_somewhere(len, |pages| state.map_own(pages, protection))
@@ -179,24 +189,27 @@ impl Space {
     /// Maps `range`, in which nothing is mapped yet.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] unless the range is whole pages below 2^47; [`Error::Mapped`]; as [`map`](Self::map).
+    /// [`Error::BadAddress`] unless the range is whole pages below 2^47; [`Error::Mapped`]; as
+    /// [`map`](Self::map).
     pub fn map_at(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
         if state.map_own(pages, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
-    /// Maps `len` bytes of a file, rounded up to whole pages, from `offset` in it on, which is whole pages; where there is room.
-    /// A write there is a write to the file, as by [`File::write_at`], and all readers of the file see it. Pages are loaded
-    /// when they are first used, and charged to the space's group, which keeps the file open until no part of it is mapped
-    /// any more.
+    /// Maps `len` bytes of a file, rounded up to whole pages, from `offset` in it on, which is
+    /// whole pages; where there is room. A write there is a write to the file, as by
+    /// [`File::write_at`], and all readers of the file see it. Pages are loaded when they are first
+    /// used, and charged to the space's group, which keeps the file open until no part of it is
+    /// mapped any more.
     ///
-    /// The file may be shorter than what is mapped, or become so: then an access past its end is an error, down to the byte.
-    /// Nothing that is written here makes it longer.
+    /// The file may be shorter than what is mapped, or become so: then an access past its end is an
+    /// error, down to the byte. Nothing that is written here makes it longer.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing; [`Error::BadAddress`], also for a
-    /// file of another Pagefold, and for an offset above 2^62; [`Error::TooManyCounters`]; as [`map`](Self::map).
+    /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing;
+    /// [`Error::BadAddress`], also for a file of another Pagefold, and for an offset above 2^62;
+    /// [`Error::TooManyCounters`]; as [`map`](Self::map).
     pub fn map_file(&self, file: &File, offset: u64, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         state.map_somewhere(len, |pages| state.map_file(pages, file, offset, protection))
@@ -218,20 +231,24 @@ impl Space {
         if state.map_file(pages, file, offset, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
-    /// Unmaps `range` and frees its memory. Any part of what is mapped will do; all of it has to be. Pages of files stay in memory
-    /// as long as the file is open, and their changes get to it as ever.
+    /// Unmaps `range` and frees its memory. Any part of what is mapped will do; all of it has to
+    /// be. Pages of files stay in memory as long as the file is open, and their changes get to it
+    /// as ever.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of it that is no file's is pinned, or a page is
-    /// being changed for seconds. Nothing is changed then. [`Error::LimitReached`] if a part of what was mapped together goes, and the
-    /// index has no room for what stays: then the range is still mapped, and its own memory [discarded](Self::discard).
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of it that is
+    /// no file's is pinned, or a page is being changed for seconds. Nothing is changed then.
+    /// [`Error::LimitReached`] if a part of what was mapped together goes, and the index has no
+    /// room for what stays: then the range is still mapped, and its own memory
+    /// [discarded](Self::discard).
     pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         state.unmap_pages(state.pages(&range)?)
     }
 
-    /// Changes what may be done with the memory in `range`, all of which is mapped. No write that isn't permitted any more
-    /// happens after this has returned. An access that the change refuses waits until it is over.
+    /// Changes what may be done with the memory in `range`, all of which is mapped. No write that
+    /// isn't permitted any more happens after this has returned. An access that the change refuses
+    /// waits until it is over.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap); [`Error::ReadOnly`], as [`map_file`](Self::map_file).
@@ -265,7 +282,8 @@ impl SpaceState {
         self.files.get(number, &self.manager().spaces.nearby)
     }
 
-    /// Before a range is locked: charges what the lock takes, once two threads have met there. Where there is no room, the next one tries.
+    /// Before a range is locked: charges what the lock takes, once two threads have met there.
+    /// Where there is no room, the next one tries.
     fn charge_lock(&self) {
         // Relaxed: the exchange decides.
         let owes = || self.lock.table_bytes() > 0 && !self.lock_is_charged.load(Ordering::Relaxed);
@@ -298,7 +316,8 @@ impl SpaceState {
         }
     }
 
-    /// Addresses that no other thread is given, and where nothing is mapped as far as a look without a lock shows.
+    /// Addresses that no other thread is given, and where nothing is mapped as far as a look
+    /// without a lock shows.
     fn take_addresses(&self, count: u64) -> Option<Pages> {
         loop {
             let pages = self.addresses.take(count)?;
@@ -309,8 +328,8 @@ impl SpaceState {
         }
     }
 
-    /// Has addresses that were taken, and of which some turned out to be mapped at the caller's choice, be given out no more; all of
-    /// what is mapped there.
+    /// Has addresses that were taken, and of which some turned out to be mapped at the caller's
+    /// choice, be given out no more; all of what is mapped there.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -397,8 +416,9 @@ mod tests {
     use crate::Pagefold;
     use crate::io::SimulatedDisk;
 
-    /// A thread that looked for room found a range mapped, at addresses of another thread's choice, and had all of it given out no
-    /// more until it is unmapped. But some of it had been unmapped, and given back, in between: that part was never given out again.
+    /// A thread that looked for room found a range mapped, at addresses of another thread's choice,
+    /// and had all of it given out no more until it is unmapped. But some of it had been unmapped,
+    /// and given back, in between: that part was never given out again.
     #[test]
     fn addresses_that_are_unmapped_while_they_are_passed_over_come_back() {
         const GIB: u64 = 1 << 30;

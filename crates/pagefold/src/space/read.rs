@@ -1,7 +1,8 @@
 //! Reading at an address.
 //!
-//! **A hit holds nothing** (S5). The short way of [`Space::read_at`] finds the page's entry, from that the page map, and copies the
-//! bytes as from a file (`frames::PageMap`), with a second look at the entry between the copy and the second look at the word:
+//! **A hit holds nothing** (S5). The short way of [`Space::read_at`] finds the page's entry, from
+//! that the page map, and copies the bytes as from a file (`frames::PageMap`), with a second look
+//! at the entry between the copy and the second look at the word:
 //! ```text
 //!   e = entry                       may be read
 //!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window
@@ -11,14 +12,16 @@
 //!   version == v?                   with these bytes, as they are the same before and after,
 //!   word == w?                      and the page in its frame: it was so before and is so after
 //! ```
-//! So there is a moment when the address was mapped so that it may be read, and what was copied is what was there: not of a page
-//! that was unmapped before, be it that another one is mapped there since or that its file's map is another's, nor of one that
-//! mayn't be read. What changes an entry needn't wait for readers. (A space's own memory has no file that it could be written
-//! back to, so what was once written to stays a *written* page, and reading it has to be as short: the version is on a line of
-//! the frame's record, which only its writers write to, and reclaim.)
+//! So there is a moment when the address was mapped so that it may be read, and what was copied is
+//! what was there: not of a page that was unmapped before, be it that another one is mapped there
+//! since or that its file's map is another's, nor of one that mayn't be read. What changes an entry
+//! needn't wait for readers. (A space's own memory has no file that it could be written back to, so
+//! what was once written to stays a *written* page, and reading it has to be as short: the version
+//! is on a line of the frame's record, which only its writers write to, and reclaim.)
 //!
-//! All else goes the long way, with the same looks in the same order: pages that aren't in memory, not whole, or whose use has to
-//! be noted. (A mapped file's goes the file's long way, and has its entry looked at once that is over.)
+//! All else goes the long way, with the same looks in the same order: pages that aren't in memory,
+//! not whole, or whose use has to be noted. (A mapped file's goes the file's long way, and has its
+//! entry looked at once that is over.)
 
 use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
@@ -36,15 +39,17 @@ use crate::error::Error;
 const USUAL_PAGE_SHIFT: u32 = 12;
 
 impl Space {
-    /// Copies the bytes from `address` on. Each page is copied as it was at one moment; the range isn't. What was never
-    /// written is zeros.
+    /// Copies the bytes from `address` on. Each page is copied as it was at one moment; the range
+    /// isn't. What was never written is zeros.
     ///
-    /// A page in memory is copied without a lock of the space or the area, and without a write to anything that CPUs share.
+    /// A page in memory is copied without a lock of the space or the area, and without a write to
+    /// anything that CPUs share.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page was written to again and again for seconds;
-    /// with the address, [`Error::PastEnd`] if a mapped file hasn't all of the bytes and those of
-    /// [`File::read_at`](crate::File::read_at). Earlier pages of `buf` hold their bytes then.
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page was written
+    /// to again and again for seconds; with the address, [`Error::PastEnd`] if a mapped file hasn't
+    /// all of the bytes and those of [`File::read_at`](crate::File::read_at). Earlier pages of
+    /// `buf` hold their bytes then.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
         if self.maps.page_shift() == USUAL_PAGE_SHIFT && self.read_hot(USUAL_PAGE_SHIFT, buf, address) {
@@ -101,7 +106,8 @@ impl Space {
         self.read_hot_file(entry, address, into, still)
     }
 
-    /// The same in a run of whole regions, by their word, which has that entry. What was never written isn't in memory; so it is a file's.
+    /// The same in a run of whole regions, by their word, which has that entry. What was never
+    /// written isn't in memory; so it is a file's.
     #[inline(never)]
     fn read_hot_whole(&self, word: Seen<'_>, address: u64, into: &mut [u8]) -> bool {
         self.read_hot_file(Entry(word.1), address, into, || word.is_still())
@@ -155,7 +161,8 @@ impl SpaceState {
                 return Ok(());
             }
             match region.map.state(page % REGION_PAGES) {
-                // S3: the word's Acquire comes before this look, and the entry was the same all the time (ENTRY-1).
+                // S3: the word's Acquire comes before this look, and the entry was the same all the
+                // time (ENTRY-1).
                 PageState::Vacant { .. } if still_mapped() => {
                     into.fill(0);
                     return Ok(());
@@ -167,7 +174,8 @@ impl SpaceState {
                     }
                     outcome => _ = outcome?,
                 },
-                // It is written to again and again, or came just now: a pin keeps writers off, as it does for a file's page.
+                // It is written to again and again, or came just now: a pin keeps writers off, as
+                // it does for a file's page.
                 PageState::Resident { .. } => {
                     let mut pinner = region.map.pinner(page % REGION_PAGES);
                     while still_mapped() {
@@ -188,7 +196,8 @@ impl SpaceState {
         }
     }
 
-    /// Reads a page of one word, for which there is no memory: it has no slot that another page could go to instead.
+    /// Reads a page of one word, for which there is no memory: it has no slot that another page
+    /// could go to instead.
     fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
         let local = page % REGION_PAGES;
         let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };

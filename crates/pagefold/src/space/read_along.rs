@@ -1,23 +1,29 @@
-//! Reading along (swap readahead): pages that come back from swap with the wanted page, because they lie beside it.
+//! Reading along (swap readahead): pages that come back from swap with the wanted page, because
+//! they lie beside it.
 //!
-//! Slots are given out in the order in which pages leave memory, which is about the order in which they were last used. A
-//! thread that uses the pages in that order again walks along the slots, whatever the pages' addresses. So the policy is that
-//! of files (`read_ahead`), with slots in the place of pages, for each space: two steps in a row are believed. As pages read
-//! along are used, more are read, up to 256 KiB with one fault; as they leave memory unused, fewer are read, down to none.
+//! Slots are given out in the order in which pages leave memory, which is about the order in which
+//! they were last used. A thread that uses the pages in that order again walks along the slots,
+//! whatever the pages' addresses. So the policy is that of files (`read_ahead`), with slots in the
+//! place of pages, for each space: two steps in a row are believed. As pages read along are used,
+//! more are read, up to 256 KiB with one fault; as they leave memory unused, fewer are read, down
+//! to none.
 //!
-//! The pages read along are in the slots next to the wanted page's, without gaps, and in the same region: one request reads
-//! them all. Where a read is a copy, or a page has to be unpacked, nothing is gained by that, and nothing is read along.
+//! The pages read along are in the slots next to the wanted page's, without gaps, and in the same
+//! region: one request reads them all. Where a read is a copy, or a page has to be unpacked,
+//! nothing is gained by that, and nothing is read along.
 //!
-//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in *loading*. If another thread has
-//!   the wanted page by then, or there is no room for it, the memory is given back before this thread waits.
-//! - A2. A neighbour is treated as if it were faulted on: its word is put in *loading*, without waiting for any thread, and
-//!   its entry is looked at after that (S1). The run ends at the first page that another thread has, that has another slot by
-//!   now, or that mustn't be read.
-//! - A3. A neighbour keeps its slot, however few are free. If it isn't used, it leaves memory again without a write, and as
-//!   many slots are free as before. So a fault that writes reads neighbours along only where there are slots enough.
-//! - A4. If the request fails, or the wanted page isn't what was written, the wanted page is read again alone, and no error
-//!   is reported for the neighbours. A neighbour that isn't what was written stays in its slot: the thread that wants it gets
-//!   the error.
+//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in
+//!   *loading*. If another thread has the wanted page by then, or there is no room for it, the
+//!   memory is given back before this thread waits.
+//! - A2. A neighbour is treated as if it were faulted on: its word is put in *loading*, without
+//!   waiting for any thread, and its entry is looked at after that (S1). The run ends at the first
+//!   page that another thread has, that has another slot by now, or that mustn't be read.
+//! - A3. A neighbour keeps its slot, however few are free. If it isn't used, it leaves memory again
+//!   without a write, and as many slots are free as before. So a fault that writes reads neighbours
+//!   along only where there are slots enough.
+//! - A4. If the request fails, or the wanted page isn't what was written, the wanted page is read
+//!   again alone, and no error is reported for the neighbours. A neighbour that isn't what was
+//!   written stays in its slot: the thread that wants it gets the error.
 
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
@@ -68,7 +74,8 @@ struct Coming<'a> {
 }
 
 impl SpaceState {
-    /// Takes memory for what should come along with a page that is about to be brought in. The caller has no word.
+    /// Takes memory for what should come along with a page that is about to be brought in. The
+    /// caller has no word.
     pub(super) fn look_along<'a>(
         &'a self,
         region: &'a Region,
@@ -140,7 +147,8 @@ impl SpaceState {
         distances.map_while(neighbour).take(ALONG_MAX).collect()
     }
 
-    /// Reads the page of `wanted` into `frame`, and those that come along. False if that one has yet to be read.
+    /// Reads the page of `wanted` into `frame`, and those that come along. False if that one has
+    /// yet to be read.
     pub(super) fn read_along(&self, along: Along<'_>, wanted: (SlotId, Owner), frame: &OwnedFrame<'_>) -> bool {
         let (manager, group) = (&**self.manager(), self.group.state());
         if along.slot != wanted.0 {

@@ -1,23 +1,26 @@
-//! The record of a region: page words for a part of a space, aligned to its size, while something is mapped there that isn't a run of
-//! whole regions, or a page of it was written.
+//! The record of a region: page words for a part of a space, aligned to its size, while something
+//! is mapped there that isn't a run of whole regions, or a page of it was written.
 //!
-//! A record has the same page map for as long as the space, and is one region's after another's. What it is now says its *stay*: which
-//! region, and how often the record has been one. That never comes back.
+//! A record has the same page map for as long as the space, and is one region's after another's.
+//! What it is now says its *stay*: which region, and how often the record has been one. That never
+//! comes back.
 //!
-//! - REGION-1. A record becomes another region's only when none of its words is in use. A thread that has a word in use (in *loading*,
-//!   or resident in a frame that it has frozen or pinned) and then finds the record to be its region's knows that it stays so
-//!   until the thread lets go; and so the entries that it finds in it are that region's. A fence on each side, as in S1:
+//! - REGION-1. A record becomes another region's only when none of its words is in use. A thread
+//!   that has a word in use (in *loading*, or resident in a frame that it has frozen or pinned) and
+//!   then finds the record to be its region's knows that it stays so until the thread lets go; and
+//!   so the entries that it finds in it are that region's. A fence on each side, as in S1:
 //!   ```text
 //!     toucher: word = loading                thread that frees the region: stay = none
 //!              fence                                                        fence
 //!              stay: my region? then entry                                  a word in use? not yet another one's
 //!   ```
-//!   The link to the record goes before its stay ends, so a thread that finds the link in place after its fence
-//!   (`Way::is_still`) knows the same.
-//! - REGION-2. A thread that comes late may have a word in use for a moment although the record is another region's. It finds that out,
-//!   and lets go: to that region's users it is one that found its page unmapped.
-//! - REGION-3. A record that was made for a region is the region's only when a thread has found the link to it. Of two threads that
-//!   make one each, one is too late:
+//!   The link to the record goes before its stay ends, so a thread that finds the link in place
+//!   after its fence (`Way::is_still`) knows the same.
+//! - REGION-2. A thread that comes late may have a word in use for a moment although the record is
+//!   another region's. It finds that out, and lets go: to that region's users it is one that found
+//!   its page unmapped.
+//! - REGION-3. A record that was made for a region is the region's only when a thread has found the
+//!   link to it. Of two threads that make one each, one is too late:
 //!   ```text
 //!     late toucher, of an earlier time       this record's maker              the other maker
 //!     has found this record: it was the region's
@@ -25,7 +28,8 @@
 //!     word = loading, stay, entry: fine      link: too late; stay = none
 //!     publishes a page here, where no thread finds it
 //!   ```
-//!   So the stay is *pending* until then. Threads that found the link end that, before they look at anything else here.
+//!   So the stay is *pending* until then. Threads that found the link end that, before they look at
+//!   anything else here.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps};
 use sync::Arc;
@@ -74,8 +78,8 @@ impl Region {
         (self.stay.load(Ordering::Acquire) >> COUNT_BITS).wrapping_sub(1) << REGION_SHIFT
     }
 
-    /// Makes this the region with that number as soon as a link leads here ([`linked`](Self::linked)): the one that is returned. By its
-    /// only owner.
+    /// Makes this the region with that number as soon as a link leads here
+    /// ([`linked`](Self::linked)): the one that is returned. By its only owner.
     pub(super) fn begin(&self, number: u64) -> u64 {
         let count = (self.stay.load(Ordering::Relaxed) & COUNT_MAX) + 1;
         self.stay.store(PENDING | (number + 1) << COUNT_BITS | count, Ordering::Release);
@@ -134,9 +138,11 @@ mod tests {
     use crate::io::SimulatedDisk;
     use crate::space::entry::Entry;
 
-    /// Two threads made a record for one region, in which something had just been mapped again. A third thread had found the first one's
-    /// record when that was the region's before. It took a word of it in use, and found that the record was its region's; then the link
-    /// was the second thread's. The page that was written there was found by no thread, and kept its frame, and the record, for good.
+    /// Two threads made a record for one region, in which something had just been mapped again. A
+    /// third thread had found the first one's record when that was the region's before. It took a
+    /// word of it in use, and found that the record was its region's; then the link was the second
+    /// thread's. The page that was written there was found by no thread, and kept its frame, and
+    /// the record, for good.
     #[test]
     fn a_record_is_its_regions_only_when_a_link_leads_to_it() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

@@ -1,9 +1,11 @@
 //! Making memory longer where it is, and moving it elsewhere.
 //!
-//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked, and their entries refuse all accesses
-//! meanwhile, which wait: no thread finds a page in the old place or the new one before all of them are there. The words of the new
-//! place are in *loading*, and the pages in memory with their frames isolated, before anything leaves the old one: so nothing can
-//! fail half-way. Pages that were swapped out come back for it, as slots are sealed with the number of a page's word.
+//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked,
+//! and their entries refuse all accesses meanwhile, which wait: no thread finds a page in the old
+//! place or the new one before all of them are there. The words of the new place are in *loading*,
+//! and the pages in memory with their frames isolated, before anything leaves the old one: so
+//! nothing can fail half-way. Pages that were swapped out come back for it, as slots are sealed
+//! with the number of a page's word.
 
 use std::ops::Range;
 
@@ -21,7 +23,8 @@ use crate::group::state::ANONYMOUS;
 use crate::lru::rank::Rank;
 use crate::read::load::ROOM_ATTEMPTS;
 
-/// Mappings of files show nothing beyond, however often they are moved and grown: places in files are 64 bits.
+/// Mappings of files show nothing beyond, however often they are moved and grown: places in files
+/// are 64 bits.
 const FILE_END: u64 = 1 << 63;
 
 /// A page about to move: where from, and its new word.
@@ -33,12 +36,13 @@ struct Moving<'a> {
 }
 
 impl Space {
-    /// Makes the memory in `range`, all of which is mapped, `len` bytes long, where it is. What is new is as the last page of
-    /// it: zeros, or the pages of the file that follow. Returns the new range.
+    /// Makes the memory in `range`, all of which is mapped, `len` bytes long, where it is. What is
+    /// new is as the last page of it: zeros, or the pages of the file that follow. Returns the new
+    /// range.
     ///
     /// # Errors
-    /// [`Error::BadAddress`], also if that isn't longer; [`Error::NotMapped`]; [`Error::Mapped`] if something is in the way; no
-    /// room in the budget for the index. Nothing is changed then.
+    /// [`Error::BadAddress`], also if that isn't longer; [`Error::NotMapped`]; [`Error::Mapped`] if
+    /// something is in the way; no room in the budget for the index. Nothing is changed then.
     pub fn grow(&self, range: Range<u64>, len: u64) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
@@ -72,14 +76,16 @@ impl Space {
         Ok(all)
     }
 
-    /// Moves what is mapped in `range`, all of it, to the address `to`, where nothing is mapped in as many bytes. It keeps its
-    /// memory, protections and advice. Accesses to either place wait while that goes on. What was swapped out comes back
-    /// for it, all of it at once: move larger parts in steps.
+    /// Moves what is mapped in `range`, all of it, to the address `to`, where nothing is mapped in
+    /// as many bytes. It keeps its memory, protections and advice. Accesses to either place wait
+    /// while that goes on. What was swapped out comes back for it, all of it at once: move larger
+    /// parts in steps.
     ///
     /// # Errors
-    /// [`Error::BadAddress`], also if the two overlap; [`Error::NotMapped`]; [`Error::Mapped`]; [`Error::AddressBusy`] if a page
-    /// is pinned; no room in the budget for the index; [`Error::LimitReached`] and errors of swap, with the address, for what was
-    /// swapped out. Nothing is changed then.
+    /// [`Error::BadAddress`], also if the two overlap; [`Error::NotMapped`]; [`Error::Mapped`];
+    /// [`Error::AddressBusy`] if a page is pinned; no room in the budget for the index;
+    /// [`Error::LimitReached`] and errors of swap, with the address, for what was swapped out.
+    /// Nothing is changed then.
     pub fn move_to(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
         let state = &*self.state;
         let old = state.pages(&range)?;
@@ -145,7 +151,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Puts the entries of vacated pages into the new place: with other numbers, and vacated there as well.
+    /// Puts the entries of vacated pages into the new place: with other numbers, and vacated there
+    /// as well.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
         self.index.runs(old).try_for_each(|(run, entry)| {
@@ -166,7 +173,8 @@ impl SpaceState {
         })
     }
 
-    /// Takes the new words of all pages that were written, and has these in memory and off their lists.
+    /// Takes the new words of all pages that were written, and has these in memory and off their
+    /// lists.
     fn reserve(&self, old: Pages, by: u64) -> Result<Vec<Moving<'_>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by);
@@ -198,7 +206,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Has a page in memory, back from swap if it is there, and off its list. `None` if there is none.
+    /// Has a page in memory, back from swap if it is there, and off its list. `None` if there is
+    /// none.
     fn isolate(&self, region: &Region, page: u64) -> Result<Option<IsolatedFrame>, Error> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -278,7 +287,8 @@ impl SpaceState {
         }
     }
 
-    /// Takes a page out of memory whose frame is isolated, and so stays. The slot that it kept is of its old place: it goes.
+    /// Takes a page out of memory whose frame is isolated, and so stays. The slot that it kept is
+    /// of its old place: it goes.
     fn take_away<'a>(&'a self, region: &'a Region, page: u64, isolated: IsolatedFrame) -> Option<OwnedFrame<'a>> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -296,7 +306,8 @@ impl SpaceState {
         }
     }
 
-    /// A frame in exchange for one that is used up: as there are as many as before, there will be one.
+    /// A frame in exchange for one that is used up: as there are as many as before, there will be
+    /// one.
     fn another_frame(&self) -> OwnedFrame<'_> {
         let mut backoff = Backoff::new();
         loop {
@@ -319,8 +330,9 @@ mod tests {
     const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;
 
-    /// A page moved away and back, and had the same entry as before. A reader that had found the page's word vacant in between, and
-    /// the entry the same before and after, took the page for one that was never written (ENTRY-1).
+    /// A page moved away and back, and had the same entry as before. A reader that had found the
+    /// page's word vacant in between, and the entry the same before and after, took the page for
+    /// one that was never written (ENTRY-1).
     #[test]
     fn memory_that_moved_away_and_back_has_another_entry() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

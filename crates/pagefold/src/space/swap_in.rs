@@ -1,11 +1,12 @@
 //! Swapping in: what a fault does with a page whose word says that it is elsewhere.
 //!
-//! Changing the word to *loading* makes this thread the only one that reads the page. Other threads wait for the word, and
-//! get this thread's error if there is one. The frame, charged to the space's group, was taken before (S2 of `space`). Then
-//! the page is read, and its seal (checksum) verified (`swap`); a page that is overwritten as a whole isn't read.
+//! Changing the word to *loading* makes this thread the only one that reads the page. Other threads
+//! wait for the word, and get this thread's error if there is one. The frame, charged to the
+//! space's group, was taken before (S2 of `space`). Then the page is read, and its seal (checksum)
+//! verified (`swap`); a page that is overwritten as a whole isn't read.
 //!
-//! A page that is only read keeps its slot, as long as slots aren't scarce: if no thread writes to the page, it leaves memory
-//! again without a write. Otherwise its slot is freed.
+//! A page that is only read keeps its slot, as long as slots aren't scarce: if no thread writes to
+//! the page, it leaves memory again without a write. Otherwise its slot is freed.
 //!
 //! | the word was | page | if that fails |
 //! |---|---|---|
@@ -61,7 +62,8 @@ impl Fault<'_> {
         }
     }
 
-    /// Whether the caller, if it looks again, may find a way to do it: the page is a file's by now, or its entry is being changed.
+    /// Whether the caller, if it looks again, may find a way to do it: the page is a file's by now,
+    /// or its entry is being changed.
     pub(super) fn may_go_on(self, entry: Entry) -> bool {
         let permitted = match self {
             Self::Read => entry.restored().may_read(),
@@ -71,8 +73,9 @@ impl Fault<'_> {
         permitted && (entry.file().is_some() || entry.kept().is_some())
     }
 
-    /// Makes `page` one that was never written, with what the fault writes: zeros go through the caches if the page is in
-    /// them, and past them otherwise, but for the lines that are written to.
+    /// Makes `page` one that was never written, with what the fault writes: zeros go through the
+    /// caches if the page is in them, and past them otherwise, but for the lines that are written
+    /// to.
     pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
         let Self::Write { offset, bytes } = self else { return page.zero_from(0) };
         match (self.overwrites(page.len()), is_warm) {
@@ -102,7 +105,8 @@ impl Fault<'_> {
         self.frees_slot() && !self.overwrites(page_size)
     }
 
-    /// Whether its slot is free for others when the page is back, if there are too few: not so where an area goes.
+    /// Whether its slot is free for others when the page is back, if there are too few: not so
+    /// where an area goes.
     fn frees_slot(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. })
     }
@@ -149,7 +153,8 @@ pub(super) struct Past {
 }
 
 impl SpaceState {
-    /// Memory for a page. If there is none, one that is in a slot may change places with another page.
+    /// Memory for a page. If there is none, one that is in a slot may change places with another
+    /// page.
     pub(super) fn take_memory<'a>(
         &'a self,
         manager: &'a Manager,
@@ -183,16 +188,16 @@ impl SpaceState {
         Ok(Memory { frame, is_listed: manager.swaps(), is_warm: manager.spaces.warm.take(), exchange: exchange.take() })
     }
 
-    /// Gives memory back that turned out not to be needed. A page that was evicted for it is brought back, if no other thread
-    /// was faster.
+    /// Gives memory back that turned out not to be needed. A page that was evicted for it is
+    /// brought back, if no other thread was faster.
     pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
         drop((memory, along));
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// Does what [`fault`](Self::fault) does, but if another thread is loading the page, waits for that instead of taking
-    /// memory.
+    /// Does what [`fault`](Self::fault) does, but if another thread is loading the page, waits for
+    /// that instead of taking memory.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
             PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES)),
@@ -200,7 +205,8 @@ impl SpaceState {
         }
     }
 
-    /// What another thread's load says to one that waited for it: that it is over, or why it failed.
+    /// What another thread's load says to one that waited for it: that it is over, or why it
+    /// failed.
     pub(super) fn outcome(&self, page: u64, outcome: Result<(), LoadFailure>) -> Result<bool, Error> {
         let address = page << self.page_shift;
         match outcome {

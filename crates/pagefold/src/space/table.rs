@@ -1,25 +1,28 @@
 //! The owner of each page word: which region of which space has it, found in O(1).
 //!
-//! The number of a page word, shifted by [`REGION_SHIFT`], is the number of its segment, and a region's record has exactly one segment.
-//! So the table has a place for each segment. Removal of a swap area, the compressed tier and an exchange know a page by its
-//! word's number alone, and *visit* its region here.
+//! The number of a page word, shifted by [`REGION_SHIFT`], is the number of its segment, and a
+//! region's record has exactly one segment. So the table has a place for each segment. Removal of a
+//! swap area, the compressed tier and an exchange know a page by its word's number alone, and
+//! *visit* its region here.
 //!
 //! # Invariants
-//! - O1. A place is filled when its region's record is made, and emptied by [`SpaceTable::forget`] before the record goes. A place is a
-//!   lock: a visitor has it shared for as long as the visit takes, and `forget` has it alone.
-//! - O2. A visitor never waits for a place: it only tries. A visit may lead to another visit in the same thread (a fault
-//!   reclaims, and reclaim moves compressed pages on), perhaps to the same place, for which `forget` waits already:
+//! - O1. A place is filled when its region's record is made, and emptied by [`SpaceTable::forget`]
+//!   before the record goes. A place is a lock: a visitor has it shared for as long as the visit
+//!   takes, and `forget` has it alone.
+//! - O2. A visitor never waits for a place: it only tries. A visit may lead to another visit in the
+//!   same thread (a fault reclaims, and reclaim moves compressed pages on), perhaps to the same
+//!   place, for which `forget` waits already:
 //!   ```text
 //!     visitor: shares place A                     last handle: forget(A) waits for the visitor
 //!              the fault reclaims: visits A again       a visitor that waited for `forget` here would wait for ever
 //!   ```
 //!   A place that `forget` wants is that of a region on its way out, so the page goes anyway.
-//! - O3. A visitor borrows the space from the place, and counts no reference. The last handle of a space empties all places
-//!   before it drops the space. So the thread that drops the last handle tears the space down, and never a visitor, which works
-//!   for another tenant.
+//! - O3. A visitor borrows the space from the place, and counts no reference. The last handle of a
+//!   space empties all places before it drops the space. So the thread that drops the last handle
+//!   tears the space down, and never a visitor, which works for another tenant.
 //!
-//! Lock order: a place is taken with nothing held but a compressed area's clock; under it come a page word in
-//! *loading* and all that a fault takes.
+//! Lock order: a place is taken with nothing held but a compressed area's clock; under it come a
+//! page word in *loading* and all that a fault takes.
 
 use frames::{BeginLoad, Loading, PAGE_WORDS_SHIFT, PageState};
 use swap::{PageEntry, SlotId};
@@ -41,7 +44,8 @@ const SEGMENTS: usize = 1 << (PAGE_WORDS_SHIFT - REGION_SHIFT);
 /// Places that are made at a time.
 const PART_PLACES: usize = 128;
 
-/// The space that has a segment, and the slot of the record there that has it: of one region after another.
+/// The space that has a segment, and the slot of the record there that has it: of one region after
+/// another.
 type Place = RwLock<Option<(Arc<SpaceState>, u32)>>;
 type Part = [Place; PART_PLACES];
 
@@ -111,8 +115,8 @@ impl SpaceTable {
         swapped_in.unwrap_or(SwapIn::Gone)
     }
 
-    /// Has the page whose word has that number, and that is in `slot`, be in the slot that `moved` says. Its word is in *loading*
-    /// meanwhile; nothing happens if it isn't to be had at once.
+    /// Has the page whose word has that number, and that is in `slot`, be in the slot that `moved`
+    /// says. Its word is in *loading* meanwhile; nothing happens if it isn't to be had at once.
     pub(crate) fn move_slot(&self, word: u64, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
         let entry = PageEntry::Slot(slot).bits();
         self.visit(word, |_, region, page| {
@@ -130,13 +134,14 @@ impl SpaceTable {
         });
     }
 
-    /// Calls `f` with the space and the region that have the page word, and the page's number in the space. `None` if there is
-    /// none, or it is on its way out (O2).
+    /// Calls `f` with the space and the region that have the page word, and the page's number in
+    /// the space. `None` if there is none, or it is on its way out (O2).
     fn visit<R>(&self, word: u64, f: impl FnOnce(&SpaceState, &Region, u64) -> R) -> Option<R> {
         let place = self.place(word)?.try_read()?;
         let (space, slot) = place.as_ref()?;
         let (region, first) = space.index.region_of_slot(*slot)?;
-        // It may become another region's at any time: what is done to the page looks at that again (REGION-1).
+        // It may become another region's at any time: what is done to the page looks at that again
+        // (REGION-1).
         Some(f(space, region, first + word % REGION_PAGES))
     }
 

@@ -1,9 +1,11 @@
 //! Tables of the index that aren't needed any more.
 //!
-//! A table goes when nothing is mapped in it, or, of a leaf, when its pages are alike. As another thread may be at other pages of it, that
-//! takes a lock of all that it covers, which is tried once the pages that were unmapped are no longer locked. Mapping and unmapping the same
-//! few pages again and again mustn't make and give back a table each time: so tables are only *noted* when pages of theirs are unmapped, and
-//! looked at together when there are many, or when there is no room for a new one.
+//! A table goes when nothing is mapped in it, or, of a leaf, when its pages are alike. As another
+//! thread may be at other pages of it, that takes a lock of all that it covers, which is tried once
+//! the pages that were unmapped are no longer locked. Mapping and unmapping the same few pages
+//! again and again mustn't make and give back a table each time: so tables are only *noted* when
+//! pages of theirs are unmapped, and looked at together when there are many, or when there is no
+//! room for a new one.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +27,8 @@ const NOTED_PER_CPU: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     tables: Mutex<BTreeSet<(u32, u64)>>,
-    /// Some of them were made for a change that wasn't made, and nothing may be mapped in them: they are looked at as soon as that is
-    /// over.
+    /// Some of them were made for a change that wasn't made, and nothing may be mapped in them:
+    /// they are looked at as soon as that is over.
     in_vain: AtomicBool,
 }
 
@@ -53,7 +55,8 @@ impl Drop for Locked<'_> {
 }
 
 impl SpaceState {
-    /// Notes the tables at the ends of pages that are unmapped, and still locked. Returns whether there are many.
+    /// Notes the tables at the ends of pages that are unmapped, and still locked. Returns whether
+    /// there are many.
     pub(super) fn note(&self, pages: Pages) -> bool {
         let marked = [pages.first, pages.end - 1].map(|page| self.index.mark(page));
         if marked == [None, None] && pages.first >> REGION_SHIFT == (pages.end - 1) >> REGION_SHIFT {
@@ -91,7 +94,8 @@ impl SpaceState {
         }
     }
 
-    /// Has tables for a change of `pages`, which are locked; if there is no room for them, what isn't needed goes first.
+    /// Has tables for a change of `pages`, which are locked; if there is no room for them, what
+    /// isn't needed goes first.
     pub(super) fn prepare(&self, pages: Pages) -> Result<(), Error> {
         let prepared = self.index.prepare(self.payer(), pages).or_else(|_| {
             self.tidy();
@@ -100,7 +104,8 @@ impl SpaceState {
         prepared.inspect_err(|_| self.note_in_vain(pages))
     }
 
-    /// Notes what was made for a change of `pages`, which are still locked, and isn't needed for it.
+    /// Notes what was made for a change of `pages`, which are still locked, and isn't needed for
+    /// it.
     fn note_in_vain(&self, pages: Pages) {
         self.note(pages);
         let parts = pages.first >> PART_SHIFT..=(pages.end - 1) >> PART_SHIFT;

@@ -38,8 +38,9 @@ const ROOM_ATTEMPTS: u32 = 64;
 const OUTRUN_MAX: u32 = 8;
 
 impl SpaceState {
-    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is done to it. Returns
-    /// false, with nothing done, if the page is in memory, if another thread has it, or if it isn't the space's own any more.
+    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is
+    /// done to it. Returns false, with nothing done, if the page is in memory, if another thread
+    /// has it, or if it isn't the space's own any more.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
@@ -111,8 +112,8 @@ impl SpaceState {
         self.manager().spaces.warm.freed(count as u64);
     }
 
-    /// Takes all of `pages` out of memory, and waits for threads that have one of them (S1). No thread gets one of them any
-    /// more.
+    /// Takes all of `pages` out of memory, and waits for threads that have one of them (S1). No
+    /// thread gets one of them any more.
     pub(super) fn free(&self, pages: Pages) {
         let held = self.free_unless_held(pages, None);
         debug_assert!(held.is_none(), "each page was waited for");
@@ -149,7 +150,8 @@ impl SpaceState {
         self.manager().free_slots(self.group.state(), gone.slots.drain(..));
     }
 
-    /// Takes a page out of memory. Returns false if another thread keeps it longer than there is `patience`.
+    /// Takes a page out of memory. Returns false if another thread keeps it longer than there is
+    /// `patience`.
     fn take_out<'a>(
         &'a self,
         region: &'a Region,

@@ -7,20 +7,26 @@
 //! | region | 2^9 pages, a *granule* | | a *leaf*: a table |
 //! | leaf | a page | | |
 //!
-//! A word is an entry (`entry`) for all that it covers, or a link: bit 63. Bit 62 of a link says that it is noted as perhaps not
-//! needed any more (`tidy`). Words are looked up without a lock, and changed by threads that have locked the pages; a word that isn't
-//! a link may become one at any time, to words that say the same.
+//! A word is an entry (`entry`) for all that it covers, or a link: bit 63. Bit 62 of a link says
+//! that it is noted as perhaps not needed any more (`tidy`). Words are looked up without a lock,
+//! and changed by threads that have locked the pages; a word that isn't a link may become one at
+//! any time, to words that say the same.
 //!
 //! # Invariants
-//! - TREE-1. A link never comes back to a word, bit 62 aside: a leaf's has the table's count of uses, a region's its record's.
-//! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are Acquire).
-//! - TREE-3. A table is given back after the link to it was replaced. What its words are then is other threads' affair, and a
-//!   zero, too, is stored so that a reader that loads it finds the link replaced (T1 of `frames::tables`).
-//! - TREE-4. A link to a leaf is replaced by a thread that has locked the whole granule; one to a region, by a thread that has locked
-//!   the region, in which nothing is mapped. So neither goes while a thread has locked a part of what it covers.
+//! - TREE-1. A link never comes back to a word, bit 62 aside: a leaf's has the table's count of
+//!   uses, a region's its record's.
+//! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are
+//!   Acquire).
+//! - TREE-3. A table is given back after the link to it was replaced. What its words are then is
+//!   other threads' affair, and a zero, too, is stored so that a reader that loads it finds the
+//!   link replaced (T1 of `frames::tables`).
+//! - TREE-4. A link to a leaf is replaced by a thread that has locked the whole granule; one to a
+//!   region, by a thread that has locked the region, in which nothing is mapped. So neither goes
+//!   while a thread has locked a part of what it covers.
 //!
 //! # Looking without a lock
-//! A reader walks down to a word that isn't a link, and then looks at the links above it again, the lowest first:
+//! A reader walks down to a word that isn't a link, and then looks at the links above it again, the
+//! lowest first:
 //! ```text
 //!   reader                                others
 //!   l = part[r]        a link             part[r] = 0: the region goes
@@ -29,13 +35,15 @@
 //!   region[i] == g?                       no: replaced before the leaf was given back (TREE-3)
 //!   part[r] == l?
 //! ```
-//! If all are as before, they were so in between (TREE-1), so `e` was in the leaf of that granule of that region at the moment when it
-//! was loaded: it is what was mapped. Parts need no second look, as they are never another place's.
+//! If all are as before, they were so in between (TREE-1), so `e` was in the leaf of that granule
+//! of that region at the moment when it was loaded: it is what was mapped. Parts need no second
+//! look, as they are never another place's.
 //!
-//! A thread that keeps the words of its [`Trail`] asks again later by three loads: the entry's word first, then the links above it. Bit
-//! 62 counts there, too: a link that was noted meanwhile is another way. What holds of the first look holds of this one. If a change
-//! of the page's entry isn't seen, be it a store to the word that the way leads to, or to a link above it, then all three loads
-//! came before that store in the order of fences: S1 of `space` needs no more.
+//! A thread that keeps the words of its [`Trail`] asks again later by three loads: the entry's word
+//! first, then the links above it. Bit 62 counts there, too: a link that was noted meanwhile is
+//! another way. What holds of the first look holds of this one. If a change of the page's entry
+//! isn't seen, be it a store to the word that the way leads to, or to a link above it, then all
+//! three loads came before that store in the order of fences: S1 of `space` needs no more.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMaps, ReserveError, TABLE_SHIFT, Table, Tables};
 use sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +57,8 @@ pub(super) const PARTS: usize = if cfg!(pagefold_loom) { 1 } else { 256 };
 
 pub(super) const LINK: u64 = 1 << 63;
 pub(super) const NOTED: u64 = 1 << 62;
-/// Where the count in a link to a region begins: above its page map's number, which stands where a table's does.
+/// Where the count in a link to a region begins: above its page map's number, which stands where a
+/// table's does.
 const COUNT_SHIFT: u32 = NUMBER_SHIFT + MapInWord::BITS;
 /// The largest count.
 pub(super) const COUNT_MAX: u64 = (1 << (62 - COUNT_SHIFT)) - 1;
@@ -173,7 +182,8 @@ impl Tree {
         self.top.get(usize::try_from(page >> PART_SHIFT).ok()?)
     }
 
-    /// The way to a page, or the word that has its entry, which is one of whole regions. `None` past the end of the space.
+    /// The way to a page, or the word that has its entry, which is one of whole regions. `None`
+    /// past the end of the space.
     #[inline(always)]
     pub(super) fn way<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Result<Way<'a>, Seen<'a>>> {
         let top = Seen::look(self.top(page)?);
@@ -201,7 +211,8 @@ impl Tree {
         self.look_up_to(maps, page, page + 1).0
     }
 
-    /// The same, and the end of the pages after it that have the same: as far as a word shows, or a leaf, up to `end`.
+    /// The same, and the end of the pages after it that have the same: as far as a word shows, or a
+    /// leaf, up to `end`.
     #[inline(always)]
     pub(super) fn look_up_to(&self, maps: &PageMaps, page: u64, end: u64) -> (Found, u64) {
         let whole = |entry, shift, region| (Found { entry, shift, region }, ((page >> shift) + 1) << shift);
@@ -225,8 +236,8 @@ impl Tree {
     }
 }
 
-/// What is at a page of the region that has a page map, as long as it does; how many pages around it have that, as a power of two; and the
-/// end of the pages after it that have it, up to `end`.
+/// What is at a page of the region that has a page map, as long as it does; how many pages around
+/// it have that, as a power of two; and the end of the pages after it that have it, up to `end`.
 #[inline(always)]
 pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u64) -> (u64, u32, u64) {
     let granule = maps.map_table_word(map, page >> GRANULE_SHIFT);
@@ -247,7 +258,8 @@ pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u6
     }
 }
 
-/// Puts the link to a new table, full of `entry`, into a word that says so. False if the word says something else by now.
+/// Puts the link to a new table, full of `entry`, into a word that says so. False if the word says
+/// something else by now.
 ///
 /// # Errors
 /// When there is no table.

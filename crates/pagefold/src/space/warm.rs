@@ -1,4 +1,5 @@
-//! Whether the bytes of the next frame are likely to be in this CPU's caches: frames freed last are taken first.
+//! Whether the bytes of the next frame are likely to be in this CPU's caches: frames freed last are
+//! taken first.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,10 @@
-//! Windows: which bytes of which page map are seen at the addresses of a mapped file. All that a hit has to know of it.
+//! Windows: which bytes of which page map are seen at the addresses of a mapped file. All that a
+//! hit has to know of it.
 //!
-//! A window is in the table of its space as long as that is there, for one mapping after the other. A reader that looks at a
-//! window holds nothing, so the mapping may go, another come, and the file be closed. The reader looks at the page's entry
-//! again when it has the bytes (S5 of `space`), and finds the entry changed then:
+//! A window is in the table of its space as long as that is there, for one mapping after the other.
+//! A reader that looks at a window holds nothing, so the mapping may go, another come, and the file
+//! be closed. The reader looks at the page's entry again when it has the bytes (S5 of `space`), and
+//! finds the entry changed then:
 //! ```text
 //!   reader                                        others
 //!   entry = mapping 7                             entry = none, mapping 7 goes
@@ -10,9 +12,10 @@
 //!   word, bytes                                   or the file is closed, and its map's number another one's
 //!   entry still mapping 7?                        word = resident                  Release
 //! ```
-//! If the reader saw anything on the right after the first line, be it a number of the window or the word, that line came
-//! before the reader's second look at the entry. As the number of a mapping never comes back (M2 of `mapped`), the entry
-//! isn't there any more. Otherwise the reader saw the window as it was for mapping 7, and words of its file's map.
+//! If the reader saw anything on the right after the first line, be it a number of the window or
+//! the word, that line came before the reader's second look at the entry. As the number of a
+//! mapping never comes back (M2 of `mapped`), the entry isn't there any more. Otherwise the reader
+//! saw the window as it was for mapping 7, and words of its file's map.
 
 use frames::MapNumber;
 use sync::atomic::{AtomicU64, Ordering};

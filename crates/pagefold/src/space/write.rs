@@ -15,12 +15,14 @@ use crate::error::Error;
 use crate::write::Written;
 
 impl Space {
-    /// Writes all of `buf` at `address`. Others see each page as it was before the write or after it.
+    /// Writes all of `buf` at `address`. Others see each page as it was before the write or after
+    /// it.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page has been pinned, or was being changed, for
-    /// seconds, as by a guard of this thread's; with the address, [`Error::LimitReached`], [`Error::PastEnd`] if a mapped file
-    /// hasn't all of the bytes, and those of [`File::write_at`](crate::File::write_at). Earlier pages of `buf` are written then.
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page has been
+    /// pinned, or was being changed, for seconds, as by a guard of this thread's; with the address,
+    /// [`Error::LimitReached`], [`Error::PastEnd`] if a mapped file hasn't all of the bytes, and
+    /// those of [`File::write_at`](crate::File::write_at). Earlier pages of `buf` are written then.
     #[inline]
     pub fn write_at(&self, buf: &[u8], address: u64) -> Result<(), Error> {
         let state = &*self.state;
@@ -31,8 +33,9 @@ impl Space {
         state.write_pages(address, buf)
     }
 
-    /// Replaces the number at `address`, which is a multiple of 8, by what `update` makes of it, as one step; leaves it if
-    /// that is `None`. Returns the number before. The order of bytes is the machine's.
+    /// Replaces the number at `address`, which is a multiple of 8, by what `update` makes of it, as
+    /// one step; leaves it if that is `None`. Returns the number before. The order of bytes is the
+    /// machine's.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at); [`Error::BadAddress`].
@@ -66,7 +69,8 @@ enum Now<'a> {
 }
 
 impl SpaceState {
-    /// Calls `visit` with each page of a range of bytes, where in the page it begins, and which part of the range it is.
+    /// Calls `visit` with each page of a range of bytes, where in the page it begins, and which
+    /// part of the range it is.
     #[inline]
     pub(super) fn each_page(
         &self,
@@ -116,8 +120,8 @@ impl SpaceState {
         }
     }
 
-    /// The record of a page's region, for its page word: the first page that is written there needs one. `None` if nothing is mapped
-    /// there any more.
+    /// The record of a page's region, for its page word: the first page that is written there needs
+    /// one. `None` if nothing is mapped there any more.
     pub(super) fn region_for_page(&self, page: u64) -> Result<Option<&Region>, Error> {
         self.index.region_for_page(self.payer(), page).or_else(|_| {
             self.tidy();
@@ -132,13 +136,15 @@ impl SpaceState {
         trail.is_still() || self.has_own(trail, page)
     }
 
-    /// Whether a page of the trail's region is the space's own, to be written, though the way to its entry may be another one by now.
+    /// Whether a page of the trail's region is the space's own, to be written, though the way to
+    /// its entry may be another one by now.
     #[cold]
     pub(super) fn has_own(&self, trail: &Trail<'_>, page: u64) -> bool {
         self.index.region_of(trail).entry(page).may_write_own()
     }
 
-    /// Whether a page of the file with that number, which the caller has, is still mapped here, to be written (S1).
+    /// Whether a page of the file with that number, which the caller has, is still mapped here, to
+    /// be written (S1).
     pub(super) fn is_still_files(&self, page: u64, number: u64) -> bool {
         fence_after_update(); // S1, as above.
         let entry = self.index.entry(page);
@@ -172,7 +178,8 @@ impl SpaceState {
         }
     }
 
-    /// Writes to a page of the space's own that is in memory, if it can be had at once. A child of a fork finds nothing mapped.
+    /// Writes to a page of the space's own that is in memory, if it can be had at once. A child of
+    /// a fork finds nothing mapped.
     #[inline(always)]
     fn write_now(&self, page: u64, offset: usize, from: &[u8]) -> Now<'_> {
         let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own()) else {
@@ -255,8 +262,9 @@ impl SpaceState {
         }
     }
 
-    /// Has `change` run with a page of the space's own for this thread alone; or, if it was never written, makes it zeros with
-    /// the bytes `first` at their offset, and doesn't run it unless there are none. False if it isn't such a page any more.
+    /// Has `change` run with a page of the space's own for this thread alone; or, if it was never
+    /// written, makes it zeros with the bytes `first` at their offset, and doesn't run it unless
+    /// there are none. False if it isn't such a page any more.
     pub(super) fn with_page(
         &self,
         trail: &Trail<'_>,

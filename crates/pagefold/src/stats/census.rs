@@ -14,8 +14,8 @@ use crate::manager::Manager;
 use crate::slab::Slab;
 use crate::stats::{Counters, FileStats, GroupStats, Stats};
 
-/// Where hits are counted: those of one open handle, or of a place that files are mapped at one after the other. By default the counter
-/// has no place as long as there are few of them.
+/// Where hits are counted: those of one open handle, or of a place that files are mapped at one
+/// after the other. By default the counter has no place as long as there are few of them.
 #[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
@@ -39,8 +39,9 @@ impl Hits {
     }
 }
 
-/// The hits that a group, or a file, hasn't in its numbers yet. Each has a list of its own, so that neither a handle that
-/// comes or goes nor a look at one tenant's numbers has to do with the handles of others.
+/// The hits that a group, or a file, hasn't in its numbers yet. Each has a list of its own, so that
+/// neither a handle that comes or goes nor a look at one tenant's numbers has to do with the
+/// handles of others.
 #[derive(Default)]
 pub(crate) struct HitsList {
     lists: Mutex<Slab<Arc<Hits>>>,
@@ -67,7 +68,8 @@ impl fmt::Debug for HitsList {
     }
 }
 
-/// The hits of an open handle, or of a place, which are on its group's list and on that of the file that is there now.
+/// The hits of an open handle, or of a place, which are on its group's list and on that of the file
+/// that is there now.
 pub(crate) struct HitCount {
     hits: Arc<Hits>,
     in_group: u32,
@@ -80,7 +82,8 @@ const NO_FILE: u32 = u32::MAX;
 pub(crate) const ALLOCATION: u64 = 16;
 
 impl HitCount {
-    /// Bytes that this takes where it is kept elsewhere: the hits, and their place on two lists; not that of their counter.
+    /// Bytes that this takes where it is kept elsewhere: the hits, and their place on two lists;
+    /// not that of their counter.
     pub(crate) fn bytes() -> u64 {
         size_of::<Hits>() as u64 + 4 * ALLOCATION
     }
@@ -91,12 +94,14 @@ impl HitCount {
         Self { in_group: group.hits.add(&hits), hits, in_file: AtomicU32::new(NO_FILE) }
     }
 
-    /// What is counted from now on is `file`'s. The caller begins and settles one file after the other.
+    /// What is counted from now on is `file`'s. The caller begins and settles one file after the
+    /// other.
     pub(crate) fn begin(&self, file: &FileState) {
         self.in_file.store(file.hits.add(&self.hits), Ordering::Relaxed);
     }
 
-    /// Adds what was counted to the numbers of `file` and the group. What comes late is the next file's.
+    /// Adds what was counted to the numbers of `file` and the group. What comes late is the next
+    /// file's.
     pub(crate) fn settle(&self, file: &FileState, group: &GroupState) {
         let number = self.in_file.swap(NO_FILE, Ordering::Relaxed);
         if number != NO_FILE {

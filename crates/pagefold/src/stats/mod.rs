@@ -12,8 +12,8 @@ use sync::atomic::{AtomicU64, Ordering};
 use crate::size::Size;
 use crate::swapping::area::SwapAreaStats;
 
-/// Events that a group, or a file, counts. Counts of something that happens with every miss are kept by thread once there are
-/// more than a few, so that misses share no line for them.
+/// Events that a group, or a file, counts. Counts of something that happens with every miss are
+/// kept by thread once there are more than a few, so that misses share no line for them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Hits of handles that are closed.
@@ -41,7 +41,8 @@ impl Counters {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts pages loaded from `bytes` bytes in one request. Pages loaded ahead of their use aren't counted as misses.
+    /// Counts pages loaded from `bytes` bytes in one request. Pages loaded ahead of their use
+    /// aren't counted as misses.
     pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, refaults: u64, ahead: bool) {
         if ahead {
             Self::add(&self.read_ahead, pages);
@@ -94,8 +95,9 @@ pub struct Stats {
     pub files: Vec<FileStats>,
 }
 
-/// A group's numbers. Sizes are in bytes; events count lookups of files' pages, so a read across three pages is three. Accesses
-/// to a space's own memory aren't counted: a count would take longer than such an access has to; `swap_ins` tells its faults.
+/// A group's numbers. Sizes are in bytes; events count lookups of files' pages, so a read across
+/// three pages is three. Accesses to a space's own memory aren't counted: a count would take longer
+/// than such an access has to; `swap_ins` tells its faults.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct GroupStats {
@@ -121,15 +123,15 @@ pub struct GroupStats {
     pub unclean_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
-    /// parts of them in which no page has been for a while.
+    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is
+    /// short takes back parts of them in which no page has been for a while.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
     /// Times that a thread had to reclaim for itself.
     pub direct_reclaims: u64,
-    /// Pages that were loaded before any reader asked for them, because a reader was on the way there. They aren't misses; a
-    /// reader that comes to one in time has a hit.
+    /// Pages that were loaded before any reader asked for them, because a reader was on the way
+    /// there. They aren't misses; a reader that comes to one in time has a hit.
     pub read_ahead: u64,
     /// Those of them that left memory without having been used.
     pub read_ahead_wasted: u64,
@@ -139,8 +141,8 @@ pub struct GroupStats {
     pub same_filled: u64,
     /// Pages that came back.
     pub swap_ins: u64,
-    /// Those of them that no thread had asked for yet: each lay beside a page that was asked for, in the order in which the
-    /// group's slots were being read.
+    /// Those of them that no thread had asked for yet: each lay beside a page that was asked for,
+    /// in the order in which the group's slots were being read.
     pub swap_read_along: u64,
     /// Those of these that left memory without having been used.
     pub swap_read_along_wasted: u64,
@@ -182,8 +184,8 @@ pub struct FileStats {
     pub write_errors: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is short takes back
-    /// parts of them in which no page has been for a while.
+    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is
+    /// short takes back parts of them in which no page has been for a while.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,

@@ -35,7 +35,8 @@ type GroupGet = fn(&GroupStats) -> u64;
 type FileGet = fn(&FileStats) -> u64;
 
 impl Stats {
-    /// The numbers as a Prometheus server scrapes them (OpenMetrics text, `pagefold_` names, sizes in bytes).
+    /// The numbers as a Prometheus server scrapes them (OpenMetrics text, `pagefold_` names, sizes
+    /// in bytes).
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut registry = Registry::with_prefix("pagefold");

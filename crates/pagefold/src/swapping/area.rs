@@ -14,8 +14,8 @@ use crate::space::SwapIn;
 use crate::swapping::compressed::BudgetMemory;
 
 /// Where memory that no file has goes when the budget, or a group's limit, is short: for
-/// [`Builder::swap_area`](crate::Builder::swap_area) and [`Pagefold::add_swap`](crate::Pagefold::add_swap). Nothing in it
-/// outlives the process.
+/// [`Builder::swap_area`](crate::Builder::swap_area) and
+/// [`Pagefold::add_swap`](crate::Pagefold::add_swap). Nothing in it outlives the process.
 #[derive(Clone, Debug)]
 pub struct SwapArea {
     place: Place,
@@ -35,20 +35,23 @@ impl SwapArea {
         Self { place, options: AreaOptions::default() }
     }
 
-    /// A new file of `size`, mode 0600, that has no name: in the directory `path`, or in the directory of that name, which no file
-    /// may have. It takes room on the disk as it fills, and gives the room back when the process ends.
+    /// A new file of `size`, mode 0600, that has no name: in the directory `path`, or in the
+    /// directory of that name, which no file may have. It takes room on the disk as it fills, and
+    /// gives the room back when the process ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
     }
 
-    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be [made](Self::overwrite) one. It is locked
-    /// while it is an area (`flock`, and `O_EXCL` for a device): where another area is, of this process or another one, or a
-    /// mounted file system, it is refused as in use. Pagefold reads no page of an area that an earlier process wrote.
+    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be
+    /// [made](Self::overwrite) one. It is locked while it is an area (`flock`, and `O_EXCL` for a
+    /// device): where another area is, of this process or another one, or a mounted file system, it
+    /// is refused as in use. Pagefold reads no page of an area that an earlier process wrote.
     ///
-    /// Pages are written as they are, and stay on the disk after they have come back, and after the area is removed, until other
-    /// bytes are written there: a user that may read the file or the disk sees what was swapped out. So its mode should be 0600; another
-    /// one is told in the log. Where that isn't enough, have the area [encrypted](Self::encrypted).
+    /// Pages are written as they are, and stay on the disk after they have come back, and after the
+    /// area is removed, until other bytes are written there: a user that may read the file or the
+    /// disk sees what was swapped out. So its mode should be 0600; another one is told in the log.
+    /// Where that isn't enough, have the area [encrypted](Self::encrypted).
     #[must_use]
     pub fn path(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::Path(path.into()))
@@ -60,16 +63,20 @@ impl SwapArea {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
-    /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes memory as it fills, and gives it
-    /// back as it empties, but for what it keeps in stock: as much as memory is taken from the system in, 2 MiB in larger budgets.
-    /// Pages that don't shrink to less than three quarters go to the other areas, or stay. When there is no room for others, those
-    /// that have been there longest are compressed with more care (Zstandard), and, if they are still there later, go to the other
-    /// areas, too. Its priority is 100 unless said otherwise, so that it is filled first.
+    /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes
+    /// memory as it fills, and gives it back as it empties, but for what it keeps in stock: as much
+    /// as memory is taken from the system in, 2 MiB in larger budgets. Pages that don't shrink to
+    /// less than three quarters go to the other areas, or stay. When there is no room for others,
+    /// those that have been there longest are compressed with more care (Zstandard), and, if they
+    /// are still there later, go to the other areas, too. Its priority is 100 unless said
+    /// otherwise, so that it is filled first.
     ///
-    /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to groups: which of them may have
-    /// how much there is what [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. When the budget is
-    /// [lowered](crate::Pagefold::resize), the area may have the same part of it as before: what is beyond goes on to other areas, and
-    /// where there are none, stays until it is wanted. A limit above the budget is an error.
+    /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to
+    /// groups: which of them may have how much there is what
+    /// [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. When the budget is
+    /// [lowered](crate::Pagefold::resize), the area may have the same part of it as before: what is
+    /// beyond goes on to other areas, and where there are none, stays until it is wanted. A limit
+    /// above the budget is an error.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
         Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
@@ -96,14 +103,16 @@ impl SwapArea {
         self
     }
 
-    /// Encrypts each page that is written there (AES-256-GCM). The key is made when the area is added, and is in memory
-    /// alone: after the process has ended, what is on the disk can't be read. A page that was changed on the disk, or
-    /// replaced by an older one, is an error when it comes back: without encryption only if that happened by accident, with
-    /// encryption also if it was done on purpose. Takes 24 bytes of the budget for each page of the area, and 256 KiB for
-    /// each CPU (4 at least, 16 at most; less for areas below 16 MiB). Compressed pages don't leave memory, and are as they
-    /// are.
+    /// Encrypts each page that is written there (AES-256-GCM). The key is made when the area is
+    /// added, and is in memory alone: after the process has ended, what is on the disk can't be
+    /// read. A page that was changed on the disk, or replaced by an older one, is an error when it
+    /// comes back: without encryption only if that happened by accident, with encryption also if it
+    /// was done on purpose. Takes 24 bytes of the budget for each page of the area, and 256 KiB for
+    /// each CPU (4 at least, 16 at most; less for areas below 16 MiB). Compressed pages don't leave
+    /// memory, and are as they are.
     ///
-    /// Adding the area fails with [`Error::SwapRefused`] where Pagefold was built without the feature `encrypted-swap`.
+    /// Adding the area fails with [`Error::SwapRefused`] where Pagefold was built without the
+    /// feature `encrypted-swap`.
     #[must_use]
     pub fn encrypted(mut self) -> Self {
         self.options.encrypted = true;
@@ -152,8 +161,8 @@ pub struct SwapAreaStats {
 pub struct CompressedSwapStats {
     /// The most memory that it may take.
     pub limit_bytes: u64,
-    /// What it has taken of the budget, besides its tables. What it has more of than `compressed_bytes` is its stock, and what
-    /// lies between pages.
+    /// What it has taken of the budget, besides its tables. What it has more of than
+    /// `compressed_bytes` is its stock, and what lies between pages.
     pub memory_bytes: u64,
     /// Pages in it, as they were.
     pub original_bytes: u64,
@@ -167,7 +176,8 @@ pub struct CompressedSwapStats {
     pub spilled_pages: u64,
     /// Pages in it that are compressed with LZ4, as all are at first.
     pub lz4_pages: u64,
-    /// Those that are compressed with Zstandard, as they had been in it for long when there was no room for others.
+    /// Those that are compressed with Zstandard, as they had been in it for long when there was no
+    /// room for others.
     pub zstd_pages: u64,
 }
 
@@ -214,7 +224,8 @@ impl Manager {
         })?;
         self.note_areas();
         self.list_anonymous();
-        // If it can't be removed again either, it is in use, and its stock is filled when there is room.
+        // If it can't be removed again either, it is in use, and its stock is filled when there is
+        // room.
         match if is_compressed { self.stock_new_area() } else { Ok(()) } {
             Err(error) if self.remove_area(number).is_ok() => Err(error),
             _ => Ok(number),
@@ -233,7 +244,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes whether there are areas, after one came or went: the last thread that does so sees all of them.
+    /// Notes whether there are areas, after one came or went: the last thread that does so sees all
+    /// of them.
     fn note_areas(&self) {
         let _turn = self.area_changes.lock();
         // Relaxed: see `swaps`.

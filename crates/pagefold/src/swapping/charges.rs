@@ -1,9 +1,11 @@
 //! How many pages of a group are in swap slots, and how many may be.
 //!
-//! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a time, and what is freed one by
-//! one goes to the CPU's stock first, and is charged from there (`charges` has the invariants). So the limit holds at every
-//! moment, but for [`BEYOND_MAX`] slots while pages change places (`exchange`), and a page that comes back writes to nothing that
-//! CPUs share. A limit that is lowered takes nothing away: what is in use may go on changing places, and is never more than before.
+//! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a
+//! time, and what is freed one by one goes to the CPU's stock first, and is charged from there
+//! (`charges` has the invariants). So the limit holds at every moment, but for [`BEYOND_MAX`] slots
+//! while pages change places (`exchange`), and a page that comes back writes to nothing that CPUs
+//! share. A limit that is lowered takes nothing away: what is in use may go on changing places, and
+//! is never more than before.
 
 use sync::CachePadded;
 use sync::ThreadCounter;
@@ -22,7 +24,8 @@ use crate::swapping::exchange::BEYOND_MAX;
 /// Slots that a CPU's stock has, at most.
 const STOCK_MAX: u64 = 64;
 
-/// The part of a group's pages that change places before reclaim, which looks at all of them, is tried again.
+/// The part of a group's pages that change places before reclaim, which looks at all of them, is
+/// tried again.
 const SKIPPED_SHARE: usize = 8;
 
 /// Of one group. `Relaxed` throughout: numbers.
@@ -31,11 +34,13 @@ pub(crate) struct Swapped {
     /// Pages in slots, and what CPUs have in stock.
     pages: CachePadded<AtomicU64>,
     max: AtomicU64,
-    /// The fewest pages in slots that an exchange has found since the limit was set: exchanges may use as many slots, too.
+    /// The fewest pages in slots that an exchange has found since the limit was set: exchanges may
+    /// use as many slots, too.
     in_use: AtomicU64,
     /// So many pages are to change places without a look for any that can simply go.
     reclaims_to_skip: AtomicU32,
-    /// Pages that came back, pages that went, and those of them that needed no slot: they repeated one word.
+    /// Pages that came back, pages that went, and those of them that needed no slot: they repeated
+    /// one word.
     pub(crate) ins: ThreadCounter,
     pub(crate) outs: AtomicU64,
     pub(crate) same_filled: AtomicU64,
@@ -45,7 +50,8 @@ pub(crate) struct Swapped {
     /// Pages that came along with others, and those of them that left memory unused.
     pub(crate) along: AtomicU64,
     pub(crate) along_wasted: AtomicU64,
-    /// The area that failed when one of its pages was last written to swap, and its device's answer.
+    /// The area that failed when one of its pages was last written to swap, and its device's
+    /// answer.
     failure: Mutex<Option<(u32, IoError)>>,
     has_failed: AtomicBool,
 }
@@ -83,13 +89,15 @@ impl Swapped {
         self.in_use.store(self.pages(), Ordering::Relaxed);
     }
 
-    /// Whether pages that changed places took slots beyond the limit: what comes into stock then is not to be used.
+    /// Whether pages that changed places took slots beyond the limit: what comes into stock then is
+    /// not to be used.
     fn is_beyond_max(&self) -> bool {
         let max = self.max();
         max != u64::MAX && self.pages() > max
     }
 
-    /// Charges up to `wanted` slots, and says how many. Without a limit by one addition, however many CPUs do so.
+    /// Charges up to `wanted` slots, and says how many. Without a limit by one addition, however
+    /// many CPUs do so.
     fn try_charge(&self, wanted: u64) -> u64 {
         if wanted == 0 {
             return 0;
@@ -104,8 +112,8 @@ impl Swapped {
         charged.map_or(0, |before| (max - before).min(wanted))
     }
 
-    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, or beyond what was in use when it
-    /// was lowered, if need be. False if they are all charged.
+    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, or
+    /// beyond what was in use when it was lowered, if need be. False if they are all charged.
     pub(crate) fn charge_one_more(&self) -> bool {
         let in_use = self.pages();
         let in_use = self.in_use.fetch_min(in_use, Ordering::Relaxed).min(in_use);
@@ -114,12 +122,14 @@ impl Swapped {
         self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Reclaim looked at all `pages` of the group in vain, and two changed places: the next few may do so at once.
+    /// Reclaim looked at all `pages` of the group in vain, and two changed places: the next few may
+    /// do so at once.
     pub(crate) fn skip_reclaims(&self, pages: usize) {
         self.reclaims_to_skip.store((pages / SKIPPED_SHARE) as u32, Ordering::Relaxed);
     }
 
-    /// Whether pages should change places before anything is reclaimed. Counts how often it says so.
+    /// Whether pages should change places before anything is reclaimed. Counts how often it says
+    /// so.
     pub(crate) fn skips_reclaim(&self) -> bool {
         let fewer = |times: u32| times.checked_sub(1);
         self.reclaims_to_skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
@@ -145,7 +155,8 @@ impl Swapped {
 }
 
 impl Manager {
-    /// Charges up to `wanted` slots, as far as the group's limit allows it: the CPU's own first. Says how many.
+    /// Charges up to `wanted` slots, as far as the group's limit allows it: the CPU's own first.
+    /// Says how many.
     pub(crate) fn charge_swapped(&self, group: &GroupState, wanted: u64) -> u64 {
         let stocked = if group.swapped.is_beyond_max() { 0 } else { self.swap_charges.take(group.id, wanted) };
         let got = stocked + group.swapped.try_charge(wanted - stocked);

@@ -1,11 +1,12 @@
 //! Memory for swap areas of compressed pages: where it is charged, and how it is found.
 //!
-//! Such an area takes memory from the budget as it fills, a chunk at a time. It fills when memory is short. Frames have all
-//! of the budget then, and an extent of frames has to be drained for it; the extent's pages go to swap in their turn, and may
-//! have to be compressed as well. So the area has a *stock*, charged in advance, of as much memory as an extent has. The
-//! stock is used when no other memory is to be had. A thread that is about to reclaim fills the stock up again first: it has
-//! no page isolated yet, which would stand in the way of a drain. A page that finds no memory in spite of that goes to the
-//! next area, or stays.
+//! Such an area takes memory from the budget as it fills, a chunk at a time. It fills when memory
+//! is short. Frames have all of the budget then, and an extent of frames has to be drained for it;
+//! the extent's pages go to swap in their turn, and may have to be compressed as well. So the area
+//! has a *stock*, charged in advance, of as much memory as an extent has. The stock is used when no
+//! other memory is to be had. A thread that is about to reclaim fills the stock up again first: it
+//! has no page isolated yet, which would stand in the way of a drain. A page that finds no memory
+//! in spite of that goes to the next area, or stays.
 
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ const DRAINS_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Manager {
-    /// Before pages are reclaimed: sees to it that compressed ones have where to go. The caller has no page isolated.
+    /// Before pages are reclaimed: sees to it that compressed ones have where to go. The caller has
+    /// no page isolated.
     pub(crate) fn stock_up_swap(&self) {
         if !self.swaps() || self.swap.stock_up() {
             return;

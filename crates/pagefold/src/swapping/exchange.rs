@@ -1,17 +1,20 @@
-//! Exchanges: a page comes back from swap although all memory and all slots of its group are in use.
+//! Exchanges: a page comes back from swap although all memory and all slots of its group are in
+//! use.
 //!
-//! Another page has to go first, and for a moment that takes a slot more than there are: one that areas keep for this
-//! (`swap`'s reserve). The frame passes from the page that goes to the page that comes, with its charge, so no other thread
-//! gets it in between. The slot of the page that comes, when it is freed, is the next one to be kept. So a group whose pages
-//! take all of its memory and slots can go on exchanging them.
+//! Another page has to go first, and for a moment that takes a slot more than there are: one that
+//! areas keep for this (`swap`'s reserve). The frame passes from the page that goes to the page
+//! that comes, with its charge, so no other thread gets it in between. The slot of the page that
+//! comes, when it is freed, is the next one to be kept. So a group whose pages take all of its
+//! memory and slots can go on exchanging them.
 //!
-//! A frame may be taken in vain all the same: other threads were faster, or the page that comes can't be read. Then the group
-//! has one more slot than before, and any thread may get the frame. So a page only goes if the other one is still *wanted*
-//! once it is written; it comes back at once if the other one doesn't come after all; and the group never has more than
-//! [`BEYOND_MAX`] slots beyond its `swap_max`, whatever happens.
+//! A frame may be taken in vain all the same: other threads were faster, or the page that comes
+//! can't be read. Then the group has one more slot than before, and any thread may get the frame.
+//! So a page only goes if the other one is still *wanted* once it is written; it comes back at once
+//! if the other one doesn't come after all; and the group never has more than [`BEYOND_MAX`] slots
+//! beyond its `swap_max`, whatever happens.
 //!
-//! Before pages change places, reclaim has looked for others in vain, which takes long. So the next few do so at once:
-//! meanwhile nothing else will have become free, as a rule.
+//! Before pages change places, reclaim has looked for others in vain, which takes long. So the next
+//! few do so at once: meanwhile nothing else will have become free, as a rule.
 
 use std::ops::ControlFlow;
 
@@ -29,7 +32,8 @@ pub(crate) const BEYOND_MAX: u64 = 8;
 /// Pages of a stripe that are looked at for one that can go, at most.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
 
-/// Threads that are exchanging pages just now. Relaxed throughout: a thread that waits for them looks again.
+/// Threads that are exchanging pages just now. Relaxed throughout: a thread that waits for them
+/// looks again.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeCount(AtomicU32);
 
@@ -68,13 +72,14 @@ type Gone<'a> = (OwnedFrame<'a>, Owner);
 enum Stays {
     /// Another one may.
     This(IsolatedFrame),
-    /// None can: there is no slot, or it can't be written, or the page that was to come isn't wanted any more.
+    /// None can: there is no slot, or it can't be written, or the page that was to come isn't
+    /// wanted any more.
     All(IsolatedFrame),
 }
 
 impl Manager {
-    /// Has a page of the group go so that the one in `slot` can come, if that is still `wanted` then. Gives the frame that it
-    /// left, and what is to be dropped once the slot is free.
+    /// Has a page of the group go so that the one in `slot` can come, if that is still `wanted`
+    /// then. Gives the frame that it left, and what is to be dropped once the slot is free.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
@@ -110,7 +115,8 @@ impl Manager {
         let _ = self.spaces.swap_in(gone.number());
     }
 
-    /// Has the coldest page of a stripe leave. `Continue` if it stays and others may leave, `Break(None)` if none will.
+    /// Has the coldest page of a stripe leave. `Continue` if it stays and others may leave,
+    /// `Break(None)` if none will.
     fn leave_from<'a>(
         &self,
         group: &GroupState,

@@ -1,7 +1,7 @@
 //! Swapping out: how a page that no file has leaves memory.
 //!
-//! Reclaim has the pages isolated, and passes them on together. Of each one its bytes are looked at while it stays where it
-//! is (`frames::swapping`):
+//! Reclaim has the pages isolated, and passes them on together. Of each one its bytes are looked at
+//! while it stays where it is (`frames::swapping`):
 //! ```text
 //!   keeps a slot, and wasn't written to since ─────────────▶ its entry again: no I/O
 //!   one word again and again ──────────────────────────────▶ that word as its entry: no slot, no I/O
@@ -10,7 +10,8 @@
 //!                          │            └─ no: the slot is freed, the page stays
 //!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
 //! ```
-//! A page that stays goes round once more, and meanwhile reclaim takes others: pages of files, as long as there are some.
+//! A page that stays goes round once more, and meanwhile reclaim takes others: pages of files, as
+//! long as there are some.
 //!
 //! The caller holds no word, no list and no lock but that of making room: it waits for the device.
 
@@ -179,15 +180,17 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Takes the slots away that these pages keep in vain: as they were written to since they came back, they need others to leave, and
-    /// what they keep is in the way of that. Says whether there were any.
+    /// Takes the slots away that these pages keep in vain: as they were written to since they came
+    /// back, they need others to leave, and what they keep is in the way of that. Says whether
+    /// there were any.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
         kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Takes slots away from pages that were written to since they came back: a few, as a fault waits for it.
+    /// Takes slots away from pages that were written to since they came back: a few, as a fault
+    /// waits for it.
     fn take_slots_in_vain(&self) {
         // One at a time is enough, and now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
@@ -210,7 +213,8 @@ impl Manager {
         }
     }
 
-    /// Has pages leave memory that are where memory is to be given back, whatever the policy thinks of them.
+    /// Has pages leave memory that are where memory is to be given back, whatever the policy thinks
+    /// of them.
     pub(crate) fn evict_anonymous(&self, mut pages: Batch<BATCH_MAX>) {
         while let Some(first) = pages.first() {
             let (number, is_unlisted) = self.kind_of(first);
@@ -243,8 +247,9 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts pages on their groups' lists that were touched before there was swap. One that is touched at this very moment may
-    /// be left out, and stays in memory until it is unmapped, or memory is given back.
+    /// Puts pages on their groups' lists that were touched before there was swap. One that is
+    /// touched at this very moment may be left out, and stays in memory until it is unmapped, or
+    /// memory is given back.
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
@@ -271,7 +276,8 @@ pub(crate) struct SlotSearch {
     position: Position,
 }
 
-/// How often slots that are kept in vain may be looked for, in how many slots, about 100 µs, and how many pages are asked.
+/// How often slots that are kept in vain may be looked for, in how many slots, about 100 µs, and
+/// how many pages are asked.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;

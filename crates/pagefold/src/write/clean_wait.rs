@@ -1,8 +1,9 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
-//! The caller asks the flusher, and waits for what the flusher does: for pages of the caller's own group, or of any group,
-//! but not for long if nothing comes of it. So a device that doesn't answer doesn't block calls that need memory. The caller
-//! holds no lock meanwhile that other tenants need.
+//! The caller asks the flusher, and waits for what the flusher does: for pages of the caller's own
+//! group, or of any group, but not for long if nothing comes of it. So a device that doesn't answer
+//! doesn't block calls that need memory. The caller holds no lock meanwhile that other tenants
+//! need.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use crate::manager::Manager;
 const QUIET_MAX: Duration = Duration::from_secs(2);
 /// and how long the caller may get nowhere with what becomes clean.
 const IN_VAIN_MAX: Duration = Duration::from_secs(4);
-/// How long it is waited at least between two attempts of the caller's: at first, and at most. Attempts cost something.
+/// How long it is waited at least between two attempts of the caller's: at first, and at most.
+/// Attempts cost something.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// How often the flusher is asked.
@@ -60,8 +62,9 @@ impl CleanWait<'_> {
         self.pause = PAUSE_MIN;
     }
 
-    /// Waits until pages have become clean. False if there is nothing to wait for, or if that has gone on for too long. The
-    /// first time it is true at once if nothing is dirty, as that may have changed since the caller came upon it.
+    /// Waits until pages have become clean. False if there is nothing to wait for, or if that has
+    /// gone on for too long. The first time it is true at once if nothing is dirty, as that may
+    /// have changed since the caller came upon it.
     pub(crate) fn wait(&mut self) -> bool {
         let start = Instant::now();
         if !self.waited {

@@ -1,9 +1,10 @@
-//! A cycle of write-back in the hands of its leader: requests go out in the order of the file, many at a time, their answers
-//! come back in any order.
+//! A cycle of write-back in the hands of its leader: requests go out in the order of the file, many
+//! at a time, their answers come back in any order.
 //!
-//! The leader of the cycle does all of it but what the device does; no other thread looks at it. An *answer* is put down by
-//! whichever thread hears of it, with the pages that it is about, and changes nothing else. So a request that has completed
-//! keeps neither the file nor anything of it alive.
+//! The leader of the cycle does all of it but what the device does; no other thread looks at it. An
+//! *answer* is put down by whichever thread hears of it, with the pages that it is about, and
+//! changes nothing else. So a request that has completed keeps neither the file nor anything of it
+//! alive.
 
 use std::mem;
 
@@ -23,15 +24,16 @@ use crate::write::course::Course;
 const REQUESTS_MAX: usize = 64;
 /// and how many of them of the largest size: there are as many bytes as that.
 const LARGE_MAX: usize = 16;
-/// Requests that may fail before a cycle gives up, those for pieces of a request included. A place that can't be written isn't to
-/// keep others from being written; a device that is gone keeps no call waiting for long. Requests under way at that moment come
-/// on top.
+/// Requests that may fail before a cycle gives up, those for pieces of a request included. A place
+/// that can't be written isn't to keep others from being written; a device that is gone keeps no
+/// call waiting for long. Requests under way at that moment come on top.
 const FAILURES_MAX: u32 = 128;
 /// A stage is over when this part of what was unclean when the cycle began was written,
 const STAGES: u64 = 8;
 /// but has no fewer or more pages than this.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
-/// A full cycle settles so many times the pages that were unclean when it began before it comes round, at most.
+/// A full cycle settles so many times the pages that were unclean when it began before it comes
+/// round, at most.
 const SETTLED_MAX: u64 = 3;
 /// Pages written that say something about how fast that is.
 const MEASURED_MIN: u64 = 256;
@@ -43,7 +45,8 @@ pub(crate) enum Kind {
     Full,
     /// A slice of the flusher's: as long as there is need, and time.
     Sweep,
-    /// The file's last handle was dropped, or the process ends: everything is to be in the file, and needn't last.
+    /// The file's last handle was dropped, or the process ends: everything is to be in the file,
+    /// and needn't last.
     Farewell,
 }
 
@@ -58,7 +61,8 @@ pub(crate) struct Cycle<'a> {
     /// What it has still to come to, and what it has still to settle.
     rest: Course,
     unsettled: Course,
-    /// The first pages of the runs under way, in the order of the course, and how many pages those are.
+    /// The first pages of the runs under way, in the order of the course, and how many pages those
+    /// are.
     under_way: ArrayVec<u64, REQUESTS_MAX>,
     pages_under_way: usize,
     /// Those about to be.
@@ -96,7 +100,8 @@ impl Answers {
         self.some.notify_one();
     }
 
-    /// Takes what has come; waits for the first if there is none, helping the device as far as it takes help.
+    /// Takes what has come; waits for the first if there is none, helping the device as far as it
+    /// takes help.
     fn take(&self, writer: &dyn BackingFile) -> Vec<Answer> {
         if self.came.lock().is_empty() {
             writer.help_as(&writer.queue(), HELPING, &|| !self.came.lock().is_empty());
@@ -134,15 +139,16 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Runs it. Returns what it didn't come to, the number of pages that became clean, and the first failure.
+    /// Runs it. Returns what it didn't come to, the number of pages that became clean, and the
+    /// first failure.
     pub(crate) fn run(mut self) -> (Course, u64, Result<(), IoError>) {
         let _under_way = self.file.device().map(|device| device.begin_cycle());
         let mut synced = self.write_in_stages();
         while !self.under_way.is_empty() {
             self.take_answers();
         }
-        // A full one also if nothing was written: a length may have been set, or an earlier sync have failed. One for farewell
-        // has something to settle, or nothing to do.
+        // A full one also if nothing was written: a length may have been set, or an earlier sync
+        // have failed. One for farewell has something to settle, or nothing to do.
         if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
             synced = self.end_stage(self.rest.first()); // There is nothing under way.
         }
@@ -263,7 +269,8 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Syncs the file, unless no handle wants that (B7), and settles what lies before the page `before`, or all.
+    /// Syncs the file, unless no handle wants that (B7), and settles what lies before the page
+    /// `before`, or all.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();

@@ -17,7 +17,8 @@ use crate::write::dirty::Rate;
 use crate::write::dirty_part::DirtyPart;
 use crate::write::flusher::Flusher;
 
-/// A device that has had something to write for so long, and written nothing, is taken to have stopped.
+/// A device that has had something to write for so long, and written nothing, is taken to have
+/// stopped.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A device.
@@ -52,7 +53,8 @@ impl Device {
         parts.push(Arc::clone(part));
     }
 
-    /// The part that `need` says most of, if it does of any. Those that have no dirty pages any more are forgotten.
+    /// The part that `need` says most of, if it does of any. Those that have no dirty pages any
+    /// more are forgotten.
     pub(crate) fn neediest(
         self: &Arc<Self>,
         flusher: &Flusher,

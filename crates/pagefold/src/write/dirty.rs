@@ -1,21 +1,24 @@
 //! How many pages may be dirty, and how writers are slowed down before there are too many.
 //!
-//! A dirty page can't be evicted, so at most seven eighths of what a group may have in memory should be dirty. The flusher
-//! writes from a third of that on (`flusher`). Writers are slowed down from three quarters on: each page that they make
-//! dirty costs them time, which they sleep off a few milliseconds at a time. What a page costs follows from how fast
-//! pages of its device have been written back lately, so that writers settle at the pace of the disk somewhere between the
-//! two marks. (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.) Much that is dirty is good for a
-//! disk: pages that are written to again while they wait are written back once, and neighbours go in one request.
+//! A dirty page can't be evicted, so at most seven eighths of what a group may have in memory
+//! should be dirty. The flusher writes from a third of that on (`flusher`). Writers are slowed down
+//! from three quarters on: each page that they make dirty costs them time, which they sleep off a
+//! few milliseconds at a time. What a page costs follows from how fast pages of its device have
+//! been written back lately, so that writers settle at the pace of the disk somewhere between the
+//! two marks. (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.) Much
+//! that is dirty is good for a disk: pages that are written to again while they wait are written
+//! back once, and neighbours go in one request.
 //!
 //! # Groups
-//! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A writer is held back by its own
-//! group's dirty pages alone, by two rules:
+//! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A
+//! writer is held back by its own group's dirty pages alone, by two rules:
 //! - *Its limit*: seven eighths of it, as above.
-//! - *Its part of the budget*: [`PARTS_MAX`] times what is left. If `M` pages may be dirty in all and `D` are, a group is
-//!   slowed down from `3 (M - D)` dirty pages on and stopped at `15 (M - D)`. These are the dynamic thresholds of shared-memory
-//!   switches (Choudhury and Hahne, 1998). A group alone stops at 15/16 of `M`; `n` groups that write as much as they can
-//!   stop at `15 / (15 n + 1)` each, equal parts; a group that has fewer dirty pages is never held back. No group has to
-//!   know how many others there are.
+//! - *Its part of the budget*: [`PARTS_MAX`] times what is left. If `M` pages may be dirty in all
+//!   and `D` are, a group is slowed down from `3 (M - D)` dirty pages on and stopped at `15 (M -
+//!   D)`. These are the dynamic thresholds of shared-memory switches (Choudhury and Hahne, 1998). A
+//!   group alone stops at 15/16 of `M`; `n` groups that write as much as they can stop at `15 / (15
+//!   n + 1)` each, equal parts; a group that has fewer dirty pages is never held back. No group has
+//!   to know how many others there are.
 
 use std::time::Duration;
 
@@ -27,8 +30,8 @@ use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// Dirty pages, of a group, a part or all. It may be below zero for a moment: a page may be counted out before it was
-/// counted in.
+/// Dirty pages, of a group, a part or all. It may be below zero for a moment: a page may be counted
+/// out before it was counted in.
 #[derive(Debug, Default)]
 pub(crate) struct UncleanCount(AtomicU64);
 
@@ -38,7 +41,8 @@ impl UncleanCount {
         if pages > u64::MAX / 2 { 0 } else { pages }
     }
 
-    /// The count as it is, below zero included. SeqCst: see [`DirtyPart`](crate::write::dirty_part::DirtyPart).
+    /// The count as it is, below zero included. SeqCst: see
+    /// [`DirtyPart`](crate::write::dirty_part::DirtyPart).
     pub(crate) fn exact(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -53,22 +57,23 @@ impl UncleanCount {
     }
 }
 
-/// The part of a limit that is left for clean pages, and how many those are at least, where that is less than a quarter.
+/// The part of a limit that is left for clean pages, and how many those are at least, where that is
+/// less than a quarter.
 const CLEAN_SHARE: u64 = 8;
 const CLEAN_MIN: u64 = 64;
 /// The flusher writes when this part of a limit's dirty pages is there,
 const WRITTEN_FROM: u64 = 3;
 /// and from this share on writers are slowed down.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
-/// The same for a group's part of the budget: the flusher writes from this part of what is left on, when a third of all that
-/// may be dirty is,
+/// The same for a group's part of the budget: the flusher writes from this part of what is left on,
+/// when a third of all that may be dirty is,
 const PARTS_WRITTEN: u64 = 8;
 /// writers are slowed down, from a multiple on,
 const PARTS_SLOWED: f64 = 3.0;
 /// and stopped.
 const PARTS_MAX: f64 = 15.0;
-/// What counts as left of the budget at least, as a part of what may be dirty: a group with few dirty pages goes on whatever
-/// others have done.
+/// What counts as left of the budget at least, as a part of what may be dirty: a group with few
+/// dirty pages goes on whatever others have done.
 const LEFT_MIN: u64 = 256;
 /// Writers sleep when they owe so much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
@@ -114,7 +119,8 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Of a group with `dirty` pages and a limit of `max`, if `all` are dirty of a budget of `capacity` pages.
+    /// Of a group with `dirty` pages and a limit of `max`, if `all` are dirty of a budget of
+    /// `capacity` pages.
     fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
         let all_max = dirty_max(capacity);
         let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
@@ -154,8 +160,9 @@ impl Manager {
         Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
     }
 
-    /// Whether a group has so few dirty pages that a write has neither to [wait](Self::wait_for_clean) nor to be
-    /// [slowed down](Self::pace), and the flusher nothing to do.
+    /// Whether a group has so few dirty pages that a write has neither to
+    /// [wait](Self::wait_for_clean) nor to be [slowed down](Self::pace), and the flusher nothing to
+    /// do.
     pub(crate) fn has_few_dirty(&self, group: &GroupState) -> bool {
         let pressure = self.pressure(group, group.unclean.get());
         pressure.is_low_of_its_own() && pressure.is_low_of_all()
@@ -204,18 +211,20 @@ impl Manager {
         if slowed <= 0.0 {
             return;
         }
-        // Nothing at the first mark; the disk's pace half way to the other, where it settles if there is one writer.
+        // Nothing at the first mark; the disk's pace half way to the other, where it settles if
+        // there is one writer.
         let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
         let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
         if debt >= DEBT_MIN.as_nanos() as u64 {
-            // The thread that takes the debt sleeps it off; another one that saw it as well takes what came since.
+            // The thread that takes the debt sleeps it off; another one that saw it as well takes
+            // what came since.
             let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
             sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
         }
     }
 
-    /// How urgently the flusher should write dirty pages of the group now because there are many; `None` if there aren't.
-    /// Those that can't be written don't count.
+    /// How urgently the flusher should write dirty pages of the group now because there are many;
+    /// `None` if there aren't. Those that can't be written don't count.
     pub(crate) fn wants_writing(&self, group: &GroupState) -> Option<f64> {
         let live = group.unclean.get().saturating_sub(group.dirt.stuck());
         let pressure = self.pressure(group, live);
@@ -225,8 +234,8 @@ impl Manager {
         wants.then(|| pressure.own().max(pressure.parts() / PARTS_MAX))
     }
 
-    /// Asks for dirty pages to be written because memory is needed: those of `group`, or of any. Returns whether there are
-    /// some.
+    /// Asks for dirty pages to be written because memory is needed: those of `group`, or of any.
+    /// Returns whether there are some.
     pub(crate) fn ask_for_clean(&self, group: Option<&GroupState>) -> bool {
         match group {
             Some(group) if group.unclean.get() > 0 => {

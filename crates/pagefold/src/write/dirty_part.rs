@@ -1,22 +1,24 @@
 //! The dirty pages that one group has in one file.
 //!
-//! Writers are held back by group, pages are written by file and device. So dirty pages are counted by pairs of a file and a
-//! group, each in a [`DirtyPart`]: made when the group first makes a page of the file dirty, kept by the file as long as it
-//! has dirty pages or a handle uses it. A group knows its parts, a device those that have dirty pages.
+//! Writers are held back by group, pages are written by file and device. So dirty pages are counted
+//! by pairs of a file and a group, each in a [`DirtyPart`]: made when the group first makes a page
+//! of the file dirty, kept by the file as long as it has dirty pages or a handle uses it. A group
+//! knows its parts, a device those that have dirty pages.
 //!
 //! # Invariants
-//! - PART-1. A page is counted in the part of its file and of the group that it is charged to. Only clean pages change
-//!   their group (`group::recharge`).
-//! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for it, or the thread that counted a
-//!   page in is about to put it there. The flusher takes it off the list in three steps:
+//! - PART-1. A page is counted in the part of its file and of the group that it is charged to. Only
+//!   clean pages change their group (`group::recharge`).
+//! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for it,
+//!   or the thread that counted a page in is about to put it there. The flusher takes it off the
+//!   list in three steps:
 //!   ```text
 //!     flusher (has the list's lock)            writer
 //!     listed: yes → no            SeqCst       pages: 0 → 1             SeqCst
 //!     pages == 0?                 SeqCst       listed? no: lists it     SeqCst
 //!     else listed: → yes, it stays
 //!   ```
-//!   In the order of all SeqCst operations one of the two comes first. If the writer found `yes`, it looked before the
-//!   flusher's change, so the flusher finds its page.
+//!   In the order of all SeqCst operations one of the two comes first. If the writer found `yes`,
+//!   it looked before the flusher's change, so the flusher finds its page.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::{Mutex, OnceCell};
@@ -80,7 +82,8 @@ impl DirtyPart {
         manager.cleaned.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Whether the part stays in its device's list. For the flusher, under the list's lock (PART-2).
+    /// Whether the part stays in its device's list. For the flusher, under the list's lock
+    /// (PART-2).
     pub(crate) fn stays_listed(&self) -> bool {
         if self.pages.exact() != 0 {
             return true;
@@ -178,7 +181,8 @@ impl GroupDirt {
 }
 
 impl Manager {
-    /// Counts the group's dirty pages that can't be written now, because their file fails or their device doesn't answer.
+    /// Counts the group's dirty pages that can't be written now, because their file fails or their
+    /// device doesn't answer.
     pub(crate) fn count_stuck(&self, group: &GroupState) -> u64 {
         let is_stuck = |part: &&Arc<DirtyPart>| part.failed_ms().is_some() || part.device.is_stalled();
         let stuck = group.dirt.parts().iter().filter(is_stuck).map(|part| part.pages()).sum();

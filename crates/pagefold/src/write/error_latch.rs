@@ -1,7 +1,8 @@
 //! Write errors of one file: each of its handles hears of each failure once.
 //!
-//! What couldn't be written stays in memory, dirty, and is tried again; the latch is for telling. It is the idea of
-//! Linux's `errseq_t`: failures are numbered, and a handle remembers the last one that it was told.
+//! What couldn't be written stays in memory, dirty, and is tried again; the latch is for telling.
+//! It is the idea of Linux's `errseq_t`: failures are numbered, and a handle remembers the last one
+//! that it was told.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;

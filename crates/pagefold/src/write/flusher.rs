@@ -1,26 +1,30 @@
 //! The flusher: threads that write back what has been dirty for long, or is much.
 //!
-//! Devices with something to do stand in line. A thread takes the first one, *visits* it, and writes its files in slices of half a
-//! second (`writeback`): always the file that needs it most, until none does. No two threads visit one device. So a
-//! device that doesn't answer keeps one thread, and no other device waits for it.
+//! Devices with something to do stand in line. A thread takes the first one, *visits* it, and
+//! writes its files in slices of half a second (`writeback`): always the file that needs it most,
+//! until none does. No two threads visit one device. So a device that doesn't answer keeps one
+//! thread, and no other device waits for it.
 //!
 //! # Threads
-//! The first one is started when a file is first opened for writing. One that takes a device out of the line sees to it that another one
-//! waits at the line, and starts it if need be: there are as many as devices were ever written at a time, and one more, up to
-//! [`THREADS_MAX`]. (Beyond that many devices that don't answer, others wait.) While there are dirty pages, one of those
-//! that wait wakes up every half second and puts all devices that have some into the line, so that pages are written that
-//! have become old. Otherwise they sleep without waking up.
+//! The first one is started when a file is first opened for writing. One that takes a device out of
+//! the line sees to it that another one waits at the line, and starts it if need be: there are as
+//! many as devices were ever written at a time, and one more, up to [`THREADS_MAX`]. (Beyond that
+//! many devices that don't answer, others wait.) While there are dirty pages, one of those that
+//! wait wakes up every half second and puts all devices that have some into the line, so that pages
+//! are written that have become old. Otherwise they sleep without waking up.
 //!
 //! # Need
-//! A file needs to be written if it has dirty pages of a group that has many ([`wants_writing`](Manager::wants_writing)) or waits for
-//! memory, if its dirty pages are old, or if any tenant waits for memory. That one group has many dirty pages is no reason to write
-//! files that have none of them. What waits longest gains on the others. A file that couldn't be written is left alone for a
-//! second.
+//! A file needs to be written if it has dirty pages of a group that has many
+//! ([`wants_writing`](Manager::wants_writing)) or waits for memory, if its dirty pages are old, or
+//! if any tenant waits for memory. That one group has many dirty pages is no reason to write files
+//! that have none of them. What waits longest gains on the others. A file that couldn't be written
+//! is left alone for a second.
 //!
 //! # The end of the process
-//! When the process exits normally with this Pagefold alive, its threads still run, and so they write what is dirty: each device is visited
-//! once more, with each of its files written as for the drop of its last handle (`writeback`). The exiting thread waits for that, for so
-//! long at most ([`sync::exit`]).
+//! When the process exits normally with this Pagefold alive, its threads still run, and so they
+//! write what is dirty: each device is visited once more, with each of its files written as for the
+//! drop of its last handle (`writeback`). The exiting thread waits for that, for so long at most
+//! ([`sync::exit`]).
 //!
 //! Lock order: a device's list → the line.
 
@@ -48,7 +52,8 @@ const RETRY_MS: u64 = 1_000;
 const SHORT_MS: u64 = 50;
 /// and how often a file is written for its sake.
 const SHORT_PAUSE_MS: u64 = 100;
-/// How long a thread that exits waits for the line, which is never held for longer than it takes to change it.
+/// How long a thread that exits waits for the line, which is never held for longer than it takes to
+/// change it.
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 const LINE_MAX: Duration = Duration::from_secs(1);
 /// Threads, at most.
@@ -114,8 +119,8 @@ impl Flusher {
         }
     }
 
-    /// Has all devices with dirty pages visited, for a thread that can't get a frame, and perhaps could if there were fewer dirty
-    /// pages.
+    /// Has all devices with dirty pages visited, for a thread that can't get a frame, and perhaps
+    /// could if there were fewer dirty pages.
     pub(crate) fn ring_for_frames(&self, now_ms: u64) {
         self.short_until_ms.store(now_ms + SHORT_MS, Ordering::Relaxed); // A hint, too.
         self.line.lock().add_active();
@@ -135,7 +140,8 @@ impl Flusher {
 
     /// Whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: a thread that hears of it late syncs once too often. What is to be done is in the line.
+        // Relaxed: a thread that hears of it late syncs once too often. What is to be done is in
+        // the line.
         self.leaving.load(Ordering::Relaxed)
     }
 
@@ -222,8 +228,9 @@ impl Flusher {
         }
     }
 
-    /// Whether another thread has to be started, so that one waits at the line. If there is one, wakes it up: it may have to look
-    /// at the time from now on, in the place of the caller, which has taken a device.
+    /// Whether another thread has to be started, so that one waits at the line. If there is one,
+    /// wakes it up: it may have to look at the time from now on, in the place of the caller, which
+    /// has taken a device.
     fn lacks_thread(&self) -> bool {
         let mut line = self.line.lock();
         let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;
@@ -282,7 +289,8 @@ pub(crate) struct FlusherThread(pub(crate) Arc<Manager>);
 
 impl Drop for FlusherThread {
     fn drop(&mut self) {
-        // A forked child has no such threads to wait for, and perhaps locks that no thread will release.
+        // A forked child has no such threads to wait for, and perhaps locks that no thread will
+        // release.
         if self.0.frames.forked() {
             return;
         }
@@ -297,7 +305,8 @@ impl Drop for FlusherThread {
         loop {
             let Some(thread) = flusher.threads.lock().pop() else { break };
             if all_end && !is_current(&thread) {
-                // It panics only by a bug of ours, which its message has told; there is nothing to add.
+                // It panics only by a bug of ours, which its message has told; there is nothing to
+                // add.
                 let _ = thread.join();
             }
         }
@@ -329,7 +338,8 @@ impl Manager {
                 let mut threads = self.flusher.threads.lock();
                 match self.flusher_thread() {
                     Ok(thread) => threads.push(thread),
-                    // The next thread that takes a device tries again; until then those there are do what there is.
+                    // The next thread that takes a device tries again; until then those there are
+                    // do what there is.
                     Err(_) => self.flusher.line.lock().threads -= 1,
                 }
             }
@@ -413,8 +423,9 @@ mod tests {
     use crate::io::SimulatedDisk;
     use crate::patience::WATCHDOG;
 
-    /// The flusher's thread looked whether it had been asked, then went to sleep; a thread that asked in between didn't wake it. It
-    /// sleeps for good here, so one ring that is lost is the end.
+    /// The flusher's thread looked whether it had been asked, then went to sleep; a thread that
+    /// asked in between didn't wake it. It sleeps for good here, so one ring that is lost is the
+    /// end.
     #[test]
     fn every_ring_is_heard() {
         let (flusher, device, heard) = (Flusher::default(), Arc::default(), AtomicU64::new(0));
@@ -436,7 +447,8 @@ mod tests {
                 while all_heard && heard.load(Ordering::SeqCst) == before {
                     all_heard = start.elapsed() < WATCHDOG;
                     looks += 1;
-                    // Soon enough to ring again while the thread goes to sleep, unless that needs this CPU.
+                    // Soon enough to ring again while the thread goes to sleep, unless that needs
+                    // this CPU.
                     if looks < 1_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
                 }
             }
@@ -446,8 +458,8 @@ mod tests {
         });
     }
 
-    /// A process that ended waited for ten seconds, although its files had been written at once: no visit counted as one of those
-    /// that it waited for.
+    /// A process that ended waited for ten seconds, although its files had been written at once: no
+    /// visit counted as one of those that it waited for.
     #[test]
     fn the_end_of_a_process_is_over_when_its_files_are_written() {
         let disk = SimulatedDisk::default();

@@ -1,20 +1,24 @@
 //! The way of a write: page by page into memory, from where it is written back some time.
 //!
 //! - A page that is written as a whole, or that its file has nothing of, isn't read first.
-//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows with the bytes, in one step of the page's version:
-//!   a reader that copies any of them finds the length grown, and so looks at the page again if it had taken the old length for
-//!   its end. Pages beyond the end that are still in memory, read when the file was longer, go before that. What is written back
-//!   ends at the length, so the page becomes dirty after the length has grown.
-//! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the length again once they
-//!   have the page, or its word in *loading*. `set_len` lowers the length first, then waits for such pages. So a write is
-//!   before the cut, and cut off, or after it, and goes past the end.
-//! - L3. `set_len` may fail, and then gives the old length back. So a page that isn't in the file as a whole is changed in
-//!   place only by a thread that has looked at the length while it had the turn (`extension`). Otherwise its guard would be
-//!   too short, and leave old bytes behind new ones.
+//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows with the
+//!   bytes, in one step of the page's version: a reader that copies any of them finds the length
+//!   grown, and so looks at the page again if it had taken the old length for its end. Pages beyond
+//!   the end that are still in memory, read when the file was longer, go before that. What is
+//!   written back ends at the length, so the page becomes dirty after the length has grown.
+//! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the
+//!   length again once they have the page, or its word in *loading*. `set_len` lowers the length
+//!   first, then waits for such pages. So a write is before the cut, and cut off, or after it, and
+//!   goes past the end.
+//! - L3. `set_len` may fail, and then gives the old length back. So a page that isn't in the file
+//!   as a whole is changed in place only by a thread that has looked at the length while it had the
+//!   turn (`extension`). Otherwise its guard would be too short, and leave old bytes behind new
+//!   ones.
 //!
-//! - L4. A page is charged to the group that makes it dirty: the writer takes it over before that, if it is another group's. So a
-//!   group's limit isn't filled with dirty pages by others, and the writer is held back, or refused, by its own. A page
-//!   that is dirty stays where it is until it is clean.
+//! - L4. A page is charged to the group that makes it dirty: the writer takes it over before that,
+//!   if it is another group's. So a group's limit isn't filled with dirty pages by others, and the
+//!   writer is held back, or refused, by its own. A page that is dirty stays where it is until it
+//!   is clean.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
 
@@ -55,8 +59,8 @@ pub(crate) enum Written {
     Refused,
 }
 
-/// Whether a write may happen, asked once no other thread has the page. A thread that takes the permission away waits for the
-/// writers that have a page.
+/// Whether a write may happen, asked once no other thread has the page. A thread that takes the
+/// permission away waits for the writers that have a page.
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -81,7 +85,8 @@ impl Handle {
     /// Writes bytes within one page.
     fn write_piece(&self, piece: &[u8], at: u64) -> Result<(), Error> {
         let manager = &*self.file.manager;
-        // Most often there is nothing to wait for: one look before the write does for after it, too.
+        // Most often there is nothing to wait for: one look before the write does for after it,
+        // too.
         let few_are_dirty = manager.has_few_dirty(self.group.state());
         if !few_are_dirty {
             manager.wait_for_clean(self)?;
@@ -148,8 +153,8 @@ impl Handle {
         write()
     }
 
-    /// Has `change` run with a page for this thread alone, if the file reaches to `within`. It says whether the page was
-    /// clean until then.
+    /// Has `change` run with a page for this thread alone, if the file reaches to `within`. It says
+    /// whether the page was clean until then.
     pub(crate) fn change_within(
         &self,
         page: u64,
@@ -168,8 +173,8 @@ impl Handle {
         Ok(Written::Done)
     }
 
-    /// Writes bytes within one page, if the file reaches to `within`; if that is `None`, whether or not it does: then the
-    /// caller has the turn to make it longer.
+    /// Writes bytes within one page, if the file reaches to `within`; if that is `None`, whether or
+    /// not it does: then the caller has the turn to make it longer.
     fn write_page(
         &self,
         piece: &[u8],
@@ -186,7 +191,8 @@ impl Handle {
         self.write_page_patiently(piece, at, within, permitted)
     }
 
-    /// As [`write_page`](Self::write_page), for a page that is in use, isn't in memory, or is charged to another group.
+    /// As [`write_page`](Self::write_page), for a page that is in use, isn't in memory, or is
+    /// charged to another group.
     fn write_page_patiently(
         &self,
         piece: &[u8],
@@ -265,8 +271,9 @@ impl Handle {
         within.is_some_and(|end| end > self.file.len())
     }
 
-    /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to `to` within it, which are
-    /// overwritten. It may have more than is known of, unless the caller has the `turn` to change its length (`length`).
+    /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to
+    /// `to` within it, which are overwritten. It may have more than is known of, unless the caller
+    /// has the `turn` to change its length (`length`).
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -275,8 +282,8 @@ impl Handle {
         start < file.disk_len() && (at > start || to < end)
     }
 
-    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows` the file, that is as
-    /// long as the piece reaches then. `None` if the page is there by now.
+    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows`
+    /// the file, that is as long as the piece reaches then. `None` if the page is there by now.
     fn make_page(
         &self,
         piece: &[u8],
@@ -343,8 +350,9 @@ impl Handle {
         file.manager.wait_for_clean(self)?;
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
-        // The length may be one that `set_len` tries and takes back. For a page that lies in the file as a whole that is no
-        // matter: `set_len` waits for it. For others the length is looked at while no other thread can change it (L3).
+        // The length may be one that `set_len` tries and takes back. For a page that lies in the
+        // file as a whole that is no matter: `set_len` waits for it. For others the length is
+        // looked at while no other thread can change it (L3).
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -354,8 +362,9 @@ impl Handle {
         self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
-    /// As [`change_page`](Self::change_page), if the file reaches to `within`; if that is `None`, whether or not it does: then
-    /// the caller has the turn to change the length. `None` if the file has nothing of the page, or less than wanted.
+    /// As [`change_page`](Self::change_page), if the file reaches to `within`; if that is `None`,
+    /// whether or not it does: then the caller has the turn to change the length. `None` if the
+    /// file has nothing of the page, or less than wanted.
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
@@ -401,8 +410,8 @@ impl Handle {
         writing.group() != self.group.state().id && writing.is_clean()
     }
 
-    /// Charges a clean page to the handle's group, as far as it still is there, and isn't in use at this moment: then the caller
-    /// comes again.
+    /// Charges a clean page to the handle's group, as far as it still is there, and isn't in use at
+    /// this moment: then the caller comes again.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use each time, for seconds.

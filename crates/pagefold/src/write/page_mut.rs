@@ -49,11 +49,12 @@ impl Drop for CopyCharge<'_> {
     }
 }
 
-/// A page that no other thread writes to or pins while this lives. Changes are made to a copy, since readers without a lock
-/// may be copying from the page itself. All changes become the page's at once when this is dropped, even by a panic.
+/// A page that no other thread writes to or pins while this lives. Changes are made to a copy,
+/// since readers without a lock may be copying from the page itself. All changes become the page's
+/// at once when this is dropped, even by a panic.
 ///
-/// Others can read the page meanwhile, as it was. Pinning it, or writing to it, waits; so don't do that in the thread that
-/// has this.
+/// Others can read the page meanwhile, as it was. Pinning it, or writing to it, waits; so don't do
+/// that in the thread that has this.
 pub struct PageMut<'a> {
     writing: Writing<'a>,
     bytes: Box<[u8]>,

@@ -1,14 +1,15 @@
 //! What one request of write-back has: neighbouring dirty pages.
 //!
-//! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay dirty that can't be
-//! written. Callers of `sync` get the error all the same.
+//! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay
+//! dirty that can't be written. Callers of `sync` get the error all the same.
 //!
 //! # Devices that need stable bytes
 //! Pages may change while a device reads them. Some devices can't bear that
-//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)): what they are given are copies, of which each device has a few.
-//! A device is like that if its files say so, or once it has refused a run with pages that were changed meanwhile, and took
-//! the same run from a copy. That refusal is no failure. Copies are taken before pages are held, and are given back by the device's
-//! answer, so a thread that waits for one waits for the device alone.
+//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)): what they are given are copies, of
+//! which each device has a few. A device is like that if its files say so, or once it has refused a
+//! run with pages that were changed meanwhile, and took the same run from a copy. That refusal is
+//! no failure. Copies are taken before pages are held, and are given back by the device's answer,
+//! so a thread that waits for one waits for the device alone.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};
@@ -22,7 +23,8 @@ use crate::write::course::Course;
 /// Pages in one request, at most, and bytes.
 const PAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
-/// Pieces of a request that may fail before the rest of it is left alone. Finding one bad page takes a dozen.
+/// Pieces of a request that may fail before the rest of it is left alone. Finding one bad page
+/// takes a dozen.
 const FAILURES_MAX: u32 = 32;
 
 /// What came of the pieces of a request.
@@ -40,8 +42,8 @@ impl FileState {
         PAGES_MAX.min(bytes >> self.page_shift()).max(1)
     }
 
-    /// What the file is written from, if its device needs copies, and there is memory for them. Without it pages are written as
-    /// they are: what the device refuses then is dirty again.
+    /// What the file is written from, if its device needs copies, and there is memory for them.
+    /// Without it pages are written as they are: what the device refuses then is dirty again.
     pub(crate) fn copies(&self) -> Option<Arc<Copies>> {
         let device = self.device()?;
         if device.copies().is_none() && self.writer()?.needs_stable_bytes() {
@@ -73,13 +75,15 @@ impl FileState {
         run.pages().start << self.page_shift()
     }
 
-    /// Bytes of a run that are to be written. Past the end there is nothing: such a page is one that `set_len` is about to drop.
+    /// Bytes of a run that are to be written. Past the end there is nothing: such a page is one
+    /// that `set_len` is about to drop.
     pub(crate) fn bytes_of(&self, run: &HeldRun) -> usize {
         let len = (run.len() as u64) << self.page_shift();
         len.min(self.len().saturating_sub(self.offset_of(run))) as usize
     }
 
-    /// The file was given the first `pages` pages of the run, which are `bytes` bytes. Says how many pages those are.
+    /// The file was given the first `pages` pages of the run, which are `bytes` bytes. Says how
+    /// many pages those are.
     pub(crate) fn was_written(&self, run: &mut HeldRun, pages: usize, bytes: usize) -> u64 {
         if bytes > 0 {
             self.written_up_to(self.offset_of(run) + bytes as u64);
@@ -91,9 +95,10 @@ impl FileState {
         (before - run.len()) as u64
     }
 
-    /// After a device has refused a run with pages that were changed meanwhile: writes it from copies, in this thread. If that
-    /// goes well, the device needs them from now on. Returns how many pages were written, which aren't the run's any more, and
-    /// the device's error about the rest.
+    /// After a device has refused a run with pages that were changed meanwhile: writes it from
+    /// copies, in this thread. If that goes well, the device needs them from now on. Returns how
+    /// many pages were written, which aren't the run's any more, and the device's error about the
+    /// rest.
     ///
     /// # Errors
     /// `refusal`, if there is no memory for copies.
@@ -118,8 +123,8 @@ impl FileState {
         (written, Ok(()))
     }
 
-    /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went well. Leaves the rest dirty
-    /// when `may_fail` pieces have failed.
+    /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went
+    /// well. Leaves the rest dirty when `may_fail` pieces have failed.
     pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun, may_fail: u32) -> Pieces {
         let mut pieces = Pieces::default();
         let mut size = run.len() / 2;

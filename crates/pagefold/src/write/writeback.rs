@@ -1,41 +1,50 @@
 //! Write-back: getting one file's unclean pages to it, and making it keep them.
 //!
-//! A *cycle* goes once round the file, writes those pages that are dirty, neighbours together (`request`), and has many
-//! requests under way at once (`cycle`). A page that was written counts as clean only when a sync of the file that began
-//! afterwards went well: until then memory has the only copy that is sure to survive (`frames`' `write_state`). A long cycle
-//! therefore has *stages*: now and then its leader has the file synced, and settles what had been written by then. If something
-//! fails, what was written is dirty again.
+//! A *cycle* goes once round the file, writes those pages that are dirty, neighbours together
+//! (`request`), and has many requests under way at once (`cycle`). A page that was written counts
+//! as clean only when a sync of the file that began afterwards went well: until then memory has the
+//! only copy that is sure to survive (`frames`' `write_state`). A long cycle therefore has
+//! *stages*: now and then its leader has the file synced, and settles what had been written by
+//! then. If something fails, what was written is dirty again.
 //!
-//! There are three kinds. A *full* cycle is what a `sync` waits for: it goes through the whole file, or a range. A *sweep*
-//! is the flusher's: it goes on for a moment, as long as there is need, and makes way for calls that want the turn. The next
-//! sweep goes on where the last one ended; together they make a *round* of the file. Full cycles begin there as well (`hand`),
-//! so that wherever a cycle comes to, about as much was written to since the last one as may be, and lies side by side. A cycle for
-//! *farewell* goes through the whole file when it has no handle any more, and syncs nothing (B7).
+//! There are three kinds. A *full* cycle is what a `sync` waits for: it goes through the whole
+//! file, or a range. A *sweep* is the flusher's: it goes on for a moment, as long as there is need,
+//! and makes way for calls that want the turn. The next sweep goes on where the last one ended;
+//! together they make a *round* of the file. Full cycles begin there as well (`hand`), so that
+//! wherever a cycle comes to, about as much was written to since the last one as may be, and lies
+//! side by side. A cycle for *farewell* goes through the whole file when it has no handle any more,
+//! and syncs nothing (B7).
 //!
-//! - B1. One cycle of a file at a time (`turn`), led by one thread, and only that thread holds pages. It looks at the
-//!   device's answers when it comes to them. A page stays held until then, which is in no other thread's way.
-//! - B2. A full cycle that began after a write returned writes it: the cycle comes to every page, and finds a dirty one by
-//!   its word. So a caller of `sync` that finds a cycle under way waits for that cycle to end, and then for the next one,
-//!   which serves all callers that wait.
-//! - B3. Which pages there are to write is in the page map. A request takes some hundred bytes, and there are few of them.
-//! - B4. A stage settles what lies before the first run under way, and after the last stage: all of it was
-//!   written before the stage's sync began, since each page is come to once in a cycle. If a sync fails, everything that was
-//!   written since the last good one is dirty again, and what was under way meanwhile too: the failure may be theirs, and the
-//!   next sync needn't tell again.
-//! - B5. A cycle ends. A sweep ends after half a second. A full cycle settles in stages no more than three times the pages
-//!   that were unclean when it began; then none become clean before its end, so that writers are stopped by the mark (`dirty`). Two
-//!   times is what it comes to where writers go at the pace of the disk: half of what they write meanwhile lies ahead of it.
-//! - B6. A file that another process has cut off isn't written to before its new length was taken over (`length`): what was cut off
-//!   would come back. The cycle fails. Between its look and its last write it may happen all the same: another process's cut isn't
-//!   kept from running beside a write.
+//! - B1. One cycle of a file at a time (`turn`), led by one thread, and only that thread holds
+//!   pages. It looks at the device's answers when it comes to them. A page stays held until then,
+//!   which is in no other thread's way.
+//! - B2. A full cycle that began after a write returned writes it: the cycle comes to every page,
+//!   and finds a dirty one by its word. So a caller of `sync` that finds a cycle under way waits
+//!   for that cycle to end, and then for the next one, which serves all callers that wait.
+//! - B3. Which pages there are to write is in the page map. A request takes some hundred bytes, and
+//!   there are few of them.
+//! - B4. A stage settles what lies before the first run under way, and after the last stage: all of
+//!   it was written before the stage's sync began, since each page is come to once in a cycle. If a
+//!   sync fails, everything that was written since the last good one is dirty again, and what was
+//!   under way meanwhile too: the failure may be theirs, and the next sync needn't tell again.
+//! - B5. A cycle ends. A sweep ends after half a second. A full cycle settles in stages no more
+//!   than three times the pages that were unclean when it began; then none become clean before its
+//!   end, so that writers are stopped by the mark (`dirty`). Two times is what it comes to where
+//!   writers go at the pace of the disk: half of what they write meanwhile lies ahead of it.
+//! - B6. A file that another process has cut off isn't written to before its new length was taken
+//!   over (`length`): what was cut off would come back. The cycle fails. Between its look and its
+//!   last write it may happen all the same: another process's cut isn't kept from running beside a
+//!   write.
 //!
-//! - B7. A file whose last handle was dropped is written, and not synced: the system has the bytes then, as after `write` and
-//!   `close`. They count as clean although no sync covers them, since no handle is left that one was promised to: what is written
-//!   while the file has no handle was written to memory before. If it has one again when a stage ends, the stage syncs. A handle that
-//!   is opened later, and syncs, covers those bytes as well; if that fails, it is told, and they are lost, as they would be if
-//!   the file had been opened anew.
+//! - B7. A file whose last handle was dropped is written, and not synced: the system has the bytes
+//!   then, as after `write` and `close`. They count as clean although no sync covers them, since no
+//!   handle is left that one was promised to: what is written while the file has no handle was
+//!   written to memory before. If it has one again when a stage ends, the stage syncs. A handle
+//!   that is opened later, and syncs, covers those bytes as well; if that fails, it is told, and
+//!   they are lost, as they would be if the file had been opened anew.
 //!
-//! Lock order: `extension` → `turn`; under it the leader waits for the device alone. Frames are never obtained here.
+//! Lock order: `extension` → `turn`; under it the leader waits for the device alone. Frames are
+//! never obtained here.
 
 use std::ops::Range;
 
@@ -102,11 +111,12 @@ impl Writeback {
 }
 
 impl FileState {
-    /// Everything written before the call is in the file when this returns, and survives a power cut.
+    /// Everything written before the call is in the file when this returns, and survives a power
+    /// cut.
     ///
     /// # Errors
-    /// What went wrong, in the cycle that this was waiting for: all threads that wait for the cycle get that error. It is in
-    /// the file's latch too.
+    /// What went wrong, in the cycle that this was waiting for: all threads that wait for the cycle
+    /// get that error. It is in the file's latch too.
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
         // Relaxed: the caller wrote, or waited for the thread that wrote (B2).
         let wanted = self.writeback.begun.load(Relaxed) + 1;
@@ -134,8 +144,8 @@ impl FileState {
         self.cycle(Course::of(pages), Kind::Full).2
     }
 
-    /// Everything that differs from the file is written to it, for a file that has no handle any more, or whose process
-    /// ends. Whether it lasts is the system's business.
+    /// Everything that differs from the file is written to it, for a file that has no handle any
+    /// more, or whose process ends. Whether it lasts is the system's business.
     pub(crate) fn write_out(&self) -> Result<(), IoError> {
         let mut turn = self.writeback.pause();
         turn.round = None;
@@ -156,8 +166,8 @@ impl FileState {
         self.handles.load(Acquire) > 0 && !self.manager.flusher.is_leaving()
     }
 
-    /// Writes for a while, from where the last sweep ended. Returns whether that was of use: pages became clean. Does
-    /// nothing if another thread has the turn.
+    /// Writes for a while, from where the last sweep ended. Returns whether that was of use: pages
+    /// became clean. Does nothing if another thread has the turn.
     pub(crate) fn sweep(&self) -> bool {
         let Some(mut turn) = self.writeback.turn.try_lock() else { return false };
         let hand = turn.hand;
@@ -175,14 +185,15 @@ impl FileState {
         settled > 0
     }
 
-    /// All of the file was written, from `started_ms` on, without a failure: only that shows that it can be.
+    /// All of the file was written, from `started_ms` on, without a failure: only that shows that
+    /// it can be.
     fn came_round(&self, started_ms: u64) {
         self.clean_since(started_ms);
         self.note_outcome(None);
     }
 
-    /// Runs a cycle, for the thread that has the turn. Returns what it didn't come to, and the number of pages that became
-    /// clean.
+    /// Runs a cycle, for the thread that has the turn. Returns what it didn't come to, and the
+    /// number of pages that became clean.
     fn cycle(&self, course: Course, kind: Kind) -> (Course, u64, Result<(), IoError>) {
         let Some(writer) = self.writer() else { return (Course::of(0..0), 0, Ok(())) };
         let (rest, settled, result) = match self.is_cut_off() {

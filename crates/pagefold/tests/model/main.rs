@@ -1,9 +1,9 @@
 //! Random operations on the whole library against a plain model, on a simulated disk, or the
 //! machine's own, that fails now and then.
 //!
-//! Every byte read is compared with the one that belongs there, and whatever a `sync` that went well promised with what
-//! the disk has. After every step the limits are looked at. A failure prints the command that repeats it.
-//! `PAGEFOLD_SEEDS` is the number of seeds, or a range of them.
+//! Every byte read is compared with the one that belongs there, and whatever a `sync` that went
+//! well promised with what the disk has. After every step the limits are looked at. A failure
+//! prints the command that repeats it. `PAGEFOLD_SEEDS` is the number of seeds, or a range of them.
 #![cfg(not(pagefold_loom))]
 
 mod batches;
@@ -69,8 +69,8 @@ fn random_operations_agree_with_the_model() {
     run_all(seeds(150));
 }
 
-/// The rarest of them happens about once in a hundred seeds. What is written in the background, and fails there, is a
-/// matter of time.
+/// The rarest of them happens about once in a hundred seeds. What is written in the background, and
+/// fails there, is a matter of time.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_rare_things_happen_in_a_thousand_seeds() {

@@ -28,7 +28,8 @@ pub(crate) struct World {
     pub(crate) open: Vec<Open>,
     /// What each file's readers have to see; `None` if it was never made.
     pub(crate) files: Vec<Option<Vec<u8>>>,
-    /// What each file's sectors were since it was synced: a write under way may still bring that to the disk.
+    /// What each file's sectors were since it was synced: a write under way may still bring that to
+    /// the disk.
     pub(crate) earlier: Vec<Earlier>,
     pub(crate) versions: u64,
     pub(crate) seen: Sometimes,
@@ -39,7 +40,8 @@ pub(crate) struct Open {
     pub(crate) number: usize,
     pub(crate) file: File,
     pub(crate) writable: bool,
-    /// Failures of the file that the handle was surely told of, and those that it may have been told of.
+    /// Failures of the file that the handle was surely told of, and those that it may have been
+    /// told of.
     pub(crate) told: (u64, u64),
 }
 

@@ -13,7 +13,8 @@ use crate::world::{FILE_PAGES, Open, World};
 /// Bytes that come to the disk together.
 const SECTOR: usize = 512;
 
-/// What sectors of a file were, in turn, by hash. Zeros at their ends don't count: the file may have ended there.
+/// What sectors of a file were, in turn, by hash. Zeros at their ends don't count: the file may
+/// have ended there.
 #[derive(Default)]
 pub(crate) struct Earlier(HashMap<usize, Vec<u64>>);
 
@@ -26,7 +27,8 @@ impl Earlier {
         }
     }
 
-    /// Whether a sector was so since it was as on the disk before: writes of a page follow each other, so nothing older comes.
+    /// Whether a sector was so since it was as on the disk before: writes of a page follow each
+    /// other, so nothing older comes.
     fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
         let were = self.0.get(&at).map_or(&[][..], Vec::as_slice);
         let since = were.iter().position(|&was| was == hash(before)).unwrap_or(0);
@@ -64,7 +66,8 @@ impl World {
         let before = self.bytes(number).clone();
         let first_page_end = (offset / 4096 + 1) * 4096 - offset;
         let possible = std::iter::once(0).chain((first_page_end..new.len()).step_by(4096));
-        // What such a write has left of a gap is noticed: a pin waits for the page with the old end, which write-back may hold.
+        // What such a write has left of a gap is noticed: a pin waits for the page with the old
+        // end, which write-back may hold.
         match file.page((1 << 30) / 4096) {
             Err(Error::PastEnd { .. }) => {}
             other => panic!("a page far past the end: {other:?}"),
@@ -241,8 +244,8 @@ impl World {
             self.is_on_disk(number);
             return;
         }
-        // What couldn't be written is lost, but nothing comes in its place that wasn't there: a write that was under way before may
-        // bring what was changed since.
+        // What couldn't be written is lost, but nothing comes in its place that wasn't there: a
+        // write that was under way before may bring what was changed since.
         let after = bytes_on(&self.disk, &name);
         let (bytes, earlier) = (self.files[number].as_mut().expect("it was open"), &self.earlier[number]);
         let lens = before.len().min(bytes.len())..=before.len().max(bytes.len());

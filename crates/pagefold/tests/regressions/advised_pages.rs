@@ -1,5 +1,6 @@
-//! Pages that a user only says to be wanted soon. In a group of 16 MiB, [`Advice::WillNeed`] for a file of 512 MiB had all of it read,
-//! each part at the cost of the one before, and of the pages that the group used all the time.
+//! Pages that a user only says to be wanted soon. In a group of 16 MiB, [`Advice::WillNeed`] for a
+//! file of 512 MiB had all of it read, each part at the cost of the one before, and of the pages
+//! that the group used all the time.
 
 use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, File, Group, Pagefold, Protection};

@@ -1,4 +1,5 @@
-//! Files of the machine that another process changes while Pagefold has them open: here `std::fs` is the other process.
+//! Files of the machine that another process changes while Pagefold has them open: here `std::fs`
+//! is the other process.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -76,8 +77,9 @@ fn assert_bytes(bytes: &[u8], expected: &[u8], what: &str) {
     assert!(wrong.is_none(), "{what}: byte {wrong:?} of {}", bytes.len());
 }
 
-/// The last page was dirty when another process appended to it. The next read at the end took the longer length over, with the
-/// page as it was: the reader got zeros for the appended bytes, and write-back put the zeros in their place.
+/// The last page was dirty when another process appended to it. The next read at the end took the
+/// longer length over, with the page as it was: the reader got zeros for the appended bytes, and
+/// write-back put the zeros in their place.
 #[test]
 fn what_is_appended_to_a_dirty_last_page_is_read_and_stays() {
     both_ways(|direct| {
@@ -92,7 +94,8 @@ fn what_is_appended_to_a_dirty_last_page_is_read_and_stays() {
     });
 }
 
-/// As above, and no read notices: a write behind the known end made its page, and all before it, out of zeros.
+/// As above, and no read notices: a write behind the known end made its page, and all before it,
+/// out of zeros.
 #[test]
 fn a_write_behind_what_was_appended_leaves_it() {
     both_ways(|direct| {
@@ -114,8 +117,9 @@ fn a_write_behind_what_was_appended_leaves_it() {
     });
 }
 
-/// A write beyond the end leaves a gap, which is zeros. Another process appended to the file before the gap was written back: it
-/// appended where the gap was, and write-back put zeros over its bytes.
+/// A write beyond the end leaves a gap, which is zeros. Another process appended to the file before
+/// the gap was written back: it appended where the gap was, and write-back put zeros over its
+/// bytes.
 #[test]
 fn what_is_appended_after_a_gap_was_made_stays() {
     both_ways(|direct| {
@@ -131,8 +135,8 @@ fn what_is_appended_after_a_gap_was_made_stays() {
     });
 }
 
-/// A file that was open already was opened again, and had the length of its first opening: appending at `len` overwrote what
-/// another process had appended.
+/// A file that was open already was opened again, and had the length of its first opening:
+/// appending at `len` overwrote what another process had appended.
 #[test]
 fn a_file_that_is_opened_again_is_as_long_as_it_is_now() {
     both_ways(|direct| {
@@ -150,7 +154,8 @@ fn a_file_that_is_opened_again_is_as_long_as_it_is_now() {
     });
 }
 
-/// One tenant had the last page pinned, another process appended, and to all other tenants the file ended where it had.
+/// One tenant had the last page pinned, another process appended, and to all other tenants the file
+/// ended where it had.
 #[test]
 fn a_pin_does_not_hide_what_was_appended() {
     both_ways(|direct| {
@@ -183,8 +188,9 @@ const GROW: [fn(&File); 3] = [
     |file| file.write_at(&[0; 3_996], 100).unwrap(),
 ];
 
-/// Another process cut the file off, a read noticed, and the page that the new end was in kept what had been behind it. When the
-/// file grew again, it was the file's: where the disk has zeros, it was read, and written.
+/// Another process cut the file off, a read noticed, and the page that the new end was in kept what
+/// had been behind it. When the file grew again, it was the file's: where the disk has zeros, it
+/// was read, and written.
 #[test]
 fn what_another_process_cut_off_does_not_come_back_as_the_file_grows() {
     both_ways(|direct| {
@@ -229,8 +235,8 @@ fn what_another_process_cut_off_of_a_pinned_page_does_not_come_back_either() {
     });
 }
 
-/// Another process cut the file off, and no read noticed. Write-back wrote the pages that were dirty, with all that they had held,
-/// and so brought back what had been cut off.
+/// Another process cut the file off, and no read noticed. Write-back wrote the pages that were
+/// dirty, with all that they had held, and so brought back what had been cut off.
 #[test]
 fn what_another_process_cut_off_is_not_written_back() {
     both_ways(|direct| {
@@ -248,8 +254,8 @@ fn what_another_process_cut_off_is_not_written_back() {
     });
 }
 
-/// A write over the end put its bytes into the last page, and made the file longer after that. A reader in between saw the first
-/// bytes of the write, and not the rest.
+/// A write over the end put its bytes into the last page, and made the file longer after that. A
+/// reader in between saw the first bytes of the write, and not the rest.
 #[test]
 fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
     let mm = manager(64, disk(0, 0));
@@ -281,8 +287,8 @@ fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
     });
 }
 
-/// Read-ahead took each page that a write overwrote in part for an access to page 0: it read nothing ahead of the writer, and read
-/// pages that were not wanted.
+/// Read-ahead took each page that a write overwrote in part for an access to page 0: it read
+/// nothing ahead of the writer, and read pages that were not wanted.
 #[test]
 fn pages_are_read_ahead_of_a_writer_of_parts() {
     let disk = disk(1, 256 * PAGE as u64);
@@ -295,7 +301,8 @@ fn pages_are_read_ahead_of_a_writer_of_parts() {
     assert!(reads < 64, "{reads} reads for 256 pages");
 }
 
-/// Two pages that were to be written where no file reaches: the sum of offset and length was taken without care.
+/// Two pages that were to be written where no file reaches: the sum of offset and length was taken
+/// without care.
 #[test]
 fn a_batch_at_the_end_of_all_numbers_is_refused() {
     let file = mm_file();
@@ -357,7 +364,8 @@ impl Stranger {
                 let on_disk = self.world.on_disk().len();
                 self.expected.resize(on_disk.max(len), value);
             }
-            // The stranger cuts the file off, and Pagefold finds out before the file has its old length again.
+            // The stranger cuts the file off, and Pagefold finds out before the file has its old
+            // length again.
             1 => {
                 self.sync();
                 let to = len - self.random.below((len as u64 + 1).min(3 * n as u64)) as usize;
@@ -406,8 +414,9 @@ impl Stranger {
     }
 }
 
-/// A stranger appends, cuts off and overwrites, beside one Pagefold that reads and writes. What either has written is there; what was
-/// cut off doesn't come back, and zeros are only where nothing was written.
+/// A stranger appends, cuts off and overwrites, beside one Pagefold that reads and writes. What
+/// either has written is there; what was cut off doesn't come back, and zeros are only where
+/// nothing was written.
 #[test]
 fn a_stranger_and_a_pagefold_keep_each_others_bytes() {
     for seed in 0..12 {

@@ -8,8 +8,8 @@ use sync::random::Random;
 use crate::meanwhile::{meanwhile, touch};
 use crate::support::{disk, eventually, manager, within_limit};
 
-/// Reclaim sorted the groups by how full they are, while other threads changed that. The standard library's sort panics
-/// when it meets an order that contradicts itself: a tenant's read did.
+/// Reclaim sorted the groups by how full they are, while other threads changed that. The standard
+/// library's sort panics when it meets an order that contradicts itself: a tenant's read did.
 #[test]
 fn reads_do_not_panic_while_the_fullness_of_groups_changes() {
     const READS: u64 = 60_000;
@@ -26,7 +26,8 @@ fn reads_do_not_panic_while_the_fullness_of_groups_changes() {
                 let mut random = Random::seeded(thread);
                 for _ in 0..READS {
                     let file = &files[random.below(count) as usize];
-                    // The group's limit may be met for a moment: here it is enough that a read comes back.
+                    // The group's limit may be met for a moment: here it is enough that a read
+                    // comes back.
                     let _ = file.read_at(&mut [0; 16], random.below(1024) * 4096);
                 }
             });
@@ -35,8 +36,9 @@ fn reads_do_not_panic_while_the_fullness_of_groups_changes() {
     assert!(groups.iter().all(within_limit));
 }
 
-/// Reclaim spared every page that had been used since it last looked. With a hot set that two threads kept reading,
-/// `set_max` found nothing that could go, and returned with the group far beyond its new limit.
+/// Reclaim spared every page that had been used since it last looked. With a hot set that two
+/// threads kept reading, `set_max` found nothing that could go, and returned with the group far
+/// beyond its new limit.
 #[test]
 fn a_lowered_limit_holds_though_all_pages_are_hot() {
     let mm = manager(4096, disk(1, 64 << 20));
@@ -58,8 +60,9 @@ fn a_lowered_limit_holds_though_all_pages_are_hot() {
     );
 }
 
-/// An operator tried to shrink a budget that pins held, which fails; meanwhile another tenant built a group without a limit.
-/// The group took the small budget for the budget, wasn't told when the old budget was put back, and was stuck there.
+/// An operator tried to shrink a budget that pins held, which fails; meanwhile another tenant built
+/// a group without a limit. The group took the small budget for the budget, wasn't told when the
+/// old budget was put back, and was stuck there.
 #[test]
 fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     const RESIZES: u64 = 20;
@@ -79,8 +82,9 @@ fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     });
 }
 
-/// That a group has no limit of its own, and what its limit is, were two words. A resize that had read the first before
-/// `set_max` wrote it wrote the second after: a tenant's limit of eight pages became the whole budget.
+/// That a group has no limit of its own, and what its limit is, were two words. A resize that had
+/// read the first before `set_max` wrote it wrote the second after: a tenant's limit of eight pages
+/// became the whole budget.
 #[test]
 fn a_limit_being_set_survives_a_resize() {
     const ROUNDS: u64 = 1_000;
@@ -100,9 +104,9 @@ fn a_limit_being_set_survives_a_resize() {
     });
 }
 
-/// A thread that added up the hits held each open handle for a moment, and with it the handle's file and group. A tenant
-/// dropped all its handles and built its group again, and was told that the group still existed, because another thread was
-/// reading statistics.
+/// A thread that added up the hits held each open handle for a moment, and with it the handle's
+/// file and group. A tenant dropped all its handles and built its group again, and was told that
+/// the group still existed, because another thread was reading statistics.
 #[test]
 fn who_reads_statistics_keeps_no_group_alive() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -121,9 +125,9 @@ fn who_reads_statistics_keeps_no_group_alive() {
     );
 }
 
-/// A group was dropped while another group had a page of it pinned, so that page outlived the group. When the page was
-/// dropped at last, no thread swept the table of groups: the name was listed twice as soon as there was a new group of that
-/// name.
+/// A group was dropped while another group had a page of it pinned, so that page outlived the
+/// group. When the page was dropped at last, no thread swept the table of groups: the name was
+/// listed twice as soon as there was a new group of that name.
 #[test]
 fn a_group_whose_last_page_goes_later_is_not_listed_beside_its_successor() {
     let mm = manager(256, disk(1, 1 << 20));

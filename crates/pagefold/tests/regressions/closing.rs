@@ -5,16 +5,19 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use pagefold::io::SimulatedDisk;
+use pagefold::io::{BackingFile, IoError, SimulatedDisk};
 use pagefold::{Error, File, Pagefold};
+use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{bytes_on, manager, undisturbed, version};
+use crate::support::around::{Around, Wrapped};
+use crate::support::{bytes_on, eventually, manager, undisturbed, version};
 
 /// The flusher syncs a file only when its changes are older.
 const YOUNG: Duration = Duration::from_secs(3);
 
-/// 300 small files were made, written and dropped, as an archive is unpacked. Each drop synced its file, which took 2 seconds instead
-/// of some milliseconds, and no caller had asked for it.
+/// 300 small files were made, written and dropped, as an archive is unpacked. Each drop synced its
+/// file, which took 2 seconds instead of some milliseconds, and no caller had asked for it.
 #[test]
 fn a_dropped_file_is_written_and_not_synced() {
     let (disk, mm) = undisturbed(YOUNG, || {
@@ -41,7 +44,8 @@ fn a_dropped_file_is_written_and_not_synced() {
     assert!(bytes_on(&disk, "7") == version(7, 0, 100));
 }
 
-/// What a dropped handle wrote is in the system's hands. If that fails to keep it, the next one that syncs is told.
+/// What a dropped handle wrote is in the system's hands. If that fails to keep it, the next one
+/// that syncs is told.
 #[test]
 fn a_sync_tells_that_what_a_dropped_handle_wrote_is_lost() {
     let disk = SimulatedDisk::default();
@@ -66,7 +70,8 @@ const LEFT: u64 = 30_000;
 
 static FOREVER: OnceLock<(Pagefold, File)> = OnceLock::new();
 
-/// Runs an ignored test of this program in a process of its own, and returns what was in its file after it had ended.
+/// Runs an ignored test of this program in a process of its own, and returns what was in its file
+/// after it had ended.
 fn bytes_after(scenario: &str) -> Vec<u8> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap());
@@ -86,7 +91,8 @@ fn leave_a_file_open() -> Option<&'static File> {
     Some(&FOREVER.get_or_init(|| (mm, file)).1)
 }
 
-/// A tool had its file in a `static`, wrote to it, and returned from `main`: the file had no bytes. `stdio` writes its buffers then.
+/// A tool had its file in a `static`, wrote to it, and returned from `main`: the file had no bytes.
+/// `stdio` writes its buffers then.
 #[test]
 fn what_was_written_is_in_the_file_when_the_process_ends() {
     assert!(bytes_after("returns_from_main") == version(1, 0, LEFT as usize));
@@ -133,4 +139,39 @@ fn ends_with_a_full_disk() {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
     }
     leave_a_file_open();
+}
+
+/// A device whose first sync ends only when the second one is under way.
+#[derive(Clone, Default)]
+struct Together(Arc<AtomicU64>);
+
+impl Around for Together {
+    fn sync(&self, file: &dyn BackingFile) -> Result<(), IoError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        eventually("a sync waits for the end of another one", || self.0.load(Ordering::Relaxed) > 1);
+        file.sync()
+    }
+}
+
+/// Files that were closed one after the other took the time of a sync each.
+#[test]
+fn files_that_are_closed_together_are_synced_together() {
+    let disk = SimulatedDisk::default();
+    let mm = manager(256, Wrapped::new(&disk, Together::default()));
+    let group = mm.group("unpacker").build().unwrap();
+    let open = |number: u64| {
+        let file = group.open_options().write(true).create(true).open(format!("{number}")).unwrap();
+        file.write_at(&version(number, 0, 100), 0).unwrap();
+        file
+    };
+    File::close_all((0..40).map(open)).unwrap();
+    assert!(mm.stats().files.is_empty());
+    disk.power_cut(1);
+    assert!((0..40).all(|number| bytes_on(&disk, format!("{number}")) == version(number, 0, 100)));
+
+    disk.fail_syncs(1, 1);
+    let files: Vec<_> = (40..44).map(open).collect();
+    assert!(matches!(File::close_all(files), Err(Error::WriteFailed { .. })));
+    assert!(mm.stats().files.is_empty(), "all are closed");
+    File::close_all([]).unwrap();
 }

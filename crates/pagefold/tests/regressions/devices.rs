@@ -21,8 +21,9 @@ fn tenants(backend: impl Backend) -> Tenants {
     Tenants { gated: open("a", "gated/f0"), other: open("b", "other/f1"), _mm: mm }
 }
 
-/// Without io_uring, all requests waited in one line. A reader that waited for its pages took the oldest request of the line, which
-/// was another tenant's, and did it: as that device didn't answer, the reader never returned.
+/// Without io_uring, all requests waited in one line. A reader that waited for its pages took the
+/// oldest request of the line, which was another tenant's, and did it: as that device didn't
+/// answer, the reader never returned.
 #[test]
 fn a_reader_does_no_other_tenants_requests() {
     let devices = TwoDevices::new(2, LEN);
@@ -49,8 +50,9 @@ fn a_reader_does_no_other_tenants_requests() {
     gate.open();
 }
 
-/// A file's last handle was dropped while a page was on its way, and meanwhile another tenant opened the file. The drop waited until
-/// the file had no load in flight at all, and the other tenant's reads saw to it that there was always one.
+/// A file's last handle was dropped while a page was on its way, and meanwhile another tenant
+/// opened the file. The drop waited until the file had no load in flight at all, and the other
+/// tenant's reads saw to it that there was always one.
 #[test]
 fn closing_a_file_does_not_wait_for_later_readers() {
     let devices = TwoDevices::new(2, LEN);
@@ -65,7 +67,8 @@ fn closing_a_file_does_not_wait_for_later_readers() {
     // The handle is gone by then, as a rule; there is nothing to be seen of that from outside.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let second = open("b");
-    // Of the guards of a function the last is dropped first: before the handle, which waits for its load.
+    // Of the guards of a function the last is dropped first: before the handle, which waits for its
+    // load.
     let _open = OpenAtEnd(gate.clone());
     second.prefetch(LEN / 2..LEN / 2 + 1);
     in_time("closing", move || closing.join().unwrap());
@@ -88,8 +91,9 @@ fn is_memory(directory: &std::path::Path) -> bool {
     [libc::TMPFS_MAGIC as u64, RAMFS].contains(&(stat.f_type as u64))
 }
 
-/// On file systems without direct I/O nothing was read ahead, and a batch was read page by page: each read was taken for a copy that
-/// the CPU makes, as on tmpfs, and had the device's whole latency.
+/// On file systems without direct I/O nothing was read ahead, and a batch was read page by page:
+/// each read was taken for a copy that the CPU makes, as on tmpfs, and had the device's whole
+/// latency.
 #[test]
 fn buffered_files_are_read_ahead_and_in_parallel() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

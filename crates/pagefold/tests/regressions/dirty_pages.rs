@@ -58,16 +58,17 @@ impl Drop for Hog {
     }
 }
 
-/// Waits until the group, which is alone and whose device is stalled, has nearly as many dirty pages as it gets before it is stopped:
-/// from then on each page takes it half a second.
+/// Waits until the group, which is alone and whose device is stalled, has nearly as many dirty
+/// pages as it gets before it is stopped: from then on each page takes it half a second.
 fn settled(mm: &Pagefold, group: &Group) {
     let pages = mm.budget() / PAGE;
     let most = (pages - (pages / 8).max(64)) * 15 / 16;
     eventually("the hog has few dirty pages", || unclean_pages(group) >= most * 9 / 10);
 }
 
-/// The flusher was one thread, which wrote files in turn. A device that didn't answer kept it, and so nothing of any other
-/// file was written: its writers went on at two pages a second, and readers got no memory.
+/// The flusher was one thread, which wrote files in turn. A device that didn't answer kept it, and
+/// so nothing of any other file was written: its writers went on at two pages a second, and readers
+/// got no memory.
 #[test]
 fn a_stalled_device_holds_up_no_other() {
     let devices = Devices::new(2);
@@ -86,8 +87,8 @@ fn a_stalled_device_holds_up_no_other() {
     drop(hog);
 }
 
-/// A writer waited for the common mark, whatever its own group had: beside a neighbour that had made most of memory dirty
-/// each page that it wrote took half a second.
+/// A writer waited for the common mark, whatever its own group had: beside a neighbour that had
+/// made most of memory dirty each page that it wrote took half a second.
 #[test]
 fn a_writer_is_held_back_by_its_own_groups_dirty_pages_alone() {
     let devices = Devices::new(2);
@@ -104,8 +105,8 @@ fn a_writer_is_held_back_by_its_own_groups_dirty_pages_alone() {
     drop(hog);
 }
 
-/// A group whose limit was full of pinned pages took four seconds for its error while a neighbour wrote, and had the
-/// neighbour's file synced 400 times meanwhile.
+/// A group whose limit was full of pinned pages took four seconds for its error while a neighbour
+/// wrote, and had the neighbour's file synced 400 times meanwhile.
 #[test]
 fn a_group_full_of_pins_has_no_neighbours_files_written() {
     let devices = Devices::new(1);
@@ -131,9 +132,9 @@ fn a_group_full_of_pins_has_no_neighbours_files_written() {
     assert_eq!(syncs, 0, "syncs of their file");
 }
 
-/// Pages that one tenant had read were overwritten by another, and stayed the first tenant's charge: all of its limit was
-/// dirty, it couldn't read anything, and the writer, which had nothing dirty by the counts, was neither slowed down nor
-/// refused.
+/// Pages that one tenant had read were overwritten by another, and stayed the first tenant's
+/// charge: all of its limit was dirty, it couldn't read anything, and the writer, which had nothing
+/// dirty by the counts, was neither slowed down nor refused.
 #[test]
 fn a_page_is_charged_to_the_group_that_makes_it_dirty() {
     let devices = Devices::new(1);
@@ -184,8 +185,8 @@ fn a_page_changed_in_place_is_charged_to_the_group_that_changes_it() {
     assert_eq!((unclean_pages(&reads), unclean_pages(&writes)), (0, 0));
 }
 
-/// A group of a few pages is always near its mark. While it wrote, the files of all other groups were written and synced
-/// each time.
+/// A group of a few pages is always near its mark. While it wrote, the files of all other groups
+/// were written and synced each time.
 #[test]
 fn a_tiny_writer_has_only_its_own_file_written() {
     let (its_syncs, syncs, pages) = undisturbed(YOUNG, || {
@@ -218,8 +219,8 @@ fn full_of_stalled_pages(pages: u64) -> (Devices, Pagefold, Group, Hog) {
     (devices, mm, stuck, hog)
 }
 
-/// A limit was lowered below what was pinned. The call wrote back every file there was, and waited for another tenant's device
-/// that didn't answer.
+/// A limit was lowered below what was pinned. The call wrote back every file there was, and waited
+/// for another tenant's device that didn't answer.
 #[test]
 fn a_lowered_limit_waits_for_no_other_groups_device() {
     let (devices, mm, _stuck, hog) = full_of_stalled_pages(1024);
@@ -235,8 +236,8 @@ fn a_lowered_limit_waits_for_no_other_groups_device() {
     drop(hog);
 }
 
-/// In a budget full of dirty pages of a device that didn't answer, opening a file waited for that device, with a lock
-/// that opening another one, a new group, and changing the budget need.
+/// In a budget full of dirty pages of a device that didn't answer, opening a file waited for that
+/// device, with a lock that opening another one, a new group, and changing the budget need.
 #[test]
 fn an_open_waits_for_no_other_groups_device() {
     let (devices, mm, _stuck, hog) = full_of_stalled_pages(256);
@@ -262,8 +263,9 @@ fn an_open_waits_for_no_other_groups_device() {
     drop(hog);
 }
 
-/// After 128 failures a cycle gave up submitting; but each request that had failed was then tried in up to 32 pieces, one after
-/// another: a device that takes half a minute for each error kept `sync` for hours.
+/// After 128 failures a cycle gave up submitting; but each request that had failed was then tried
+/// in up to 32 pieces, one after another: a device that takes half a minute for each error kept
+/// `sync` for hours.
 #[test]
 fn a_dead_device_is_not_asked_for_each_piece() {
     for run in [1, 64, 256] {
@@ -283,7 +285,8 @@ fn a_dead_device_is_not_asked_for_each_piece() {
             devices.device(0).kill(true);
             assert!(matches!(file.sync(), Err(Error::WriteFailed { error: IoError::IO, .. })));
             asked = devices.device(0).writes() - before;
-            // Old pages are written by themselves, and a file that couldn't be written is tried again after a second.
+            // Old pages are written by themselves, and a file that couldn't be written is tried
+            // again after a second.
             let is_known = written_since.elapsed() < YOUNG && dead_since.elapsed() < Duration::from_millis(900);
             devices.device(0).kill(false);
             is_known
@@ -293,8 +296,9 @@ fn a_dead_device_is_not_asked_for_each_piece() {
     }
 }
 
-/// One page of a file couldn't be written. Each `sync_range` of another page that went well made the whole file count as one
-/// that can be written, so the flusher went at the bad page again at once, and writers of the group waited for it.
+/// One page of a file couldn't be written. Each `sync_range` of another page that went well made
+/// the whole file count as one that can be written, so the flusher went at the bad page again at
+/// once, and writers of the group waited for it.
 #[test]
 fn a_range_that_is_synced_does_not_heal_the_file() {
     let devices = Devices::new(1);
@@ -316,7 +320,8 @@ fn a_range_that_is_synced_does_not_heal_the_file() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let attempts = file.stats().write_errors - errors;
-    // A second or more lies between two attempts: on a busy machine, too, where there may be more of them.
+    // A second or more lies between two attempts: on a busy machine, too, where there may be more
+    // of them.
     let most = 2 + start.elapsed().as_secs();
     assert!(attempts <= most, "{attempts} attempts at the bad page in {:?}", start.elapsed());
     devices.device(0).spoil(u64::MAX);

@@ -1,6 +1,8 @@
-//! A process whose budget is all pinned: each public call succeeds or fails with a typed error, within seconds.
+//! A process whose budget is all pinned: each public call succeeds or fails with a typed error,
+//! within seconds.
 //!
-//! All calls are made at the same time, each in a world and a thread of its own, so a test takes as long as the slowest of them.
+//! All calls are made at the same time, each in a world and a thread of its own, so a test takes as
+//! long as the slowest of them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -160,7 +162,8 @@ const SPACE_CALLS: &[Call] = &[
     }),
 ];
 
-/// Makes one call to a new world, in which all that can be pinned is. Returns what it came to, and how long it took.
+/// Makes one call to a new world, in which all that can be pinned is. Returns what it came to, and
+/// how long it took.
 fn call_pinned(call: fn(&World) -> Result<(), Error>) -> (Result<(), Error>, Duration) {
     let mm = manager(64, disk(3, 4000 * PAGE));
     let group = mm.group("tenant").build().unwrap();

@@ -1,4 +1,5 @@
-//! What a child gets that inherited a Pagefold over `fork`: refusals, and no lock that it could hang on.
+//! What a child gets that inherited a Pagefold over `fork`: refusals, and no lock that it could
+//! hang on.
 
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
@@ -8,7 +9,8 @@ use crate::support::{WATCHDOG, disk, manager};
 
 /// Runs `body` in a forked child, and fails unless it says that all went well, in time.
 pub(crate) fn in_child(body: impl FnOnce() -> bool) {
-    // SAFETY: the child calls `body`, which may allocate (glibc allows that), and leaves without unwinding.
+    // SAFETY: the child calls `body`, which may allocate (glibc allows that), and leaves without
+    // unwinding.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
@@ -23,7 +25,8 @@ pub(crate) fn in_child(body: impl FnOnce() -> bool) {
 
 fn expect_success(child: libc::pid_t) {
     let mut status = 0;
-    // SAFETY: `status` is ours and writable; `child` is our child, and no other thread waits for it.
+    // SAFETY: `status` is ours and writable; `child` is our child, and no other thread waits for
+    // it.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child);
     let signal = status & 0x7f;
@@ -43,30 +46,33 @@ fn used() -> (Pagefold, Group, File) {
     (mm, group, file)
 }
 
-/// A server forked a worker, and the worker built a group for itself. It got one, though nothing could ever be read
-/// through it: the child has none of the frames. The refusal belongs where the mistake is.
+/// A server forked a worker, and the worker built a group for itself. It got one, though nothing
+/// could ever be read through it: the child has none of the frames. The refusal belongs where the
+/// mistake is.
 #[test]
 fn a_child_cannot_build_a_group() {
     let (mm, _group, _file) = used();
     in_child(|| matches!(mm.group("child").build(), Err(Error::Forked)));
 }
 
-/// A child lowered the budget, went through frames to give back whose memory it doesn't have, and died of `SIGSEGV`.
+/// A child lowered the budget, went through frames to give back whose memory it doesn't have, and
+/// died of `SIGSEGV`.
 #[test]
 fn a_child_cannot_resize() {
     let (mm, _group, _file) = used();
     in_child(|| matches!(mm.resize("150KiB"), Err(Error::Forked)));
 }
 
-/// The same through a group's limit: lowering it evicts pages, the child has none, and it died of `SIGSEGV`.
+/// The same through a group's limit: lowering it evicts pages, the child has none, and it died of
+/// `SIGSEGV`.
 #[test]
 fn a_child_cannot_set_a_limit() {
     let (_mm, group, _file) = used();
     in_child(|| matches!(group.set_max("64KiB"), Err(Error::Forked)));
 }
 
-/// A child asked for statistics and was told the parent's, as of the fork, by way of locks that may have been held at
-/// that moment. What it has itself is nothing, and it needs no lock to say so.
+/// A child asked for statistics and was told the parent's, as of the fork, by way of locks that may
+/// have been held at that moment. What it has itself is nothing, and it needs no lock to say so.
 #[test]
 fn the_statistics_of_a_child_are_empty() {
     let (mm, group, file) = used();
@@ -74,8 +80,8 @@ fn the_statistics_of_a_child_are_empty() {
     assert_eq!(group.stats().charged_bytes, 60 * 4096, "the parent's go on");
 }
 
-/// Every child that ends by returning drops what it inherited. It must not close files, or free pages, in structures
-/// that it doesn't have.
+/// Every child that ends by returning drops what it inherited. It must not close files, or free
+/// pages, in structures that it doesn't have.
 #[test]
 fn a_child_can_drop_everything() {
     let (mm, group, file) = used();
@@ -85,8 +91,9 @@ fn a_child_can_drop_everything() {
     });
 }
 
-/// At a fork, other threads of the parent hold locks. The child inherits these locks taken, and has no thread that will ever
-/// release them. Children that dropped a file or looked at statistics took those locks, and hung there.
+/// At a fork, other threads of the parent hold locks. The child inherits these locks taken, and has
+/// no thread that will ever release them. Children that dropped a file or looked at statistics took
+/// those locks, and hung there.
 #[test]
 fn a_child_does_not_wait_for_locks_that_were_held_at_the_fork() {
     let mm = manager(64, disk(1, 64 << 20));
@@ -113,7 +120,8 @@ fn a_child_does_not_wait_for_locks_that_were_held_at_the_fork() {
     });
 }
 
-/// The same of spaces: `areas`, `map`, `map_file` and `move_anywhere` took a lock before they found that this is a child.
+/// The same of spaces: `areas`, `map`, `map_file` and `move_anywhere` took a lock before they found
+/// that this is a child.
 #[test]
 fn a_child_is_refused_by_a_space_before_it_waits_for_a_lock() {
     let (_mm, group, file) = used();
@@ -145,8 +153,9 @@ fn a_child_is_refused_by_a_space_before_it_waits_for_a_lock() {
     });
 }
 
-/// A thread that had guards forked, and the child returned from the function that they were in, or unwound. Each guard's drop
-/// wrote to the record of a frame that the child doesn't have, and it died of `SIGSEGV`; so it did when it read a page.
+/// A thread that had guards forked, and the child returned from the function that they were in, or
+/// unwound. Each guard's drop wrote to the record of a frame that the child doesn't have, and it
+/// died of `SIGSEGV`; so it did when it read a page.
 #[test]
 fn a_child_can_read_and_drop_the_guards_of_its_thread() {
     let mm = manager(64, disk(2, 1 << 20));
@@ -174,7 +183,8 @@ fn a_child_can_read_and_drop_the_guards_of_its_thread() {
     drop(mm);
 }
 
-/// Forks children that do something and call `exit`, as C programs do, while other threads ask for statistics.
+/// Forks children that do something and call `exit`, as C programs do, while other threads ask for
+/// statistics.
 fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
     let (mm, _group, file) = used();
     meanwhile(
@@ -183,8 +193,9 @@ fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
         || {
             for _ in 0..children {
                 file.read_at(&mut [0; 8], 0).unwrap(); // This thread counts.
-                // SAFETY: the child allocates, which glibc allows, and exits as C programs do. It has no thread but this
-                // one, and runs nothing of the parent's but what is registered for its end.
+                // SAFETY: the child allocates, which glibc allows, and exits as C programs do. It
+                // has no thread but this one, and runs nothing of the parent's but what is
+                // registered for its end.
                 let child = unsafe { libc::fork() };
                 assert!(child >= 0, "fork failed");
                 if child == 0 {
@@ -200,16 +211,17 @@ fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
     );
 }
 
-/// Another thread asked for statistics at the fork, and so had the lock of all threads' counters. A child that called
-/// `exit` waited for that lock for ever as its main thread's counters were given back.
+/// Another thread asked for statistics at the fork, and so had the lock of all threads' counters. A
+/// child that called `exit` waited for that lock for ever as its main thread's counters were given
+/// back.
 #[test]
 fn a_child_can_exit() {
     exit_beside_statistics(200, || sync::thread::spawn("child's", || ()).unwrap().join().is_ok());
 }
 
-/// And so did a child that made a Pagefold of its own: one in seven runs hung. The lock library kept a table of waiting threads for the
-/// process, which the child inherited with threads in it, or locked in part; and the standard library has a lock that each thread takes
-/// as it starts.
+/// And so did a child that made a Pagefold of its own: one in seven runs hung. The lock library
+/// kept a table of waiting threads for the process, which the child inherited with threads in it,
+/// or locked in part; and the standard library has a lock that each thread takes as it starts.
 #[test]
 fn a_child_can_have_a_pagefold_of_its_own() {
     exit_beside_statistics(20, || {

@@ -224,7 +224,8 @@ fn a_future_of_a_silent_device_fails_in_time() {
     });
     assert_eq!(timeouts.wait(), Some(3), "a future waits for the silent device");
     assert!(matches!(poll(&mut silent.page_async(40)), Poll::Ready(Err(error)) if is_timeout(&error)));
-    // A device that isn't silent may still answer too late for the test's short time, if its thread gets no CPU.
+    // A device that isn't silent may still answer too late for the test's short time, if its thread
+    // gets no CPU.
     let again = |file: &File, seed: u64, page: u64| {
         eventually("the device doesn't answer in time", || match run(file.page_async(page)).0 {
             Err(error) if is_timeout(&error) => false,

@@ -19,8 +19,9 @@ fn pin_all(file: &File, first: u64) -> Vec<PinnedPage<'_>> {
     pins
 }
 
-/// A tenant had all of its pages pinned, and was refused another one. It let go of the pins, asked again, and was refused again:
-/// that none of so many pages can go is remembered for a while, far longer than the call took.
+/// A tenant had all of its pages pinned, and was refused another one. It let go of the pins, asked
+/// again, and was refused again: that none of so many pages can go is remembered for a while, far
+/// longer than the call took.
 #[test]
 fn what_was_unpinned_can_go_at_once() {
     const PAGES: u64 = 40_000;

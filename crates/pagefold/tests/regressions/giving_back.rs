@@ -9,8 +9,9 @@ use crate::support::eventually;
 
 const PAGE: u64 = 4096;
 
-/// A budget that was being lowered blocked every call that needed a few KiB of it, to open a file, say: until the end, which
-/// was a long time, or, as here, for a page that another thread was loading.
+/// A budget that was being lowered blocked every call that needed a few KiB of it, to open a file,
+/// say: until the end, which was a long time, or, as here, for a page that another thread was
+/// loading.
 #[test]
 fn a_file_can_be_opened_while_the_budget_is_lowered() {
     let gate = Arc::new(Gate::default());
@@ -35,7 +36,8 @@ fn a_file_can_be_opened_while_the_budget_is_lowered() {
     std::thread::scope(|scope| {
         let loader = scope.spawn(|| file.read_at(&mut [0; 8], 1000 * PAGE));
         gate.wait_for_somebody();
-        // Lowering is given up after a while. A thread that gets no CPU meanwhile comes too late, and tries again.
+        // Lowering is given up after a while. A thread that gets no CPU meanwhile comes too late,
+        // and tries again.
         eventually("a file is only opened when the budget isn't lowered any more", || {
             let lowered = scope.spawn(|| mm.resize("256KiB"));
             eventually("it doesn't begin", || mm.budget() < 1 << 20 || lowered.is_finished());

@@ -1,6 +1,6 @@
-//! Files that become much longer while they are open. A page map's size was fixed when its file was opened: 1 GiB for a short
-//! file that was opened for reading, 64 GiB for one opened for writing. When the file became longer than that, each of its
-//! handles answered `FileTooLarge` from then on.
+//! Files that become much longer while they are open. A page map's size was fixed when its file was
+//! opened: 1 GiB for a short file that was opened for reading, 64 GiB for one opened for writing.
+//! When the file became longer than that, each of its handles answered `FileTooLarge` from then on.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -30,7 +30,8 @@ fn page_at(file: &File, offset: u64) -> Vec<u8> {
     bytes
 }
 
-/// Calls `test` with a backend, and the path of a file of 4096 ones there, once for each kind of backend.
+/// Calls `test` with a backend, and the path of a file of 4096 ones there, once for each kind of
+/// backend.
 fn in_each_way(test: impl Fn(&Group, &Path)) {
     let disk = SimulatedDisk::default();
     disk.add_bytes("small", vec![1; PAGE as usize]);
@@ -145,8 +146,8 @@ fn the_largest_file() {
     assert!(mm.stats().used_bytes <= before + (1 << 20), "{} and {before} bytes", mm.stats().used_bytes);
 }
 
-/// One page in each GiB of a sparse TiB, many times what the budget has: its page map takes memory where pages are, and gives all of
-/// it back.
+/// One page in each GiB of a sparse TiB, many times what the budget has: its page map takes memory
+/// where pages are, and gives all of it back.
 #[test]
 fn a_sparse_file_is_read_all_over() {
     let disk = SimulatedDisk::default();

@@ -11,7 +11,8 @@ use sync::SharedBytes;
 
 use crate::support::{WATCHDOG, eventually};
 
-/// For a thread that was just started to get as far as it can. If it takes longer, the test sees less, but doesn't fail.
+/// For a thread that was just started to get as far as it can. If it takes longer, the test sees
+/// less, but doesn't fail.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 type Read = dyn Fn(u64, SharedBytes<'_>) -> Result<usize, IoError> + Send + Sync;
@@ -64,7 +65,8 @@ pub(crate) fn fill(offset: u64, into: SharedBytes<'_>, len: u64, byte: u8) -> us
     n
 }
 
-/// Holds threads back until it is opened, or, so that a test that fails ends, until the watchdog's time is over.
+/// Holds threads back until it is opened, or, so that a test that fails ends, until the watchdog's
+/// time is over.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<bool>,
@@ -87,7 +89,8 @@ impl Gate {
         *self.open.lock()
     }
 
-    /// Fails if a thread was held back for so long that it went on by itself: what should have come before it opens waits for that.
+    /// Fails if a thread was held back for so long that it went on by itself: what should have come
+    /// before it opens waits for that.
     pub(crate) fn open(&self) {
         self.open_at_end();
         assert!(!self.gave_up.load(Ordering::SeqCst), "the gate is opened too late, after {WATCHDOG:?}");

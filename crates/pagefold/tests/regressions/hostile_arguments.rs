@@ -6,8 +6,8 @@ use pagefold::{Advice, Error, Pagefold, Protection, ReadQueue, ReadRequest, Writ
 
 use crate::support::{disk, manager, read};
 
-/// A vector with a place for each imaginary NUMA node overflowed its capacity when the caller asked for very many. Beyond
-/// what any machine has, the number is now cut down.
+/// A vector with a place for each imaginary NUMA node overflowed its capacity when the caller asked
+/// for very many. Beyond what any machine has, the number is now cut down.
 #[test]
 fn absurd_numbers_of_numa_nodes_are_cut_down() {
     for nodes in [0, 1 << 58, usize::MAX] {
@@ -17,8 +17,8 @@ fn absurd_numbers_of_numa_nodes_are_cut_down() {
     }
 }
 
-/// Offsets and ranges near the ends of what an integer can hold: an addition that wraps around would turn a read far
-/// past the end into one at the beginning.
+/// Offsets and ranges near the ends of what an integer can hold: an addition that wraps around
+/// would turn a read far past the end into one at the beginning.
 #[test]
 fn offsets_at_the_ends_of_the_integers() {
     const LEN: u64 = 10_000;
@@ -38,9 +38,9 @@ fn offsets_at_the_ends_of_the_integers() {
     }
 }
 
-/// The same for sizes: a limit of everything is no limit, one of nothing is refused, and neither wraps around into
-/// another.
-/// Numbers of pages that don't fit in 32 bits: beyond 16 TiB, with pages of 4 KiB.
+/// The same for sizes: a limit of everything is no limit, one of nothing is refused, and neither
+/// wraps around into another. Numbers of pages that don't fit in 32 bits: beyond 16 TiB, with pages
+/// of 4 KiB.
 #[test]
 fn pages_beyond_16_tib_are_those_that_were_asked_for() {
     const LEN: u64 = 20 << 40;
@@ -86,8 +86,8 @@ fn sizes_at_the_ends_of_the_integers() {
     }
 }
 
-/// Names with quotes and line breaks in them end up in labels of metrics, where what isn't escaped makes the lines of
-/// all the other groups unreadable.
+/// Names with quotes and line breaks in them end up in labels of metrics, where what isn't escaped
+/// makes the lines of all the other groups unreadable.
 #[test]
 fn names_with_line_breaks_do_not_break_the_metrics() {
     let mm = manager(64, disk(1, 10_000));
@@ -125,8 +125,9 @@ fn ranges() -> impl Iterator<Item = Range<u64>> {
     NUMBERS.into_iter().flat_map(|start| NUMBERS.into_iter().map(move |end| start..end))
 }
 
-/// A batch of two writes just below the end of all offsets added a page's length to an offset and panicked, where
-/// overflow is checked. Every call of a file takes any number and any range, answers, and leaves the file usable.
+/// A batch of two writes just below the end of all offsets added a page's length to an offset and
+/// panicked, where overflow is checked. Every call of a file takes any number and any range,
+/// answers, and leaves the file usable.
 #[test]
 fn every_call_of_a_file_takes_every_number() {
     const LEN: u64 = 3 * 4096;
@@ -169,8 +170,8 @@ fn every_call_of_a_file_takes_every_number() {
     file.sync().unwrap();
 }
 
-/// The same for spaces: what isn't mapped is refused, whatever its numbers, and takes neither time nor memory by the
-/// length of the range that was asked for.
+/// The same for spaces: what isn't mapped is refused, whatever its numbers, and takes neither time
+/// nor memory by the length of the range that was asked for.
 #[test]
 fn every_call_of_a_space_takes_every_number() {
     let mm = manager(1024, disk(1, 1 << 20));

@@ -55,7 +55,8 @@ fn all_goes_well(error: IoError, times: u64) {
     assert_same(&bytes_on(&disk, "f"), &expected, "closed");
 }
 
-/// Two interruptions in a row of one call were its error: of 256 reads on a file system that interrupted each call twice, two failed.
+/// Two interruptions in a row of one call were its error: of 256 reads on a file system that
+/// interrupted each call twice, two failed.
 #[test]
 fn an_interrupted_call_is_made_again_however_often_it_is_interrupted() {
     all_goes_well(IoError::INTERRUPTED, 2);

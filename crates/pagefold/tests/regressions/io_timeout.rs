@@ -12,8 +12,9 @@ use crate::support::devices::Devices;
 use crate::support::{RealFiles, bytes_on, check, eventually, manager, read, version};
 
 const PAGE: u64 = 4096;
-/// Calls wait so long: tests with a silent device take at least that. It is short, so a call to a device that is well may be given
-/// up, too, where a thread gets no CPU: such calls are made [`again`].
+/// Calls wait so long: tests with a silent device take at least that. It is short, so a call to a
+/// device that is well may be given up, too, where a thread gets no CPU: such calls are made
+/// [`again`].
 const TIME: Duration = Duration::from_millis(100);
 
 fn timed(backend: impl Backend, time: Duration) -> Pagefold {
@@ -56,7 +57,8 @@ fn read_page(file: &File, page: u64) -> Result<Vec<u8>, Error> {
     file.read_exact_at(&mut bytes, page * PAGE).map(|()| bytes)
 }
 
-/// Has a call given up, again and again until the device counts as silent: a call that no worker has begun says nothing of it.
+/// Has a call given up, again and again until the device counts as silent: a call that no worker
+/// has begun says nothing of it.
 fn falls_silent<T: Send + 'static>(
     what: &str,
     file: &File,
@@ -400,8 +402,8 @@ fn without_a_time_a_miss_waits() {
     check(0, PAGE, &reader.wait().unwrap().unwrap());
 }
 
-/// Many threads give up all the time, some of them just as the answer comes: what they left behind is over when the device
-/// answers, and nothing stays charged.
+/// Many threads give up all the time, some of them just as the answer comes: what they left behind
+/// is over when the device answers, and nothing stays charged.
 #[test]
 fn no_device_is_silent_for_good() {
     let devices = two_devices();

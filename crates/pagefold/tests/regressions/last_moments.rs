@@ -39,7 +39,8 @@ thread_local! {
 }
 
 fn use_in_last_moments(backend: impl Backend + Clone) {
-    // What a thread has was made last is dropped first: so what Pagefold keeps for the thread is there, or is gone.
+    // What a thread has was made last is dropped first: so what Pagefold keeps for the thread is
+    // there, or is gone.
     for before in [false, true] {
         let mm = manager(64, backend.clone());
         let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
@@ -60,7 +61,8 @@ fn use_in_last_moments(backend: impl Backend + Clone) {
     }
 }
 
-/// A handle in a thread's storage is dropped when the thread ends, perhaps after all that a library keeps there for itself.
+/// A handle in a thread's storage is dropped when the thread ends, perhaps after all that a library
+/// keeps there for itself.
 #[test]
 fn a_file_is_used_when_its_thread_ends() {
     use_in_last_moments(disk(1, LEN));

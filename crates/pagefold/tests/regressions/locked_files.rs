@@ -23,8 +23,9 @@ fn is_in_use(opened: &Result<File, Error>) -> bool {
     matches!(opened, Err(error @ Error::FileInUse { .. }) if error.to_string().contains("OpenOptions::lock"))
 }
 
-/// Two Pagefolds had the same page of a file in memory. One changed a byte and synced, the other changed another byte and
-/// synced: both were told that it had worked, and the first one's byte was gone.
+/// Two Pagefolds had the same page of a file in memory. One changed a byte and synced, the other
+/// changed another byte and synced: both were told that it had worked, and the first one's byte was
+/// gone.
 #[test]
 fn two_pagefolds_do_not_write_to_one_file() {
     for direct in [DirectIo::Auto, DirectIo::Never] {
@@ -50,15 +51,16 @@ fn two_pagefolds_do_not_write_to_one_file() {
     }
 }
 
-/// A server that was killed and started again at once was told that its file was in use: the kernel still held the killed process's
-/// lock, whose last requests hadn't ended.
+/// A server that was killed and started again at once was told that its file was in use: the kernel
+/// still held the killed process's lock, whose last requests hadn't ended.
 #[test]
 fn an_open_waits_for_a_lock_that_is_about_to_go() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
     fs::write(&path, [7; 4096]).unwrap();
     let (dying, next) = (manager(64, Posix::default()), manager(64, Posix::default()));
-    // Half of what is waited for a lock: this thread may get no CPU for longer, and then there is another try.
+    // Half of what is waited for a lock: this thread may get no CPU for longer, and then there is
+    // another try.
     const LOCKED_MAX: Duration = Duration::from_secs(1);
     eventually("the lock never goes in time", || {
         let last_handle = open(&dying, &path).unwrap();
@@ -111,7 +113,8 @@ fn other_programs_locks_count() {
     other.try_lock().unwrap();
 }
 
-/// A child shares its parent's lock, because it has the descriptor: it mustn't release it, nor keep it longer than the parent.
+/// A child shares its parent's lock, because it has the descriptor: it mustn't release it, nor keep
+/// it longer than the parent.
 #[test]
 fn a_child_neither_releases_the_lock_nor_keeps_it() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -161,7 +164,8 @@ fn the_simulated_disk_has_locks() {
     open(&one, path).unwrap();
 }
 
-/// `create(true)` without `write(true)` was answered with the system's "Invalid argument", and no word of which.
+/// `create(true)` without `write(true)` was answered with the system's "Invalid argument", and no
+/// word of which.
 #[test]
 fn options_that_need_write_say_so() {
     let mm = manager(64, disk(1, 4096));

@@ -19,8 +19,8 @@ fn open(mm: &Pagefold) -> File {
     mm.group("a").build().unwrap().open_options().write(true).create(true).open("f0").unwrap()
 }
 
-/// A write past the end made its page dirty, then the length grew. Write-back that came in between wrote the page as far
-/// as the old length, and took it for clean.
+/// A write past the end made its page dirty, then the length grew. Write-back that came in between
+/// wrote the page as far as the old length, and took it for clean.
 #[test]
 fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
     const APPENDS: u64 = 20_000;
@@ -54,8 +54,8 @@ fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
     });
 }
 
-/// Two threads synced by the same handle, and what they waited for failed. One was told; the other, since the handle
-/// had been told, got `Ok`.
+/// Two threads synced by the same handle, and what they waited for failed. One was told; the other,
+/// since the handle had been told, got `Ok`.
 #[test]
 fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     let disk = disk(1, 8192);
@@ -89,14 +89,16 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
                 its_id.store(unsafe { libc::gettid() } as u64, Ordering::SeqCst);
                 file.sync()
             });
-            // It has looked at the file's length, as each sync does first, and sleeps: it waits for the first sync to end.
+            // It has looked at the file's length, as each sync does first, and sleeps: it waits for
+            // the first sync to end.
             let waits = || looks.load(Ordering::SeqCst) > before && is_asleep(id.load(Ordering::SeqCst));
             eventually("a sync doesn't wait for the one under way", waits);
             thread
         })
         .collect();
     gate.open();
-    // Its sync went well; it may hear of the next one's failure all the same, if it comes late to where it is told.
+    // Its sync went well; it may hear of the next one's failure all the same, if it comes late to
+    // where it is told.
     let _ = first.join().unwrap();
     for thread in waiting {
         let result = thread.join().unwrap();
@@ -105,8 +107,9 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     file.sync().unwrap();
 }
 
-/// A read past the end asks how long the file is. One that did so while the file was being cut off took over the old
-/// length, after `set_len` had lowered it and before the disk had: the file stayed long, with zeros, for good.
+/// A read past the end asks how long the file is. One that did so while the file was being cut off
+/// took over the old length, after `set_len` had lowered it and before the disk had: the file
+/// stayed long, with zeros, for good.
 #[test]
 fn a_read_past_the_end_does_not_undo_a_cut() {
     let disk = disk(1, 10 * 4096);
@@ -133,8 +136,8 @@ fn a_read_past_the_end_does_not_undo_a_cut() {
     assert_same(&bytes_on(&disk, "f0"), &expected, "cut off and grown");
 }
 
-/// The file was cut off, and then the page at its new end turned out to be pinned: an error, but the file was cut, and
-/// the page's tail was there again when the file grew.
+/// The file was cut off, and then the page at its new end turned out to be pinned: an error, but
+/// the file was cut, and the page's tail was there again when the file grew.
 #[test]
 fn a_file_is_not_cut_within_a_pinned_page() {
     let disk = disk(1, 10 * 4096);
@@ -162,8 +165,8 @@ fn timed_a_cut_within_a_pinned_page_is_refused_at_once() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// All pages but a few were pinned, and those few were unclean, too few for the flusher to start: a thread that needed a
-/// frame waited for seconds and was refused.
+/// All pages but a few were pinned, and those few were unclean, too few for the flusher to start: a
+/// thread that needed a frame waited for seconds and was refused.
 #[test]
 fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -174,8 +177,9 @@ fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     file.read_at(&mut [0; 10], 30 * 4096).unwrap();
 }
 
-/// Another process cut the file off between two looks at its length, and the file was then believed to have more than it had:
-/// a write beyond the new end waited for a page to be read that no reader could find.
+/// Another process cut the file off between two looks at its length, and the file was then believed
+/// to have more than it had: a write beyond the new end waited for a page to be read that no reader
+/// could find.
 #[test]
 fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let disk = disk(1, 10 * 4096);
@@ -184,7 +188,8 @@ fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let mm = manager(
         64,
         Watched::new(&disk, move |call| {
-            // The first look is at the opening. A file that turns out to be shorter is looked at again.
+            // The first look is at the opening. A file that turns out to be shorter is looked at
+            // again.
             if call == Call::Len {
                 match looks.fetch_add(1, Ordering::SeqCst) {
                     1 => cut.truncate("f0", 8 * 4096)?,
@@ -216,8 +221,8 @@ fn a_lowered_limit_has_unclean_pages_written() {
     assert!(group.charged() <= 8 * 4096, "{}", group.charged());
 }
 
-/// Pages of a file that can't be written lay at the cold end of their group's lists, and reclaim came back to them again
-/// and again: readers of other files got no frame.
+/// Pages of a file that can't be written lay at the cold end of their group's lists, and reclaim
+/// came back to them again and again: readers of other files got no frame.
 #[test]
 fn pages_that_cannot_be_written_are_in_nobodys_way() {
     let disk = disk(1, 4_000 * 4096);
@@ -238,8 +243,8 @@ fn pages_that_cannot_be_written_are_in_nobodys_way() {
     assert!(full.sync().is_err());
 }
 
-/// Write-back stopped at the first page that couldn't be written, and began at the front again the next time: pages
-/// behind a bad place of the disk were never written.
+/// Write-back stopped at the first page that couldn't be written, and began at the front again the
+/// next time: pages behind a bad place of the disk were never written.
 #[test]
 fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     let disk = disk(0, 0);
@@ -260,9 +265,9 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     }
 }
 
-/// A file was being cut off within a page that another thread was about to change in place; then the cut was refused, because
-/// another page was pinned. The guard had the length that the file never got: what was written through the guard was half of
-/// the page.
+/// A file was being cut off within a page that another thread was about to change in place; then
+/// the cut was refused, because another page was pinned. The guard had the length that the file
+/// never got: what was written through the guard was half of the page.
 #[test]
 fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     let mm = manager(64, disk(1, 10 * 4096));
@@ -271,7 +276,8 @@ fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     for _ in 0..20 {
         let in_the_way = file.page_mut(1).unwrap();
         std::thread::scope(|scope| {
-            // Either may find the first guard there for as long as it waits, if this thread gets no CPU.
+            // Either may find the first guard there for as long as it waits, if this thread gets no
+            // CPU.
             let cut = scope.spawn(|| {
                 loop {
                     let cut = file.set_len(4096 + 1000);
@@ -308,8 +314,8 @@ fn a_read_past_the_end_asks_once_how_long_the_file_is() {
     assert_eq!(looks.load(Ordering::SeqCst) - before, 1);
 }
 
-/// Another process cut the file off; pages past its end stayed in memory. They had to be forgotten before the file grew over
-/// them: the disk has zeros there.
+/// Another process cut the file off; pages past its end stayed in memory. They had to be forgotten
+/// before the file grew over them: the disk has zeros there.
 #[test]
 fn pages_past_the_end_do_not_come_back_when_the_file_grows() {
     for grow in [(|file: &File| file.write_at(&[1; 10], 9 * 4096)) as fn(&File) -> _, |file| file.set_len(10 * 4096)] {
@@ -349,13 +355,13 @@ fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
     assert_same(&bytes_on(&disk, "f0"), &after, "after all");
 }
 
-/// While the file was synced for some pages, others were being written. That sync failed, and only what it was meant for was
-/// written again: the disk had lost more.
+/// While the file was synced for some pages, others were being written. That sync failed, and only
+/// what it was meant for was written again: the disk had lost more.
 #[test]
 fn what_was_written_while_a_sync_failed_is_written_again() {
     let disk = disk(0, 0);
-    // More pages than are under way at a time, so there are three stages; and few enough unclean ones that the flusher stays
-    // idle.
+    // More pages than are under way at a time, so there are three stages; and few enough unclean
+    // ones that the flusher stays idle.
     let pages = 10_000;
     let (syncs, armed) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
     let (fails, on) = (disk.clone(), Arc::clone(&armed));

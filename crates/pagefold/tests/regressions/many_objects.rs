@@ -1,4 +1,5 @@
-//! Large numbers of files, handles, groups and spaces: what one of them costs doesn't depend on how many there are.
+//! Large numbers of files, handles, groups and spaces: what one of them costs doesn't depend on how
+//! many there are.
 
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ fn time(work: impl FnOnce()) -> Duration {
     cpu_time(work).0
 }
 
-/// A server with 16,000 open files asked for its statistics, and waited for five seconds: for each file and each group all
-/// handles were gone through. Each further `open` took 150 µs under locks that other tenants' opens and evictions take: it
-/// went through all handles and all files as well. Only time shows this: a step that goes through all of them is 40 times as
-/// long at the end as at the beginning, any other is as long as before.
+/// A server with 16,000 open files asked for its statistics, and waited for five seconds: for each
+/// file and each group all handles were gone through. Each further `open` took 150 µs under locks
+/// that other tenants' opens and evictions take: it went through all handles and all files as well.
+/// Only time shows this: a step that goes through all of them is 40 times as long at the end as at
+/// the beginning, any other is as long as before.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_opening_and_stats_cost_the_same_for_each_file() {
@@ -56,8 +58,8 @@ fn many_files_are_in_the_statistics() {
     assert_eq!(mm.stats().files.len(), 0);
 }
 
-/// The numbers of a tenant's hits were found among those of all handles. They are its own now, and have to be right when
-/// handles come and go, of several files and groups.
+/// The numbers of a tenant's hits were found among those of all handles. They are its own now, and
+/// have to be right when handles come and go, of several files and groups.
 #[test]
 fn hits_are_counted_for_the_right_file_and_group() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(2, 4096)).build().unwrap();
@@ -86,8 +88,9 @@ fn hits_are_counted_for_the_right_file_and_group() {
     assert_eq!(hits(), (vec![19, 18], vec![22, 15]), "closed handles count, too");
 }
 
-/// A group without a handle stays in the table until its last page is gone, and wasn't charged to the budget meanwhile. Each
-/// close of any file looked for such groups among all, in a mode that stops every eviction.
+/// A group without a handle stays in the table until its last page is gone, and wasn't charged to
+/// the budget meanwhile. Each close of any file looked for such groups among all, in a mode that
+/// stops every eviction.
 #[test]
 fn groups_without_handles_go_with_their_last_page() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -112,8 +115,8 @@ fn groups_without_handles_go_with_their_last_page() {
     assert!(mm.stats().metadata_bytes < before, "all of them are gone, and the file");
 }
 
-/// A tenant opened 2,048 short files for writing. Each took page words for 64 GiB, the last one all that were left: from then on
-/// no tenant could open any file ("is too large"), or make a space.
+/// A tenant opened 2,048 short files for writing. Each took page words for 64 GiB, the last one all
+/// that were left: from then on no tenant could open any file ("is too large"), or make a space.
 #[test]
 fn files_open_for_writing_leave_page_words_for_others() {
     const FILES: usize = 10_000;
@@ -131,8 +134,8 @@ fn files_open_for_writing_leave_page_words_for_others() {
     files[0].set_len(60 << 30).unwrap();
 }
 
-/// A file's first handle was charged with the file, at four times what both take; all further ones were free. A tenant that
-/// opened one file 100,000 times took 140 MB that no budget counted.
+/// A file's first handle was charged with the file, at four times what both take; all further ones
+/// were free. A tenant that opened one file 100,000 times took 140 MB that no budget counted.
 #[test]
 fn each_handle_is_charged() {
     const HANDLES: u64 = 1000;
@@ -140,7 +143,8 @@ fn each_handle_is_charged() {
     let group = mm.group("tenant").build().unwrap();
     let charged = || mm.stats().metadata_bytes;
     let read = |file: &File, page: u64| file.read_exact_at(&mut [0], (page % 256) * 4096).unwrap();
-    // The records of all frames that will be needed, also if the thread goes to another CPU and leaves free ones behind.
+    // The records of all frames that will be needed, also if the thread goes to another CPU and
+    // leaves free ones behind.
     let file = group.open("f0").unwrap();
     (0..1024).for_each(|page| file.read_exact_at(&mut [0], page * 4096).unwrap());
     drop(file);
@@ -158,8 +162,9 @@ fn each_handle_is_charged() {
     assert_eq!((charged(), mm.stats().map_bytes), (nothing, 0));
 }
 
-/// Thousands of tenants had a space each, and one had all that memory is short of: pages of its files. A call looked at a few tenants
-/// in turn, all of which had tables and nothing to give, and was refused although its group had next to nothing.
+/// Thousands of tenants had a space each, and one had all that memory is short of: pages of its
+/// files. A call looked at a few tenants in turn, all of which had tables and nothing to give, and
+/// was refused although its group had next to nothing.
 #[test]
 fn the_only_group_that_can_give_pages_is_found_among_thousands() {
     const BUDGET: u64 = 64 << 20;
@@ -179,9 +184,9 @@ fn the_only_group_that_can_give_pages_is_found_among_thousands() {
     drop(spaces);
 }
 
-/// A thousand tenants had spaces and a file each, which left room for a page for every second of them. Page maps took it in the end:
-/// parts of them in which no page was any more, which only room for other page maps was made of, while a tenant that needed a frame
-/// was refused.
+/// A thousand tenants had spaces and a file each, which left room for a page for every second of
+/// them. Page maps took it in the end: parts of them in which no page was any more, which only room
+/// for other page maps was made of, while a tenant that needed a frame was refused.
 #[test]
 fn a_crowd_takes_turns_with_few_pages() {
     const BUDGET: u64 = 64 << 20;

@@ -18,7 +18,8 @@ pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (now() - start, result)
 }
 
-/// CPUs that this thread may use. `available_parallelism` says less where a control group has only a part of their time.
+/// CPUs that this thread may use. `available_parallelism` says less where a control group has only
+/// a part of their time.
 pub(crate) fn cpus() -> u64 {
     // SAFETY: a CPU set is plain bits, and the call gets its size; it writes nothing else.
     unsafe {
@@ -30,7 +31,8 @@ pub(crate) fn cpus() -> u64 {
 
 /// Has this thread run on the first CPU that it may use alone, beside others that call this.
 pub(crate) fn share_a_cpu() {
-    // SAFETY: a CPU set is plain bits, and both calls get its size; they read and write nothing else.
+    // SAFETY: a CPU set is plain bits, and both calls get its size; they read and write nothing
+    // else.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed), 0);

@@ -7,8 +7,8 @@ use pagefold::{Error, Pagefold};
 
 use crate::support::{bytes_on, disk, manager, read};
 
-/// A monitoring agent read `/proc/self/status`, and was told `Ok(0)`: the system gives such files the length 0, and makes them up as
-/// they are read.
+/// A monitoring agent read `/proc/self/status`, and was told `Ok(0)`: the system gives such files
+/// the length 0, and makes them up as they are read.
 #[test]
 fn a_file_without_a_length_is_refused_at_its_opening() {
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();
@@ -28,8 +28,8 @@ fn a_file_without_a_length_is_refused_at_its_opening() {
     }
 }
 
-/// A union file system gave two files one device and inode number. A caller that opened the second file while the first was
-/// open read and wrote the first one.
+/// A union file system gave two files one device and inode number. A caller that opened the second
+/// file while the first was open read and wrote the first one.
 #[test]
 fn two_files_with_the_same_numbers_are_two_files() {
     let disk: SimulatedDisk = disk(3, 1 << 16);

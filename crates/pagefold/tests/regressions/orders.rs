@@ -1,4 +1,5 @@
-//! Orders of events that chance seldom brings about, and in which a write could be lost or come back.
+//! Orders of events that chance seldom brings about, and in which a write could be lost or come
+//! back.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +11,9 @@ use crate::hooked::{Gate, MOMENT};
 use crate::support::{bytes_on, disk, manager};
 use crate::watched::Watched;
 
-/// The first writer finds that the file doesn't have the page, and waits for a frame. Meanwhile another thread writes to the
-/// page, and the page goes to the file and out of memory: now the first writer has to read it.
+/// The first writer finds that the file doesn't have the page, and waits for a frame. Meanwhile
+/// another thread writes to the page, and the page goes to the file and out of memory: now the
+/// first writer has to read it.
 #[test]
 fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     let disk = disk(1, 10 * 4096);
@@ -75,8 +77,8 @@ fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
     assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (5 * 4096, 5 * 4096));
 }
 
-/// A write past the end has its bytes in the page, but the length hasn't grown yet, because a reader is looking up the file's
-/// length. Write-back writes the page as far as the old length.
+/// A write past the end has its bytes in the page, but the length hasn't grown yet, because a
+/// reader is looking up the file's length. Write-back writes the page as far as the old length.
 #[test]
 fn a_page_written_back_before_the_length_grows_is_written_again() {
     let disk = disk(1, 100);
@@ -130,8 +132,8 @@ fn unmap_during<T: Send>(access: impl FnOnce(&Space, u64) -> Result<T, Error> + 
     })
 }
 
-/// A reader at an address waits for the device, and the file is unmapped there before the page comes: the reader is not given what is not
-/// mapped any more.
+/// A reader at an address waits for the device, and the file is unmapped there before the page
+/// comes: the reader is not given what is not mapped any more.
 #[test]
 fn a_page_that_is_unmapped_while_it_is_read_is_not_read() {
     let mut bytes = [0; 100];

@@ -11,8 +11,9 @@ use crate::support::{disk, eventually, manager, read, within_limit};
 /// The bugs below need readers that are fast enough, which they aren't every time.
 const ROUNDS: usize = 4;
 
-/// Pages that had been pinned went to main, the list of what is used most, and three threads kept reading them when the
-/// pins were gone. Reclaim spared them each time it came by, and a read met `LimitReached` with nothing pinned.
+/// Pages that had been pinned went to main, the list of what is used most, and three threads kept
+/// reading them when the pins were gone. Reclaim spared them each time it came by, and a read met
+/// `LimitReached` with nothing pinned.
 #[test]
 fn pages_that_are_hot_are_not_pinned() {
     let mm = manager(4096, disk(1, 64 << 20));
@@ -30,8 +31,8 @@ fn pages_that_are_hot_are_not_pinned() {
     );
 }
 
-/// Group `a` is charged for 64 pages, its limit, which went to main because they were pinned; none is any more. Threads
-/// of group `b` keep them hot while `check` looks at `a`.
+/// Group `a` is charged for 64 pages, its limit, which went to main because they were pinned; none
+/// is any more. Threads of group `b` keep them hot while `check` looks at `a`.
 fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) {
     for _ in 0..ROUNDS {
         let mm = manager(4096, disk(1, 64 << 20));
@@ -39,7 +40,8 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
         let (ours, theirs) = (a.open("f0").unwrap(), b.open("f0").unwrap());
         touch(&ours, 64);
         let pinned_by_a_neighbour = |page| {
-            // In memory by now, and paid for by us, even if it was evicted for what another CPU has in stock.
+            // In memory by now, and paid for by us, even if it was evicted for what another CPU has
+            // in stock.
             let _loaded = ours.page(page).unwrap();
             theirs.page(page).unwrap()
         };
@@ -57,8 +59,8 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
     }
 }
 
-/// The group that loads a page pays for it, also when only a neighbour uses it. The neighbour's reads kept all pages of a
-/// group hot, so the group's limit couldn't be lowered below them.
+/// The group that loads a page pays for it, also when only a neighbour uses it. The neighbour's
+/// reads kept all pages of a group hot, so the group's limit couldn't be lowered below them.
 #[test]
 fn a_limit_can_be_lowered_below_pages_that_a_neighbour_uses() {
     with_pages_kept_hot_by_another_group(|_, group, _file| {
@@ -67,7 +69,8 @@ fn a_limit_can_be_lowered_below_pages_that_a_neighbour_uses() {
     });
 }
 
-/// For the same reason the group couldn't read anything else: `LimitReached`, because of what a neighbour read.
+/// For the same reason the group couldn't read anything else: `LimitReached`, because of what a
+/// neighbour read.
 #[test]
 fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
     with_pages_kept_hot_by_another_group(|_, _group, file| {
@@ -75,8 +78,8 @@ fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
     });
 }
 
-/// And when the group was dropped, taking its pages out of memory gave up on those in use just then. They stayed, charged to
-/// a group without a handle.
+/// And when the group was dropped, taking its pages out of memory gave up on those in use just
+/// then. They stayed, charged to a group without a handle.
 #[test]
 fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     with_pages_kept_hot_by_another_group(|mm, group, file| {
@@ -86,8 +89,9 @@ fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     });
 }
 
-/// With all of its limit pinned, a group gets its error after a few tries, unless pages are under way that might help.
-/// Pages of any group counted: one slow read of a neighbour made each such error take four seconds and 400 tries.
+/// With all of its limit pinned, a group gets its error after a few tries, unless pages are under
+/// way that might help. Pages of any group counted: one slow read of a neighbour made each such
+/// error take four seconds and 400 tries.
 #[test]
 fn a_neighbours_slow_load_does_not_delay_an_error() {
     let gate = Arc::new(Gate::default());
@@ -119,8 +123,8 @@ fn a_neighbours_slow_load_does_not_delay_an_error() {
     assert!(beside < 10 * alone, "{alone} tries alone, {beside} while a neighbour loads a page");
 }
 
-/// Misses of a neighbour that reads the same 300 pages over and over, while group `a`, with a page in each extent that it may
-/// have pinned, reads a sparse file and needs room for its page map.
+/// Misses of a neighbour that reads the same 300 pages over and over, while group `a`, with a page
+/// in each extent that it may have pinned, reads a sparse file and needs room for its page map.
 fn misses_of_a_neighbour(pinned: bool) -> u64 {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(2, 64 << 30)).build().unwrap();
     let (a, b) = (mm.group("a").max("1MiB").build().unwrap(), mm.group("b").build().unwrap());
@@ -146,16 +150,18 @@ fn misses_of_a_neighbour(pinned: bool) -> u64 {
     b.stats().misses - before
 }
 
-/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page, which made the work useless;
-/// then the next. One tenant's few pins cost its neighbours their hot pages, again and again.
+/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page,
+/// which made the work useless; then the next. One tenant's few pins cost its neighbours their hot
+/// pages, again and again.
 #[test]
 fn a_few_pins_do_not_cost_a_neighbour_his_pages() {
     let (without, with) = (misses_of_a_neighbour(false), misses_of_a_neighbour(true));
     assert!(with < 3 * without.max(300), "{without} misses, {with} with a pin in each extent");
 }
 
-/// A shrinking budget was tried on sixteen extents, and given up when each of them had a pin in it. A budget with eighteen
-/// pins in 15,000 pages reported that it was busy, although it had extents without a pin.
+/// A shrinking budget was tried on sixteen extents, and given up when each of them had a pin in it.
+/// A budget with eighteen pins in 15,000 pages reported that it was busy, although it had extents
+/// without a pin.
 #[test]
 fn a_budget_shrinks_where_nothing_is_pinned() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 30)).build().unwrap();

@@ -15,7 +15,8 @@ fn open(backend: Hooked) -> (Pagefold, File) {
     (mm, file)
 }
 
-/// A page is loaded, another thread waits for it with `wait`, and the file is cut off before the page.
+/// A page is loaded, another thread waits for it with `wait`, and the file is cut off before the
+/// page.
 fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Send + 'static) {
     let len = Arc::new(AtomicU64::new(3 * 4096));
     let gate = Arc::new(Gate::default());
@@ -45,29 +46,32 @@ fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Se
     }
 }
 
-/// A reader waited for a page that another thread loaded. When the page came, the file had become shorter, so the lookup
-/// found no such page; the page word said that it was there; and the reader went back and forth between the two for ever.
+/// A reader waited for a page that another thread loaded. When the page came, the file had become
+/// shorter, so the lookup found no such page; the page word said that it was there; and the reader
+/// went back and forth between the two for ever.
 #[test]
 fn a_reader_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.read_at(&mut [0; 4096], 2 * 4096));
 }
 
-/// The same for a thread that wanted the page pinned: the pin was refused as past the end, and asked for again, without end.
+/// The same for a thread that wanted the page pinned: the pin was refused as past the end, and
+/// asked for again, without end.
 #[test]
 fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.page(2).map(|page| page.len()));
 }
 
-/// A load came back short, because the file had been truncated, and its page was published before the new length was known.
-/// Then asking for the length failed: the reader got its error, and all later readers got zeros past the file's end as if
-/// they were its bytes.
+/// A load came back short, because the file had been truncated, and its page was published before
+/// the new length was known. Then asking for the length failed: the reader got its error, and all
+/// later readers got zeros past the file's end as if they were its bytes.
 #[test]
 fn a_short_load_whose_length_is_unknown_leaves_no_page() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));
     let (reads, lens, calls) = (Arc::clone(&truth), Arc::clone(&truth), AtomicU64::new(0));
     let (_mm, file) = open(Hooked::new(
         move |offset, into| Ok(fill(offset, into, reads.load(Ordering::SeqCst), 7)),
-        // The first call is the opening's, the second the short read's, the third the one that is to take it over.
+        // The first call is the opening's, the second the short read's, the third the one that is
+        // to take it over.
         move || match calls.fetch_add(1, Ordering::SeqCst) {
             2 => Err(IoError::IO),
             _ => Ok(lens.load(Ordering::SeqCst)),
@@ -80,9 +84,9 @@ fn a_short_load_whose_length_is_unknown_leaves_no_page() {
     assert!(buf[..10].iter().all(|&byte| byte == 7));
 }
 
-/// Another process opened the file with `O_TRUNC` and wrote it anew, and our read came in between: it saw an empty file.
-/// When the length was asked for again it was what it had been, so nothing seemed to have happened, and the page of
-/// zeros stayed in memory as the file's.
+/// Another process opened the file with `O_TRUNC` and wrote it anew, and our read came in between:
+/// it saw an empty file. When the length was asked for again it was what it had been, so nothing
+/// seemed to have happened, and the page of zeros stayed in memory as the file's.
 #[test]
 fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
     let calls = Arc::new(AtomicU64::new(0));
@@ -103,8 +107,9 @@ fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
     }
 }
 
-/// The page of a short load was in memory while its loader was still asking for the file's length. A thread that read or
-/// pinned the page in that time was given a whole page: a few bytes of the file, and zeros behind them.
+/// The page of a short load was in memory while its loader was still asking for the file's length.
+/// A thread that read or pinned the page in that time was given a whole page: a few bytes of the
+/// file, and zeros behind them.
 #[test]
 fn nobody_sees_a_short_page_before_its_length_is_known() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));
@@ -132,8 +137,9 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     });
 }
 
-/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met the end of the map, and
-/// reported it as the end of the file: a program that copied the file lost the rest of it without an error.
+/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met
+/// the end of the map, and reported it as the end of the file: a program that copied the file lost
+/// the rest of it without an error.
 #[test]
 fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     const MAPPED: u64 = 4096 << 18;

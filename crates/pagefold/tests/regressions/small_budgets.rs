@@ -8,9 +8,10 @@ use sync::random::Random;
 use crate::hooked::{Hooked, fill};
 use crate::support::{bytes_on, check, disk, manager, read, version};
 
-/// The room that frames leave for page maps was measured by a chunk alone; the states of a segment need some too. What
-/// was drained from the frames to make that room could go back to them first, and the next try met the same. Several
-/// files in a budget with next to nothing in it come closest to that.
+/// The room that frames leave for page maps was measured by a chunk alone; the states of a segment
+/// need some too. What was drained from the frames to make that room could go back to them first,
+/// and the next try met the same. Several files in a budget with next to nothing in it come closest
+/// to that.
 #[test]
 fn the_smallest_budgets_are_enough_for_several_files() {
     const LEN: u64 = 64 << 20;
@@ -29,9 +30,9 @@ fn the_smallest_budgets_are_enough_for_several_files() {
     }
 }
 
-/// A tenant had one page pinned in each extent, and read a sparse file. No extent can be given up for its page map then, and
-/// parts of the map become idle only when the pages in them go: unless reclaim evicts some, reads meet `LimitReached` with
-/// most of the budget unpinned.
+/// A tenant had one page pinned in each extent, and read a sparse file. No extent can be given up
+/// for its page map then, and parts of the map become idle only when the pages in them go: unless
+/// reclaim evicts some, reads meet `LimitReached` with most of the budget unpinned.
 #[test]
 fn maps_find_room_with_a_pin_in_each_extent() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 64 << 30)).build().unwrap();
@@ -48,8 +49,9 @@ fn maps_find_room_with_a_pin_in_each_extent() {
     }
 }
 
-/// A load under way holds its extent just as a pin does, though only for a while. With 64 of them in some 250 frames, on
-/// a slow device, there is one in nearly every extent: reads of a sparse file have to get room for its map even then.
+/// A load under way holds its extent just as a pin does, though only for a while. With 64 of them
+/// in some 250 frames, on a slow device, there is one in nearly every extent: reads of a sparse
+/// file have to get room for its map even then.
 #[test]
 fn maps_find_room_with_a_load_under_way_in_each_extent() {
     const LEN: u64 = 64 << 30;
@@ -75,7 +77,8 @@ fn maps_find_room_with_a_load_under_way_in_each_extent() {
     });
 }
 
-/// Guards that change pages are copies, which nothing was charged for: a group of 64 MiB had 113 MiB with 14,000 of them.
+/// Guards that change pages are copies, which nothing was charged for: a group of 64 MiB had 113
+/// MiB with 14,000 of them.
 #[test]
 fn copies_of_pages_that_are_changed_are_charged() {
     let mm = manager(1024, disk(1, 512 * 4096));
@@ -107,8 +110,8 @@ fn guards_of_memory_without_pages_take_none() {
     assert!(guards[0].iter().all(|&byte| byte == 0));
 }
 
-/// Elsewhere a batch that needs more pages at once than there are waits for itself, or fails. Here it goes through memory a part
-/// at a time.
+/// Elsewhere a batch that needs more pages at once than there are waits for itself, or fails. Here
+/// it goes through memory a part at a time.
 #[test]
 fn a_batch_of_more_pages_than_the_budget_has_is_done_whole() {
     const PAGES: usize = 500;

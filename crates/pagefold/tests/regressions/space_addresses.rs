@@ -15,8 +15,9 @@ fn tenant() -> (Pagefold, Group) {
     (mm, group)
 }
 
-/// One thread mapped buffers, another one unmapped them. Addresses that were given back were used again only by the CPU that
-/// unmapped them, and for as many pages: so nothing was used again, and all of 128 TiB in the end.
+/// One thread mapped buffers, another one unmapped them. Addresses that were given back were used
+/// again only by the CPU that unmapped them, and for as many pages: so nothing was used again, and
+/// all of 128 TiB in the end.
 #[test]
 fn what_another_thread_unmaps_is_mapped_again() {
     let (_mm, group) = tenant();
@@ -42,7 +43,8 @@ fn what_another_thread_unmaps_is_mapped_again() {
     assert!(highest <= regions * GIB, "{highest:#x}");
 }
 
-/// Pieces of all sizes, many at a time: those that are given back side by side are one range again, for larger ones.
+/// Pieces of all sizes, many at a time: those that are given back side by side are one range again,
+/// for larger ones.
 #[test]
 fn ranges_that_come_back_grow_together() {
     let (_mm, group) = tenant();
@@ -62,8 +64,9 @@ fn ranges_that_come_back_grow_together() {
     assert!(highest <= regions * GIB, "{highest:#x}");
 }
 
-/// `move_anywhere` kept the addresses that it had meant to move to when it failed. A loop that tried again until a page was no
-/// longer pinned went through a gigabyte of them every 16,384 times.
+/// `move_anywhere` kept the addresses that it had meant to move to when it failed. A loop that
+/// tried again until a page was no longer pinned went through a gigabyte of them every 16,384
+/// times.
 #[test]
 fn moves_that_fail_give_their_addresses_back() {
     let (_mm, group) = tenant();
@@ -84,8 +87,9 @@ fn moves_that_fail_give_their_addresses_back() {
     assert!(moved.end <= 3 * GIB, "{moved:x?}");
 }
 
-/// A caller mapped a terabyte at addresses of its choice, just where the first addresses are that are given out. The next `map` of
-/// a page looked for room page by page: a quarter of a billion steps, each of which took memory for an index.
+/// A caller mapped a terabyte at addresses of its choice, just where the first addresses are that
+/// are given out. The next `map` of a page looked for room page by page: a quarter of a billion
+/// steps, each of which took memory for an index.
 #[test]
 fn addresses_of_the_callers_choice_are_passed_over_at_once() {
     let (mm, group) = tenant();
@@ -119,8 +123,8 @@ fn all_addresses_can_be_had_again() {
     space.unmap(area).unwrap();
 }
 
-/// No address that is given out is 0, which callers take for none. Memory that was mapped at 0 by choice, and unmapped, was
-/// the next to be given out.
+/// No address that is given out is 0, which callers take for none. Memory that was mapped at 0 by
+/// choice, and unmapped, was the next to be given out.
 #[test]
 fn address_zero_is_given_out_to_no_caller() {
     let (_mm, group) = tenant();

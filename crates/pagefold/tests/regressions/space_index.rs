@@ -13,7 +13,8 @@ const GIB: u64 = 1 << 30;
 const TOP: u64 = 1 << 47;
 const RW: Protection = Protection::ReadWrite;
 
-/// A budget of 64 MiB; a tenant that may have 1 MiB of it, and a victim with a file of which 8 MiB are in memory.
+/// A budget of 64 MiB; a tenant that may have 1 MiB of it, and a victim with a file of which 8 MiB
+/// are in memory.
 fn neighbours() -> (Pagefold, Group, File) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 8 << 20)).build().unwrap();
     let tenant = mm.group("tenant").max("1MiB").build().unwrap();
@@ -35,15 +36,17 @@ fn is_intact(victim: &File) -> bool {
     victim.stats().misses == misses
 }
 
-/// A tenant with a limit of 1 MiB asked to unmap 64 TiB of an empty space. Memory for the index of all of it was taken before
-/// anything looked whether something was mapped: more than a gigabyte, from a budget of 64 MiB. Every page of every other
-/// tenant was evicted, the call ended with `BudgetBusy` instead of `NotMapped`, and all reads of the others failed until the
-/// space was dropped.
+/// A tenant with a limit of 1 MiB asked to unmap 64 TiB of an empty space. Memory for the index of
+/// all of it was taken before anything looked whether something was mapped: more than a gigabyte,
+/// from a budget of 64 MiB. Every page of every other tenant was evicted, the call ended with
+/// `BudgetBusy` instead of `NotMapped`, and all reads of the others failed until the space was
+/// dropped.
 #[test]
 fn a_request_for_what_is_not_mapped_takes_nothing() {
     let (mm, tenant, victim) = neighbours();
     let space = tenant.space().unwrap();
-    // The lock gets its tables when two ranges are held at once, and is charged for them when it is next taken.
+    // The lock gets its tables when two ranges are held at once, and is charged for them when it is
+    // next taken.
     for _ in 0..2 {
         space.move_to(GIB..GIB + PAGE, 2 * GIB).unwrap_err();
     }
@@ -69,9 +72,10 @@ fn a_request_for_what_is_not_mapped_takes_nothing() {
     assert!(is_intact(&victim));
 }
 
-/// The same by mapping all of it, which is legal and should cost next to nothing: a run of whole gigabytes had an index of 20 KiB
-/// for each of them, and a segment of page words. One space that mapped 128 TiB had all segments that there are: no file could be
-/// opened any more, and no other space used.
+/// The same by mapping all of it, which is legal and should cost next to nothing: a run of whole
+/// gigabytes had an index of 20 KiB for each of them, and a segment of page words. One space that
+/// mapped 128 TiB had all segments that there are: no file could be opened any more, and no other
+/// space used.
 #[test]
 fn a_run_of_whole_regions_costs_an_entry_for_each() {
     let (mm, tenant, victim) = neighbours();
@@ -100,8 +104,9 @@ fn a_run_of_whole_regions_costs_an_entry_for_each() {
     assert!(is_intact(&victim));
 }
 
-/// What an index takes was charged to no group: a tenant of 1 MiB that mapped a page here and a page there took all of the budget.
-/// Now it is its group's, within its limit, and comes back when the pages are unmapped.
+/// What an index takes was charged to no group: a tenant of 1 MiB that mapped a page here and a
+/// page there took all of the budget. Now it is its group's, within its limit, and comes back when
+/// the pages are unmapped.
 #[test]
 fn an_index_is_charged_to_its_group_and_comes_back() {
     let (mm, tenant, victim) = neighbours();
@@ -125,8 +130,9 @@ fn an_index_is_charged_to_its_group_and_comes_back() {
     assert!(is_intact(&victim));
 }
 
-/// Mapping and unmapping ranges of all sizes for an hour filled the budget with entries of nothing: each two megabytes of addresses
-/// that a range had ever cut kept 4 KiB until the space was dropped.
+/// Mapping and unmapping ranges of all sizes for an hour filled the budget with entries of nothing:
+/// each two megabytes of addresses that a range had ever cut kept 4 KiB until the space was
+/// dropped.
 #[test]
 fn mapping_and_unmapping_leaves_nothing_behind() {
     let (mm, tenant, victim) = neighbours();
@@ -142,8 +148,9 @@ fn mapping_and_unmapping_leaves_nothing_behind() {
     assert!(space.areas().is_empty() && is_intact(&victim));
 }
 
-/// Has a range with a page that is being changed in place unmapped, protected and moved, which is refused. Returns how long that took, and
-/// how many reads of another page of it were refused meanwhile.
+/// Has a range with a page that is being changed in place unmapped, protected and moved, which is
+/// refused. Returns how long that took, and how many reads of another page of it were refused
+/// meanwhile.
 fn refuse_changes_beside_a_guard() -> (Duration, u64) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
     let space = mm.group("tenant").build().unwrap().space().unwrap();
@@ -174,8 +181,9 @@ fn refuse_changes_beside_a_guard() -> (Duration, u64) {
     (time, refused)
 }
 
-/// One page of a range was being changed in place. Unmapping the range failed after four seconds, as it had to; but meanwhile every
-/// read of every other page of it was refused as if nothing were mapped there.
+/// One page of a range was being changed in place. Unmapping the range failed after four seconds,
+/// as it had to; but meanwhile every read of every other page of it was refused as if nothing were
+/// mapped there.
 #[test]
 fn a_range_that_cannot_be_unmapped_stays_readable() {
     assert_eq!(refuse_changes_beside_a_guard().1, 0, "reads of another page were refused");
@@ -188,8 +196,9 @@ fn timed_changes_of_a_range_beside_a_guard_are_refused_soon() {
     assert!(time < Duration::from_secs(3), "the guard's page was waited for: {time:?}");
 }
 
-/// An access that is refused names the area around it. The area was looked for from the beginning of its gigabyte on: with
-/// neighbouring pages protected differently, a quarter of a million entries for each refused access.
+/// An access that is refused names the area around it. The area was looked for from the beginning
+/// of its gigabyte on: with neighbouring pages protected differently, a quarter of a million
+/// entries for each refused access.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_refusal_takes_no_longer_among_many_areas() {
@@ -210,8 +219,8 @@ fn timed_a_refusal_takes_no_longer_among_many_areas() {
     assert!(among_many < 20 * alone + Duration::from_millis(5), "{alone:?}, then {among_many:?}");
 }
 
-/// A place for a mapped file was looked for from the beginning of a table, under a lock: the more files were mapped, the longer mapping one
-/// more took.
+/// A place for a mapped file was looked for from the beginning of a table, under a lock: the more
+/// files were mapped, the longer mapping one more took.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_mapping_a_file_takes_no_longer_among_many() {
@@ -246,8 +255,9 @@ fn places_of_unmapped_files_are_used_again() {
     assert!(metadata(&mm) < before + (256 << 10), "{} KiB more", (metadata(&mm) - before) >> 10);
 }
 
-/// What a mapping leaves to the next one in its place, a counter among it, of which a process has two million, was charged to no group
-/// once the file was unmapped: a tenant that mapped files in one space after the other took all of them.
+/// What a mapping leaves to the next one in its place, a counter among it, of which a process has
+/// two million, was charged to no group once the file was unmapped: a tenant that mapped files in
+/// one space after the other took all of them.
 #[test]
 fn places_of_mapped_files_are_charged_until_the_space_goes() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -329,8 +339,9 @@ fn ranges_at_the_ends_of_the_integers() {
     assert!(space.areas().is_empty() && metadata(&mm) < before + (256 << 10));
 }
 
-/// A request for which there was no room for all the tables that it took left the others in place: nothing was mapped in them, and
-/// as they were noted nowhere they stayed until the space was dropped.
+/// A request for which there was no room for all the tables that it took left the others in place:
+/// nothing was mapped in them, and as they were noted nowhere they stayed until the space was
+/// dropped.
 #[test]
 fn a_mapping_that_fails_leaves_no_tables() {
     let (_mm, tenant, _victim) = neighbours();
@@ -357,8 +368,9 @@ fn a_mapping_that_fails_leaves_no_tables() {
     assert!(written > 200);
 }
 
-/// A thread wrote to a region for the first time while another one unmapped it. The writer, refused or not, had made the
-/// region's table after it was unmapped, and the tables that lead there: nothing looked at those again.
+/// A thread wrote to a region for the first time while another one unmapped it. The writer, refused
+/// or not, had made the region's table after it was unmapped, and the tables that lead there:
+/// nothing looked at those again.
 #[test]
 fn first_touches_that_come_late_leave_no_tables() {
     let (_mm, tenant, _victim) = neighbours();
@@ -390,8 +402,8 @@ fn first_touches_that_come_late_leave_no_tables() {
     assert!(tenant.charged() <= empty + (256 << 10), "{} KiB stay", (tenant.charged() - empty) >> 10);
 }
 
-/// Three regions were unmapped together. The tables at both ends were noted already, from parts of them that were unmapped before, so
-/// nothing was noted, and the region in between kept its table.
+/// Three regions were unmapped together. The tables at both ends were noted already, from parts of
+/// them that were unmapped before, so nothing was noted, and the region in between kept its table.
 #[test]
 fn a_region_amid_what_is_unmapped_goes_too() {
     let (_mm, tenant, _victim) = neighbours();

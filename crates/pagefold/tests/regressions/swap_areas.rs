@@ -26,8 +26,8 @@ fn swapping(area: SwapArea) -> Result<(Pagefold, Space, u64), Error> {
     Ok((mm, space, base))
 }
 
-/// A configuration named the same swap file in two services. The second one found a good header, and both wrote to the same slots:
-/// of 1,000 pages of the first one 960 were lost.
+/// A configuration named the same swap file in two services. The second one found a good header,
+/// and both wrote to the same slots: of 1,000 pages of the first one 960 were lost.
 #[test]
 fn a_swap_file_has_one_user() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -50,8 +50,8 @@ fn a_swap_file_has_one_user() {
     swapping(area()).unwrap();
 }
 
-/// An operator was told "can't open /srv/cache: No such file or directory", with no word of swap, and that an area "can't have
-/// 16777216 bytes".
+/// An operator was told "can't open /srv/cache: No such file or directory", with no word of swap,
+/// and that an area "can't have 16777216 bytes".
 #[test]
 fn refusals_name_swap_the_path_and_sizes() {
     let disk = SimulatedDisk::default();
@@ -102,8 +102,9 @@ fn swap_out_again(mm: &Pagefold, space: &Space, base: u64) {
     (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
 }
 
-/// An operator couldn't remove an area: one of its pages was in memory again, and a client had a guard of it. After 8 ms the answer was
-/// that it "can't be brought back", though it only had to be waited for.
+/// An operator couldn't remove an area: one of its pages was in memory again, and a client had a
+/// guard of it. After 8 ms the answer was that it "can't be brought back", though it only had to be
+/// waited for.
 #[test]
 fn removal_waits_for_guards_and_says_what_it_waited_for() {
     let (mm, space, base) = swapping(SwapArea::memory(801 * PAGE)).unwrap();
@@ -135,8 +136,9 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
     mm.remove_swap(0).unwrap();
 }
 
-/// A disk with a swap area on it didn't answer, and a second area was added to help out. Adding it waited for the write to
-/// the first one, and meanwhile kept all threads that swapped on that CPU waiting, whatever their area.
+/// A disk with a swap area on it didn't answer, and a second area was added to help out. Adding it
+/// waited for the write to the first one, and meanwhile kept all threads that swapped on that CPU
+/// waiting, whatever their area.
 #[test]
 fn areas_come_and_go_beside_one_that_doesnt_answer() {
     const STUCK: u64 = 7;
@@ -170,7 +172,8 @@ fn areas_come_and_go_beside_one_that_doesnt_answer() {
     assert!(stuck.wait().is_some());
 }
 
-/// A swap file on a file system that was full. The error said that the group had reached its limit, and not a word of the disk.
+/// A swap file on a file system that was full. The error said that the group had reached its limit,
+/// and not a word of the disk.
 #[test]
 fn a_limit_that_is_reached_as_swap_fails_says_why() {
     let disk = SimulatedDisk::default();
@@ -201,7 +204,8 @@ fn a_limit_that_is_reached_as_swap_fails_says_why() {
     fill(0..256).unwrap();
 }
 
-/// On a file system that gives two files the same numbers, as unions do, the second swap file was taken for the first one.
+/// On a file system that gives two files the same numbers, as unions do, the second swap file was
+/// taken for the first one.
 #[test]
 fn two_swap_files_that_are_numbered_alike_are_two() {
     let disk = SimulatedDisk::default();

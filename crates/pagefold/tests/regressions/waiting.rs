@@ -1,4 +1,5 @@
-//! Threads that wait for one another: with an end, and with a typed error where a user keeps what they wait for.
+//! Threads that wait for one another: with an end, and with a typed error where a user keeps what
+//! they wait for.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ fn one_page() -> (Pagefold, Group, Arc<Space>, u64) {
     (mm, group, Arc::new(space), address)
 }
 
-/// Makes calls that need a page which their own thread has. Returns how long the longest took, and which it was.
+/// Makes calls that need a page which their own thread has. Returns how long the longest took, and
+/// which it was.
 fn write_to_own_pages() -> (Duration, &'static str) {
     type Call = fn(&Space, u64) -> Result<(), Error>;
     let calls: [(&str, Call); 5] = [
@@ -75,8 +77,9 @@ fn write_to_own_pages() -> (Duration, &'static str) {
     each.max_by_key(|(time, _)| *time).unwrap()
 }
 
-/// A thread that had a page of a space in a guard wrote to that page, and another one called `update_u64` from within the
-/// closure of an `update_u64` of the same page. Each waited for itself, at full CPU and for ever, in safe code.
+/// A thread that had a page of a space in a guard wrote to that page, and another one called
+/// `update_u64` from within the closure of an `update_u64` of the same page. Each waited for
+/// itself, at full CPU and for ever, in safe code.
 #[test]
 fn a_writer_of_a_page_that_its_own_thread_has_is_told_so() {
     let _longest = write_to_own_pages();
@@ -89,9 +92,10 @@ fn timed_a_writer_of_a_page_that_its_own_thread_has_is_told_so_within_seconds() 
     assert!(time < ANSWER_MAX, "{what}: {time:?}");
 }
 
-/// A reader of a space's page that another thread wrote to without a pause tried to copy it between two writes, again and
-/// again and for ever; and then to pin it between two writes, which on one CPU nearly never succeeds: the writer is preempted while
-/// it writes. With pages of 2 MiB nearly no copy succeeds.
+/// A reader of a space's page that another thread wrote to without a pause tried to copy it between
+/// two writes, again and again and for ever; and then to pin it between two writes, which on one
+/// CPU nearly never succeeds: the writer is preempted while it writes. With pages of 2 MiB nearly
+/// no copy succeeds.
 #[test]
 fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
     const PAGE: usize = 2 << 20;
@@ -121,8 +125,8 @@ fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
     assert_eq!(answer, Some(true), "no answer, or one of two writes");
 }
 
-/// Does `pin` in three threads, which keeps a page pinned for a while, again and again: at nearly each moment one of them has it.
-/// Meanwhile `write` has to get its turn ten times.
+/// Does `pin` in three threads, which keeps a page pinned for a while, again and again: at nearly
+/// each moment one of them has it. Meanwhile `write` has to get its turn ten times.
 fn writes_beside_overlapping_pins(pin: impl Fn() + Sync, mut write: impl FnMut() -> Result<(), Error>) {
     meanwhile(
         3,
@@ -160,7 +164,8 @@ fn write_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resu
     beside(&pin, &mut || space.page_mut(at).map(|mut page| page[0] = 2));
 }
 
-/// As above: a file couldn't grow beside readers that have its last page in place, nor could another group's clean page be changed.
+/// As above: a file couldn't grow beside readers that have its last page in place, nor could
+/// another group's clean page be changed.
 fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Result<(), Error>) {
     let mut beside = |pin: &(dyn Fn() + Sync), write: Attempt<'_>| {
         writes_beside_overlapping_pins(pin, || patiently(write));
@@ -179,8 +184,9 @@ fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resul
     });
 }
 
-/// Clients that read a page in place, each for a moment, kept the one that wrote to it waiting for seconds, until it was told that
-/// the page is busy: there was always one that had it pinned, and the next one was let in.
+/// Clients that read a page in place, each for a moment, kept the one that wrote to it waiting for
+/// seconds, until it was told that the page is busy: there was always one that had it pinned, and
+/// the next one was let in.
 #[test]
 fn a_writer_beside_pins_that_overlap_gets_its_turn() {
     // A client that has the page pinned may get no CPU for as long as a writer waits.
@@ -200,8 +206,9 @@ fn chance_a_writer_beside_pins_that_overlap_is_never_told_that_the_page_is_in_us
     grow_beside_pins_that_overlap(|write| write());
 }
 
-/// A thread that has a page pinned and pins it once more waits for a writer that waits for its first pin. Each of them ends: the
-/// pin is had after a while, and the writer is told that the page is in use.
+/// A thread that has a page pinned and pins it once more waits for a writer that waits for its
+/// first pin. Each of them ends: the pin is had after a while, and the writer is told that the page
+/// is in use.
 #[test]
 fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     let (_mm, _group, space, at) = one_page();
@@ -218,7 +225,8 @@ fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     space.write_at(&[2], at).unwrap();
 }
 
-/// A file whose user had leaked guards of `page_mut` waited for seconds for each of these pages when it was closed.
+/// A file whose user had leaked guards of `page_mut` waited for seconds for each of these pages
+/// when it was closed.
 #[test]
 fn closing_a_file_waits_once_for_all_leaked_guards() {
     // So many that the watchdog's time isn't enough for two seconds each.

@@ -1,4 +1,5 @@
-//! A simulated disk with an observer, which is told of every call before it is made, and may refuse it.
+//! A simulated disk with an observer, which is told of every call before it is made, and may refuse
+//! it.
 
 use pagefold::io::{Call, IoError, SimulatedDisk};
 use sync::Arc;

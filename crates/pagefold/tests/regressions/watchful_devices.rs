@@ -1,5 +1,6 @@
-//! A device that looks at the bytes of a write twice, and refuses it with `EIO` if they have changed in between: ZFS, whose
-//! checksums cover direct writes, and disks with protection information.
+//! A device that looks at the bytes of a write twice, and refuses it with `EIO` if they have
+//! changed in between: ZFS, whose checksums cover direct writes, and disks with protection
+//! information.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -133,13 +134,15 @@ fn forty_syncs(watchful: Watchful) -> (u64, u64) {
     (failed, refused)
 }
 
-/// Write-back gave the device pages that writers went on changing. Where the device noticed, every sync beside a writer failed.
+/// Write-back gave the device pages that writers went on changing. Where the device noticed, every
+/// sync beside a writer failed.
 #[test]
 fn a_device_that_needs_stable_bytes_gets_them() {
     assert_eq!(forty_syncs(Watchful::new(true)), (0, 0));
 }
 
-/// The same of a device that says nothing of it. It refuses one write, which is made again from a copy.
+/// The same of a device that says nothing of it. It refuses one write, which is made again from a
+/// copy.
 #[test]
 fn a_device_that_refuses_a_page_that_was_changed_gets_copies_from_then_on() {
     assert_eq!(forty_syncs(Watchful::new(false)), (0, 1));
@@ -167,7 +170,8 @@ fn a_bad_device_is_not_taken_for_a_watchful_one() {
     file.sync().unwrap();
 }
 
-/// Copies are few: a file with more dirty pages than fit in them is written all the same, a part at a time.
+/// Copies are few: a file with more dirty pages than fit in them is written all the same, a part at
+/// a time.
 #[test]
 fn many_pages_are_written_from_few_copies() {
     let disk = SimulatedDisk::default();

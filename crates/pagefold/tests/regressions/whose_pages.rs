@@ -38,8 +38,8 @@ fn kept(group: &Group, file: &File) -> u64 {
     100 - 100 * (group.stats().misses - before) / HOT
 }
 
-/// A tenant had a limit above the budget, which it can never use up. Its share of that limit was always small, so all
-/// other tenants had to give their pages for it.
+/// A tenant had a limit above the budget, which it can never use up. Its share of that limit was
+/// always small, so all other tenants had to give their pages for it.
 #[test]
 fn a_limit_above_the_budget_takes_nothing_from_others() {
     let mm = budget(16, disk(2, 256 << 20));
@@ -56,8 +56,8 @@ fn a_limit_above_the_budget_takes_nothing_from_others() {
     assert!(kept >= 90, "{kept} % of the hot pages are left");
 }
 
-/// A tenant's pages were dirty, on a disk that was full, so they couldn't go. Others had to give theirs: first all that
-/// the group with the lowest number had, then all of the next.
+/// A tenant's pages were dirty, on a disk that was full, so they couldn't go. Others had to give
+/// theirs: first all that the group with the lowest number had, then all of the next.
 #[test]
 fn a_writer_whose_pages_cant_go_takes_nothing_from_others() {
     const QUIET: u64 = 4;
@@ -85,8 +85,8 @@ fn a_writer_whose_pages_cant_go_takes_nothing_from_others() {
     });
 }
 
-/// Has a hog without a limit take what it can get, while a quiet tenant uses its hot pages. Returns how many of those, in
-/// percent, stay in memory, and how many pages the hog got.
+/// Has a hog without a limit take what it can get, while a quiet tenant uses its hot pages. Returns
+/// how many of those, in percent, stay in memory, and how many pages the hog got.
 fn beside_a_hog(mut take: impl FnMut(&Group, u64) -> Result<(), Error>) -> (u64, u64) {
     let mm = budget(16, disk(2, 256 << 20));
     let (quiet, hog) = (mm.group("quiet").build().unwrap(), mm.group("hog").build().unwrap());
@@ -113,8 +113,9 @@ fn beside_a_hog(mut take: impl FnMut(&Group, u64) -> Result<(), Error>) -> (u64,
     (kept(&quiet, &ours), got)
 }
 
-/// A tenant without a limit pinned page after page. When its own were all pinned, its neighbour's were evicted for it, and the
-/// frames that the neighbour made free for its own reads went to it as well.
+/// A tenant without a limit pinned page after page. When its own were all pinned, its neighbour's
+/// were evicted for it, and the frames that the neighbour made free for its own reads went to it as
+/// well.
 #[test]
 fn a_hog_that_pins_is_refused_before_it_takes_a_neighbours_hot_pages() {
     let file = std::cell::OnceCell::new();
@@ -143,8 +144,9 @@ fn a_hog_that_maps_is_refused_before_it_takes_a_neighbours_hot_pages() {
     assert!(got > 1_500, "{got} pages: its share");
 }
 
-/// A tenant read a large file here and there, for which room in page maps was needed. An extent of frames was emptied for each such
-/// piece of room, with all that was in it: hot pages of a quiet tenant, too.
+/// A tenant read a large file here and there, for which room in page maps was needed. An extent of
+/// frames was emptied for each such piece of room, with all that was in it: hot pages of a quiet
+/// tenant, too.
 #[test]
 fn room_for_page_maps_is_not_made_of_a_neighbours_hot_pages() {
     let mm = budget(16, disk(2, 64 << 30));
@@ -166,8 +168,9 @@ fn room_for_page_maps_is_not_made_of_a_neighbours_hot_pages() {
     assert!(missed < HOT / 10, "{missed} of the neighbour's {HOT} pages had to be read again");
 }
 
-/// A tenant read here and there beside a hog that had pinned nearly all memory. Each part of a page map that it needed was paid for with an
-/// extent of its own pages, or with the 64 that came first, hot ones among them.
+/// A tenant read here and there beside a hog that had pinned nearly all memory. Each part of a page
+/// map that it needed was paid for with an extent of its own pages, or with the 64 that came first,
+/// hot ones among them.
 #[test]
 fn room_for_a_tenants_own_page_maps_is_not_made_of_its_hot_pages() {
     let mm = budget(16, disk(3, 1 << 30));

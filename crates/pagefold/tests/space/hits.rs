@@ -1,4 +1,5 @@
-//! Hits: pages in memory that are read without holding anything. Whatever happens to a mapping, the next read knows of it.
+//! Hits: pages in memory that are read without holding anything. Whatever happens to a mapping, the
+//! next read knows of it.
 
 use pagefold::{Error, Protection, Space};
 use sync::Arc;
@@ -66,7 +67,8 @@ fn a_hit_knows_what_is_mapped_and_permitted_now() {
     }
 }
 
-/// Files that are mapped one after the other have one place in the table, and perhaps one place for their page words.
+/// Files that are mapped one after the other have one place in the table, and perhaps one place for
+/// their page words.
 #[test]
 fn the_next_mapping_is_another_one() {
     let world = World::new("8MiB");
@@ -122,8 +124,8 @@ fn an_offset_that_no_file_has_is_refused() {
     assert!(matches!(hit(&space, range.start + PAGE).unwrap_err().cause(), Error::PastEnd { .. }));
 }
 
-/// Two files, and pages of the space's own, take turns at an address. A reader sees one of them there, or nothing; never what
-/// is only mapped elsewhere, or mayn't be read.
+/// Two files, and pages of the space's own, take turns at an address. A reader sees one of them
+/// there, or nothing; never what is only mapped elsewhere, or mayn't be read.
 #[test]
 fn readers_see_what_is_mapped_while_mappings_change() {
     const SECRET: u8 = 99;

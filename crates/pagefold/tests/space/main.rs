@@ -1,4 +1,5 @@
-//! Address spaces: what they promise, by themselves, beside the files that are mapped in them, and beside a plain model.
+//! Address spaces: what they promise, by themselves, beside the files that are mapped in them, and
+//! beside a plain model.
 
 mod files;
 mod hits;

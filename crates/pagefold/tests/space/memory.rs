@@ -159,7 +159,8 @@ fn more_areas_than_memory_for_them_are_refused() {
     again.write_at(&[1], again.map(PAGE, Protection::ReadWrite).unwrap().start).unwrap();
 }
 
-/// Threads change neighbouring pages of one area at once: each finds what it left, and the listing is right.
+/// Threads change neighbouring pages of one area at once: each finds what it left, and the listing
+/// is right.
 #[test]
 fn disjoint_splits_of_one_area_end_right() {
     let (_mm, group) = group();
@@ -190,7 +191,8 @@ fn disjoint_splits_of_one_area_end_right() {
     }
 }
 
-/// On the same pages: whatever a call comes upon, no byte is ever another page's, and nothing is left behind.
+/// On the same pages: whatever a call comes upon, no byte is ever another page's, and nothing is
+/// left behind.
 #[test]
 fn threads_at_the_same_pages_see_zeros_or_what_was_written_there() {
     let (_mm, group) = group();

@@ -1,11 +1,13 @@
-//! Random steps of several threads in one space, each in a part of its own, beside a plain model of what should be there.
+//! Random steps of several threads in one space, each in a part of its own, beside a plain model of
+//! what should be there.
 
 use pagefold::{Advice, File, Protection, Space};
 use sync::random::Random;
 
 use crate::world::{PAGE, RW, World, join, threads};
 
-/// What a thread's part of a space should be, and its part of a file, which may be mapped in it anywhere.
+/// What a thread's part of a space should be, and its part of a file, which may be mapped in it
+/// anywhere.
 struct Model {
     first: u64,
     pages: Vec<Option<(Protection, Content)>>,
@@ -51,7 +53,8 @@ impl Model {
                 }
             }
             1 | 2 => {
-                // Some of it may be past the end of the thread's part, where the file has other threads' pages or none.
+                // Some of it may be past the end of the thread's part, where the file has other
+                // threads' pages or none.
                 let page = random.below(self.file_pages.len() as u64);
                 let page = page.min((self.file_pages.len() - at.len()) as u64) as usize;
                 let offset = (self.file_first + page as u64) * PAGE;

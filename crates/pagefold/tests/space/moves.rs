@@ -1,4 +1,5 @@
-//! Memory that moves and grows under threads that use it: no write that was accepted is lost, whatever came between.
+//! Memory that moves and grows under threads that use it: no write that was accepted is lost,
+//! whatever came between.
 
 use std::ops::Range;
 
@@ -11,10 +12,12 @@ use crate::world::{PAGE, join, threads};
 
 const PAGES: u64 = 24;
 const WRITERS: u64 = 3;
-/// Where each page may be; between the places of the last page and the next region there is room to grow.
+/// Where each page may be; between the places of the last page and the next region there is room to
+/// grow.
 const PLACES: [u64; 2] = [64 << 20, 3 << 30];
 const MOVES: u64 = if cfg!(pagefold_tsan) { 1_500 } else { 20_000 };
-/// What each thread does at least beside the one that moves, which otherwise may be done before it has begun.
+/// What each thread does at least beside the one that moves, which otherwise may be done before it
+/// has begun.
 const STEPS_MIN: u64 = 200;
 
 fn address(place: usize, page: u64) -> u64 {
@@ -161,7 +164,8 @@ fn what_is_written_while_memory_moves_moves_with_it() {
 /// How often the page goes and comes back.
 const ROUNDS: u64 = if cfg!(pagefold_tsan) { 10_000 } else { 100_000 };
 
-/// Has `look` done by two threads, in both places of a page that moves to and fro, in which all bytes are 7.
+/// Has `look` done by two threads, in both places of a page that moves to and fro, in which all
+/// bytes are 7.
 fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     let (_mm, group) = group();
     let space = group.space().unwrap();
@@ -199,7 +203,8 @@ fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     join(lookers);
 }
 
-/// A reader that finds the page's word vacant looks at the entry again: the page may have moved away since the first look.
+/// A reader that finds the page's word vacant looks at the entry again: the page may have moved
+/// away since the first look.
 #[test]
 fn a_page_that_moves_is_not_read_as_zeros() {
     look_at_a_page_that_moves(|space, address| {

@@ -1,5 +1,5 @@
-//! File systems that this machine may be able to mount, in a mount namespace of the test's own: without direct I/O, without room, in
-//! layers, and over another device.
+//! File systems that this machine may be able to mount, in a mount namespace of the test's own:
+//! without direct I/O, without room, in layers, and over another device.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -122,7 +122,8 @@ fn on_an_overlay() {
     mounted(overlay, |at| {
         let merged = at.join("merged");
         a_file_is_used(&small_fold(), &merged.join("file"), 1);
-        // The first write to a file of the lower layer makes a copy of it, which the handle then is of.
+        // The first write to a file of the lower layer makes a copy of it, which the handle then is
+        // of.
         let fold = small_fold();
         let file = open(&fold, "a", &merged.join("below"));
         let mut bytes = [0; 10_000];
@@ -138,7 +139,8 @@ fn on_an_overlay() {
     });
 }
 
-/// The copy is made under a reader that has opened the file of the lower layer: by this process, or by another one.
+/// The copy is made under a reader that has opened the file of the lower layer: by this process, or
+/// by another one.
 #[test]
 #[ignore = "for a process of its own"]
 fn on_an_overlay_that_copies_up_under_a_reader() {

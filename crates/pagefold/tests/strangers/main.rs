@@ -1,7 +1,8 @@
-//! Pagefold among strangers: other processes that change and lock its files, a process that forbids or stops things, and file systems
-//! of other kinds.
+//! Pagefold among strangers: other processes that change and lock its files, a process that forbids
+//! or stops things, and file systems of other kinds.
 //!
-//! What changes a process for good happens in a process of its own: an ignored test of this program.
+//! What changes a process for good happens in a process of its own: an ignored test of this
+//! program.
 #![cfg(all(target_os = "linux", not(any(pagefold_loom, pagefold_manycore))))]
 
 mod file_systems;
@@ -45,7 +46,8 @@ fn random_bytes(random: &mut Random, len: u64) -> Vec<u8> {
     (0..len.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).take(len as usize).collect()
 }
 
-/// Writes to a new file, reads it, syncs it, opens it again: all of it is there, for Pagefold and for the system.
+/// Writes to a new file, reads it, syncs it, opens it again: all of it is there, for Pagefold and
+/// for the system.
 fn a_file_is_used(fold: &Pagefold, path: &Path, seed: u64) {
     const LEN: u64 = 100 * PAGE + 77;
     let mut random = Random::seeded(seed);

@@ -1,6 +1,8 @@
-//! Another process appends to the file that is in use, cuts it off, overwrites, replaces and locks it.
+//! Another process appends to the file that is in use, cuts it off, overwrites, replaces and locks
+//! it.
 //!
-//! The other process is this program again, in the ignored test [`stranger`], which takes orders from its standard input.
+//! The other process is this program again, in the ignored test [`stranger`], which takes orders
+//! from its standard input.
 
 use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -235,7 +237,8 @@ fn round(seed: u64) {
         world.sync();
     }
     assert_eq!(fs::read(&path).unwrap(), world.expected);
-    // Another file gets the name: the handle goes on with the one that it has open; the next one finds the new.
+    // Another file gets the name: the handle goes on with the one that it has open; the next one
+    // finds the new.
     world.stranger.order(&format!("replace {seed} 5000"));
     world.write(0, 100);
     world.sync();
@@ -254,7 +257,8 @@ fn round(seed: u64) {
     assert!(bytes == random_bytes(&mut Random::seeded(seed), 5000), "the file of that name isn't the new one");
 }
 
-/// Another process appends while this one overwrites what was there before, the page with the old end included, and syncs.
+/// Another process appends while this one overwrites what was there before, the page with the old
+/// end included, and syncs.
 fn side_by_side(seed: u64) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");

@@ -1,4 +1,5 @@
-//! A process that forbids itself system calls, locks its memory, has few of everything, forks, or is stopped.
+//! A process that forbids itself system calls, locks its memory, has few of everything, forks, or
+//! is stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -36,14 +37,16 @@ fn limit(resource: Resource, to: u64) {
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// From now on all threads of this process get `EPERM` for the system call. False if the system has no such filters.
+/// From now on all threads of this process get `EPERM` for the system call. False if the system has
+/// no such filters.
 fn forbid(system_call: libc::c_long) -> bool {
     refuse(system_call, None, libc::EPERM)
 }
 
 /// The same with any answer, and perhaps only for calls whose third argument is this one.
 fn refuse(system_call: libc::c_long, third: Option<i32>, errno: i32) -> bool {
-    // Where `struct seccomp_data` has the low half of that argument, on machines that begin with the low one.
+    // Where `struct seccomp_data` has the low half of that argument, on machines that begin with
+    // the low one.
     const THIRD_AT: u32 = 16 + 2 * 8;
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
@@ -131,7 +134,8 @@ fn giving_back_forbidden() {
     a_child_has_nothing(&small_fold());
 }
 
-/// Precautions that a kernel before 4.14, or a sandbox (gVisor), doesn't know: no Pagefold could be built there.
+/// Precautions that a kernel before 4.14, or a sandbox (gVisor), doesn't know: no Pagefold could be
+/// built there.
 #[test]
 fn precautions_that_the_system_refuses_are_done_without() {
     for scenario in ["unwiped", "dumped", "undescribed"] {
@@ -160,7 +164,8 @@ fn dumped() {
     }
 }
 
-/// What tells how a file can be used, where memory is and what the limits are. A limit that the system didn't tell was a panic.
+/// What tells how a file can be used, where memory is and what the limits are. A limit that the
+/// system didn't tell was a panic.
 #[test]
 #[ignore = "for a process of its own"]
 fn undescribed() {
@@ -219,8 +224,8 @@ fn in_child(body: impl FnOnce()) {
     assert_eq!(status, 0, "the child ended by signal {}, or with {}", status & 0x7f, status >> 8);
 }
 
-/// A drop box: others may put files there, and may not see which there are. The system makes a file there; Pagefold wanted to read the
-/// directory, to sync it later.
+/// A drop box: others may put files there, and may not see which there are. The system makes a file
+/// there; Pagefold wanted to read the directory, to sync it later.
 #[test]
 fn a_file_can_be_made_where_the_directory_may_not_be_read() {
     in_a_process("surroundings::drop_box");
@@ -334,7 +339,8 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A file that was opened for writing took three: one for its last page, and one for its directory until the first sync.
+/// A file that was opened for writing took three: one for its last page, and one for its directory
+/// until the first sync.
 #[test]
 #[ignore = "for a process of its own"]
 fn a_descriptor_for_each_file() {
@@ -360,7 +366,8 @@ fn a_descriptor_for_each_file() {
     assert!(descriptors() <= before);
 }
 
-/// As many threads came as there were descriptors, and each took one for its requests: the program had none left.
+/// As many threads came as there were descriptors, and each took one for its requests: the program
+/// had none left.
 #[test]
 #[ignore = "for a process of its own"]
 fn descriptors_are_left() {
@@ -405,8 +412,8 @@ fn little_address_space() {
     }
 }
 
-/// Files grow in the address space that there is, which is reserved at the start. Where it ends, a file isn't found shorter than it is, and
-/// other files can be opened and read.
+/// Files grow in the address space that there is, which is reserved at the start. Where it ends, a
+/// file isn't found shorter than it is, and other files can be opened and read.
 #[test]
 #[ignore = "for a process of its own"]
 fn growth_in_4_gib_of_address_space() {
@@ -448,8 +455,8 @@ fn no_locked_memory() {
     files_are_used(&small_fold());
 }
 
-/// What doesn't fit isn't written, and the sync says so; what does fit is there, and other files go on. The system's signal
-/// (SIGXFSZ) ended the process, as it does for any `pwrite`.
+/// What doesn't fit isn't written, and the sync says so; what does fit is there, and other files go
+/// on. The system's signal (SIGXFSZ) ended the process, as it does for any `pwrite`.
 #[test]
 #[ignore = "for a process of its own"]
 fn short_files() {
@@ -488,7 +495,8 @@ fn signals_to_all_threads_lose_nothing() {
 fn signals() {
     const SIGNALS: usize = 2000;
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does nothing.
+    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does
+    // nothing.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
@@ -561,8 +569,9 @@ fn a_stopped_process_goes_on() {
     is_stopped(WATCHDOG, Duration::from_millis(100));
 }
 
-/// A process that was stopped for a while hasn't waited for a device: no time-out is over when it goes on. The time is
-/// more than what a disk takes to sync that others use as well, on a quiet machine.
+/// A process that was stopped for a while hasn't waited for a device: no time-out is over when it
+/// goes on. The time is more than what a disk takes to sync that others use as well, on a quiet
+/// machine.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_process_that_is_stopped_for_longer_than_its_timeout_goes_on() {

@@ -62,7 +62,8 @@ impl Around for Gate {
     }
 }
 
-/// Files by the device that their path begins with: `gated/` or `other/`. Each device has `f0`, `f1`, …
+/// Files by the device that their path begins with: `gated/` or `other/`. Each device has `f0`,
+/// `f1`, …
 #[derive(Clone)]
 pub struct TwoDevices {
     pub gate: Gate,

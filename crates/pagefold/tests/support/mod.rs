@@ -25,7 +25,8 @@ pub fn disk(files: u64, len: u64) -> SimulatedDisk {
     disk
 }
 
-/// The machine's files, in a directory of their own, through the best backend that there is: io_uring, as a rule.
+/// The machine's files, in a directory of their own, through the best backend that there is:
+/// io_uring, as a rule.
 #[derive(Clone)]
 pub struct RealFiles {
     directory: Arc<tempfile::TempDir>,
@@ -126,7 +127,8 @@ pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: the length");
 }
 
-/// Waits for something that other threads bring about within moments. `what` is wrong if they don't.
+/// Waits for something that other threads bring about within moments. `what` is wrong if they
+/// don't.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -135,8 +137,8 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Repeats a call while its answer is that a page is in use: a thread that is about to let go of the page may get no CPU for as
-/// long as a call waits.
+/// Repeats a call while its answer is that a page is in use: a thread that is about to let go of
+/// the page may get no CPU for as long as a call waits.
 pub fn when_free<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let is_busy = |result: &Result<T, Error>| matches!(result, Err(Error::PageBusy { .. } | Error::AddressBusy { .. }));
     let mut result = call();
@@ -149,8 +151,8 @@ pub fn when_free<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Err
     result
 }
 
-/// What `round` gives, of a round that was over within `time`. One that took longer says nothing, as the product may have done
-/// something for the sake of time meanwhile, and there is another one.
+/// What `round` gives, of a round that was over within `time`. One that took longer says nothing,
+/// as the product may have done something for the sake of time meanwhile, and there is another one.
 pub fn undisturbed<T>(time: Duration, mut round: impl FnMut() -> T) -> T {
     let mut result = None;
     eventually("no round is over in time", || {

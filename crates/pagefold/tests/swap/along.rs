@@ -1,5 +1,5 @@
-//! Swap readahead: few requests for a thread that reads pages in the order in which they were swapped out, and no page read
-//! in vain for other orders.
+//! Swap readahead: few requests for a thread that reads pages in the order in which they were
+//! swapped out, and no page read in vain for other orders.
 
 use super::faults::{is_corrupt, overwrite, slot_of};
 use super::*;
@@ -20,7 +20,8 @@ struct OnDisk {
     base: u64,
 }
 
-/// A space of four times its group's limit, written once, with swap on a simulated disk of which a little less than half is used.
+/// A space of four times its group's limit, written once, with swap on a simulated disk of which a
+/// little less than half is used.
 fn on_disk(backend: impl FnOnce(SimulatedDisk) -> Box<dyn Backend>) -> OnDisk {
     let disk = SimulatedDisk::default();
     disk.add_bytes("/swap", vec![0; (10_000 * PAGE) as usize]);
@@ -46,8 +47,8 @@ impl OnDisk {
         (after.0 - before.0, after.1 - before.1)
     }
 
-    /// Everything was unmapped: nothing is left, not even the frames of pages that are on their way to a list, once the group needs
-    /// them.
+    /// Everything was unmapped: nothing is left, not even the frames of pages that are on their way
+    /// to a list, once the group needs them.
     fn check_gone(&self) {
         let few = 16 * PAGE;
         self.group.set_max(few).unwrap();

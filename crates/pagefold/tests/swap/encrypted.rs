@@ -1,4 +1,5 @@
-//! Encrypted areas: nothing of a page is on the device, and nothing comes from there that isn't the page as it went last.
+//! Encrypted areas: nothing of a page is on the device, and nothing comes from there that isn't the
+//! page as it went last.
 
 use super::faults::{is_corrupt, on_disk_with, overwrite, raw, swapped_out};
 use super::*;
@@ -25,7 +26,8 @@ fn nothing_of_a_page_is_on_the_disk() {
     assert_eq!(left(&mm, &group), (0, 0, 0));
 }
 
-/// A device that returns an older state of what was written to it, by itself or because an attacker put it back.
+/// A device that returns an older state of what was written to it, by itself or because an attacker
+/// put it back.
 #[test]
 fn a_disk_put_back_in_time_is_found_out() {
     let (disk, mm, group) = encrypted(1000);

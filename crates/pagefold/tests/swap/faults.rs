@@ -1,4 +1,5 @@
-//! Devices that fail, fill up, lie and vanish: no page is lost, no reader gets a foreign byte, and others go on.
+//! Devices that fail, fill up, lie and vanish: no page is lost, no reader gets a foreign byte, and
+//! others go on.
 
 use super::*;
 use pagefold::Error;
@@ -44,7 +45,8 @@ pub(super) fn overwrite(disk: &SimulatedDisk, slot: usize, bytes: &[u8]) {
     write_full(&*file, slot as u64 * PAGE, &[SharedBytes::of(&mut bytes).unwrap()], PAGE as usize).unwrap();
 }
 
-/// Pages 0.. in swap, and in memory others, so that all of the first ones have to come from the disk.
+/// Pages 0.. in swap, and in memory others, so that all of the first ones have to come from the
+/// disk.
 pub(super) fn swapped_out(group: &Group, pages: u64) -> (Space, u64) {
     let (space, base) = filled(group, pages);
     let others = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
@@ -91,7 +93,8 @@ fn slots_that_exchanged_their_contents_and_stale_ones_are_found() {
     // A write that the device lost: the slot has what was there before.
     (5..10).for_each(|page| check(&space, base, page, 0));
     (5..10).for_each(|page| write(&space, base, page, 1));
-    // Few enough to prove themselves, or the page would be worth more; and what goes in the background may take its time.
+    // Few enough to prove themselves, or the page would be worth more; and what goes in the
+    // background may take its time.
     let others = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     let slot_of_new = |page| {
         let push = |round: u64| (0..2 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
@@ -189,12 +192,13 @@ fn a_page_that_cant_come_back_leaves_others_their_places() {
     (0..ROOM + MAX).filter(|&other| other != page).for_each(|page| check(&space, base, page, 0));
 }
 
-/// Call 1 fails, then call 2, and so on until none does, once or from there on: every page is what it was, or its access an
-/// error, and when the device is well again, all are there.
+/// Call 1 fails, then call 2, and so on until none does, once or from there on: every page is what
+/// it was, or its access an error, and when the device is well again, all are there.
 #[test]
 fn whichever_call_fails_no_page_is_lost() {
     const MORE: u64 = 16;
-    // One thread of ours does it all: ThreadSanitizer, with which it takes half a minute, is shown a few.
+    // One thread of ours does it all: ThreadSanitizer, with which it takes half a minute, is shown
+    // a few.
     const CALLS: u64 = if cfg!(pagefold_tsan) { 8 } else { 1 };
     for fault in [Fault::Errno(EIO), Fault::Errno(ENOSPC), Fault::Interrupted, Fault::Short(1000)] {
         for for_ever in [false, true] {

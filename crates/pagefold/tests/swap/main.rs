@@ -1,4 +1,5 @@
-//! Memory that no file has, and more of it than there is room for: it goes to swap and comes back as it was, or not at all.
+//! Memory that no file has, and more of it than there is room for: it goes to swap and comes back
+//! as it was, or not at all.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -41,8 +42,8 @@ fn contents(page: u64, version: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| mix(mix(page << 24 | version) ^ word).to_le_bytes()).collect()
 }
 
-/// The same of a page that is easily compressed, to less than a half: its last three eighths alone are like that, and of bytes of
-/// which half are always zeros, which takes more care to find.
+/// The same of a page that is easily compressed, to less than a half: its last three eighths alone
+/// are like that, and of bytes of which half are always zeros, which takes more care to find.
 fn sparse(page: u64, version: u64) -> Vec<u8> {
     let mut bytes = contents(page, version);
     let (same, others) = bytes.split_at_mut(PAGE as usize * 5 / 8);
@@ -74,8 +75,8 @@ fn used(mm: &Pagefold) -> u64 {
     mm.stats().swap.iter().map(|area| area.used_bytes / PAGE).sum()
 }
 
-/// What a group that has nothing any more still has, in memory, slots, and by its count of those; once what the background was
-/// writing just then has been given back.
+/// What a group that has nothing any more still has, in memory, slots, and by its count of those;
+/// once what the background was writing just then has been given back.
 fn left(mm: &Pagefold, group: &Group) -> (u64, u64, u64) {
     let left = || (group.charged(), used(mm), group.stats().swapped_bytes);
     let start = Instant::now();

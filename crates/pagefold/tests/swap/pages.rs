@@ -120,7 +120,8 @@ fn files_give_way_when_swap_is_full_and_then_the_limit_answers() {
 fn slots_kept_in_vain_are_found_when_there_are_no_others() {
     let (_mm, group) = with_swap(3 * ROOM + 16);
     let (space, base) = filled(&group, 2 * ROOM);
-    // All come back by reading, keep their slots as long as there are enough, and are written to then.
+    // All come back by reading, keep their slots as long as there are enough, and are written to
+    // then.
     for page in 0..2 * ROOM {
         check(&space, base, page, 0);
         write(&space, base, page, 1);

@@ -1,4 +1,5 @@
-//! Random operations beside a plain model, with memory for an eighth of it, and a device that fails.
+//! Random operations beside a plain model, with memory for an eighth of it, and a device that
+//! fails.
 
 use super::*;
 use std::ops::Range;
@@ -249,7 +250,8 @@ fn threads_agree_with_a_plain_model_in_an_eighth_of_the_memory() {
     assert!(seen.swapped_out > 500 * seen.seeds, "{seen:?}");
 }
 
-/// Which operation meets a fault, and when there is no room for compressed pages, is up to the threads.
+/// Which operation meets a fault, and when there is no room for compressed pages, is up to the
+/// threads.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_pages_go_all_ways_and_faults_are_noticed() {

@@ -18,7 +18,8 @@ pub(crate) struct World {
     len: u32,
 }
 
-/// What a thread does. Nodes are of list 0 unless said otherwise; `new` ones are the thread's own spare ones.
+/// What a thread does. Nodes are of list 0 unless said otherwise; `new` ones are the thread's own
+/// spare ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Del(u32),

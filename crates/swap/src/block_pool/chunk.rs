@@ -1,4 +1,5 @@
-//! One chunk: which of its blocks are free, and which follow each other. Its lock is its pool's matter.
+//! One chunk: which of its blocks are free, and which follow each other. Its lock is its pool's
+//! matter.
 
 /// Blocks of a chunk.
 pub(super) const BLOCKS: usize = if cfg!(pagefold_loom) { 4 } else { 512 };
@@ -38,7 +39,8 @@ impl Chunk {
     pub(super) const ABSENT: Self =
         Self { list: List::Absent, next: None, free: END, free_len: 0, content: Content { pages: 0, bytes: 0 } };
 
-    /// Gets memory, all of it free. Returns false if there is no memory for its links: that is no reason to end the process.
+    /// Gets memory, all of it free. Returns false if there is no memory for its links: that is no
+    /// reason to end the process.
     pub(super) fn become_empty(&mut self) -> bool {
         let following = |block: usize| if block + 1 < BLOCKS { block as u16 + 1 } else { END };
         let mut links = Vec::new();

@@ -60,8 +60,9 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
     assert_eq!(area.info(), empty);
 }
 
-/// An area of compressed pages became full for the first time. The fault that met that looked at all of its slots, and marked all
-/// pages, before it found one that was old: a pause that grew with the area.
+/// An area of compressed pages became full for the first time. The fault that met that looked at
+/// all of its slots, and marked all pages, before it found one that was old: a pause that grew with
+/// the area.
 #[test]
 fn one_search_for_old_pages_looks_at_a_bounded_number_of_slots() {
     let area = Compressed::new(128 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();
@@ -226,8 +227,8 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
-/// Pages that take half of their size with LZ4, and no less with Zstandard: each is tried once, and a few of them at a
-/// time, because a fault waits for it.
+/// Pages that take half of their size with LZ4, and no less with Zstandard: each is tried once, and
+/// a few of them at a time, because a fault waits for it.
 #[test]
 fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());

@@ -20,14 +20,15 @@ impl Cipher {
         Some(Self { key: LessSafeKey::new(key) })
     }
 
-    /// Encrypts bytes where they are. Returns their tag; `None` for more bytes than the algorithm is for, 64 GiB.
+    /// Encrypts bytes where they are. Returns their tag; `None` for more bytes than the algorithm
+    /// is for, 64 GiB.
     pub(super) fn encrypt(&self, nonce: u64, what: &[u8; WHAT], bytes: &mut [u8]) -> Option<[u8; TAG]> {
         let tag = self.key.seal_in_place_separate_tag(nonce_of(nonce), Aad::from(what), bytes).ok()?;
         tag.as_ref().try_into().ok()
     }
 
-    /// Decrypts bytes where they are. False if they, their tag, nonce or `what` aren't those of one call of
-    /// [`encrypt`](Self::encrypt).
+    /// Decrypts bytes where they are. False if they, their tag, nonce or `what` aren't those of one
+    /// call of [`encrypt`](Self::encrypt).
     pub(super) fn decrypt(&self, nonce: u64, what: &[u8; WHAT], tag: [u8; TAG], bytes: &mut [u8]) -> bool {
         self.key.open_in_place_separate_tag(nonce_of(nonce), Aad::from(what), Tag::from(tag), bytes, 0..).is_ok()
     }

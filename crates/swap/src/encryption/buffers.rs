@@ -97,8 +97,8 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Has `change` work on a copy of bytes that are the caller's alone, which then takes their place if it says so. False otherwise,
-/// also if there is no memory for a copy.
+/// Has `change` work on a copy of bytes that are the caller's alone, which then takes their place
+/// if it says so. False otherwise, also if there is no memory for a copy.
 pub(super) fn with_copy(bytes: SharedBytes<'_>, change: impl FnOnce(&mut [u8]) -> bool) -> bool {
     let work = |copy: &mut [u8]| {
         bytes.copy_to(0, copy);

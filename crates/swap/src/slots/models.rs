@@ -70,7 +70,8 @@ fn two_cpus_on_the_last_cluster_get_a_slot_each() {
     });
 }
 
-/// One has the cluster, takes what is left in it and goes to another one; the other joins it meanwhile.
+/// One has the cluster, takes what is left in it and goes to another one; the other joins it
+/// meanwhile.
 #[test]
 fn who_joins_a_cluster_and_its_owner_miss_nothing() {
     sync::model(|| {

@@ -73,8 +73,8 @@ fn areas_of_impossible_sizes_are_refused() {
     assert_eq!(take(&Slots::new(0, 2, Placement::PerCpu).unwrap(), 5).len(), 1);
 }
 
-/// One thread that plays several CPUs' part would need CPU numbers of its own, so threads play the CPUs elsewhere
-/// (`tests/`); here it is the numbers that are looked at after each step.
+/// One thread that plays several CPUs' part would need CPU numbers of its own, so threads play the
+/// CPUs elsewhere (`tests/`); here it is the numbers that are looked at after each step.
 fn random_steps(seed: u64) -> (u64, u64) {
     let mut random = Random::seeded(seed);
     let size_max = if random.one_in(3) { 6000 } else { 700 };

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use io::SimulatedDisk;
-use pagefold_swap::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError};
+use pagefold_swap::{
+    AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError,
+};
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;

@@ -5,19 +5,22 @@ use core::arch::x86_64::__m128i;
 
 use crate::prefetch::LINE;
 
-/// From here on the C library's copy wins, which knows the machine, over a loop of the moves here (measured on Zen 5;
-/// `bench peers hit`).
+/// From here on the C library's copy wins, which knows the machine, over a loop of the moves here
+/// (measured on Zen 5; `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
 /// As well for stores, where the loop has no wide moves.
 pub(super) const LIBRARY_STORE_MIN: usize = 64;
 
-/// Copies `len` bytes from `offset` bytes behind `from`: apart, because an address is added up for nothing in a load.
+/// Copies `len` bytes from `offset` bytes behind `from`: apart, because an address is added up for
+/// nothing in a load.
 ///
-/// Up to 128 bytes are two runs of moves, from the front and to the back, that overlap unless they just meet.
+/// Up to 128 bytes are two runs of moves, from the front and to the back, that overlap unless they
+/// just meet.
 ///
 /// # Safety
-/// The `len` bytes there lie in one run of shared bytes, and `to..to + len` is writable and exclusive.
+/// The `len` bytes there lie in one run of shared bytes, and `to..to + len` is writable and
+/// exclusive.
 #[inline(always)]
 pub(super) unsafe fn copy(from: *const u8, offset: usize, to: *mut u8, len: usize) {
     // SAFETY: each branch stays within `len` bytes of both, as its pattern says.
@@ -207,7 +210,8 @@ pub(super) fn stream_fence() {
 /// Copies `len` bytes to shared ones.
 ///
 /// # Safety
-/// `len` bytes at both; those at `to` lie in one run of shared bytes, of which the caller is the only writer.
+/// `len` bytes at both; those at `to` lie in one run of shared bytes, of which the caller is the
+/// only writer.
 #[inline]
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's.
@@ -218,8 +222,8 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 /// `len` bytes at both.
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's. Called from here, it is no Rust code that accesses the bytes, but machine code that moves
-    // them, each word of the result from one load or to one store (B1).
+    // SAFETY: the caller's. Called from here, it is no Rust code that accesses the bytes, but
+    // machine code that moves them, each word of the result from one load or to one store (B1).
     unsafe {
         asm!(
             "call {memcpy}",

@@ -1,8 +1,9 @@
 //! Threads of the C library.
 //!
-//! std's would do, but for forked children: a thread that std starts takes a lock of std's, one for the whole process, and lets go of it
-//! a moment later. A child that was forked in that moment has it locked for good, and each thread that std starts there hangs. The
-//! C library is careful of its own locks at a fork.
+//! std's would do, but for forked children: a thread that std starts takes a lock of std's, one for
+//! the whole process, and lets go of it a moment later. A child that was forked in that moment has
+//! it locked for good, and each thread that std starts there hangs. The C library is careful of its
+//! own locks at a fork.
 
 use std::any::Any;
 use std::ffi::{CString, c_void};
@@ -34,7 +35,8 @@ struct End<T> {
 #[derive(Clone, Copy)]
 struct Id(libc::pthread_t);
 
-// SAFETY: a number, or a pointer that only functions of the C library follow, which any thread may call with it.
+// SAFETY: a number, or a pointer that only functions of the C library follow, which any thread may
+// call with it.
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
@@ -76,8 +78,8 @@ pub(super) fn spawn<T: Send + 'static>(
 fn create(given: *mut Start) -> io::Result<Id> {
     let done = |code| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
     let (mut attributes, mut id) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the attributes are made before they are used, and given back; `start` takes what it is given. The number is there
-    // if the thread is.
+    // SAFETY: the attributes are made before they are used, and given back; `start` takes what it
+    // is given. The number is there if the thread is.
     unsafe {
         done(libc::pthread_attr_init(attributes.as_mut_ptr()))?;
         // A system that wants more has its default.

@@ -47,13 +47,15 @@ const LANES: [Counted; 7] = [
 /// A place in a file: a line and a column in it, both from 1.
 pub(super) type Position = (usize, usize);
 
-/// How often the code ran that begins at a position, and goes on to the next one; `None` where there is no code.
+/// How often the code ran that begins at a position, and goes on to the next one; `None` where
+/// there is no code.
 type Counts = BTreeMap<Position, Option<u64>>;
 
 /// How often code ran: by program, and by file.
 ///
-/// `llvm-cov` can take several programs at once, but believes the first one that has a function, though it may be one that doesn't
-/// call it, and then has an empty record of a function that is inlined where it is called.
+/// `llvm-cov` can take several programs at once, but believes the first one that has a function,
+/// though it may be one that doesn't call it, and then has an empty record of a function that is
+/// inlined where it is called.
 #[derive(Debug, Default)]
 pub(super) struct Coverage(Vec<HashMap<PathBuf, Counts>>);
 
@@ -75,8 +77,8 @@ impl Coverage {
         self.0.iter().filter_map(move |files| files.get(file))
     }
 
-    /// Adds what `llvm-cov export --format=text` prints of a program: JSON, with the segments of each file as arrays of line, column, count, whether it
-    /// has one, and more.
+    /// Adds what `llvm-cov export --format=text` prints of a program: JSON, with the segments of
+    /// each file as arrays of line, column, count, whether it has one, and more.
     fn add(&mut self, text: &[u8]) -> Result<(), String> {
         let (mut files, root) = (HashMap::new(), root());
         let json: Value = serde_json::from_slice(text).map_err(|error| format!("what llvm-cov exports: {error}"))?;
@@ -171,7 +173,8 @@ fn build() -> Result<Vec<Program>, String> {
     Ok(String::from_utf8_lossy(&messages).lines().filter_map(Program::parse).collect())
 }
 
-/// Runs a lane's programs, and writes down what of the code each program's tests ran, and what they ran of the others.
+/// Runs a lane's programs, and writes down what of the code each program's tests ran, and what they
+/// ran of the others.
 fn count(counted: &Counted, programs: &[Program], place: &Path) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let of_lane = || programs.iter().filter(|program| program.lane() == counted.lane);

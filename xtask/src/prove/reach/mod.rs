@@ -1,15 +1,17 @@
 //! `cargo xtask reach`: what of the code each lane runs, and what none does.
 //!
-//! Three kinds of places have to be reached: every public function of the crates that the product is made of; every place that makes a
-//! variant of a public error, at least one for each variant; and what follows a mark:
+//! Three kinds of places have to be reached: every public function of the crates that the product
+//! is made of; every place that makes a variant of a public error, at least one for each variant;
+//! and what follows a mark:
 //!
 //! ```text
 //! // Transition: page word, vacant → loading.
 //! // Sometimes: a reader finds the page gone.
 //! ```
-//! A mark stands before a statement that runs when, and only when, the thing happens. Lanes run as they do in the project's checks, but
-//! with few seeds and compiled so that they count what ran (`-C instrument-coverage`). What no lane reaches has to stand in
-//! `xtask/unreached.txt` with a reason; and what stands there must be unreached.
+//! A mark stands before a statement that runs when, and only when, the thing happens. Lanes run as
+//! they do in the project's checks, but with few seeds and compiled so that they count what ran
+//! (`-C instrument-coverage`). What no lane reaches has to stand in `xtask/unreached.txt` with a
+//! reason; and what stands there must be unreached.
 
 mod coverage;
 mod exceptions;

@@ -114,8 +114,8 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// What follows marks: the next line that isn't a comment, or what an arm of a `match` there does. A mark without a name is an error, and
-/// so is a name that two marks have.
+/// What follows marks: the next line that isn't a comment, or what an arm of a `match` there does.
+/// A mark without a name is an error, and so is a name that two marks have.
 fn marks(path: &Path, text: &str, into: &mut Vec<Place>) -> Result<(), String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_code = |(_, line): &(usize, &&str)| !line.trim().is_empty() && !line.trim_start().starts_with("//");

@@ -1,10 +1,11 @@
-//! How the end of many processes scales that share pages: 64 owners drop the same shared pages at once, each handing on that
-//! they were used, and free their private ones.
+//! How the end of many processes scales that share pages: 64 owners drop the same shared pages at
+//! once, each handing on that they were used, and free their private ones.
 //!
-//! Linux looks at each page's accessed bit when a process ends, and marks the page as used: the first time that is a bit, the
-//! second time the page goes to the active list, under the lock of the LRU lists. With those lists changed side by side a
-//! database exited 6.3 times as fast, its author says. Here owners come and go all the time: for each private page that is
-//! taken and freed, one of the shared pages is handed on.
+//! Linux looks at each page's accessed bit when a process ends, and marks the page as used: the
+//! first time that is a bit, the second time the page goes to the active list, under the lock of
+//! the LRU lists. With those lists changed side by side a database exited 6.3 times as fast, its
+//! author says. Here owners come and go all the time: for each private page that is taken and
+//! freed, one of the shared pages is handed on.
 
 mod older;
 mod pagefold;

@@ -1,5 +1,5 @@
-//! The product: the shared pages are a file's, and handing on is a read of it, which sets the page's referenced bit if it
-//! isn't set; private pages are another file's.
+//! The product: the shared pages are a file's, and handing on is a read of it, which sets the
+//! page's referenced bit if it isn't set; private pages are another file's.
 
 use pagefold::{Advice, File, Group, Pagefold};
 

@@ -1,5 +1,5 @@
-//! Three locks around the same two words, for judging the virtual machine: none of them took part in its calibration, so
-//! `--beside` says how far it can be believed.
+//! Three locks around the same two words, for judging the virtual machine: none of them took part
+//! in its calibration, so `--beside` says how far it can be believed.
 
 mod mutex;
 mod seqlock;

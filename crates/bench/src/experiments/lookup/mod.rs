@@ -1,9 +1,10 @@
 //! How finding a cached page scales: older designs beside Pagefold's.
 //!
-//! Linux found pages of a file in a radix tree, under a spinlock; from 2.6.12 on under a reader/writer lock. Nick Piggin
-//! then let readers walk the tree without a lock and made sure of the page by its count. Pagefold writes nothing at all.
-//! The old designs live here, made of `sync`'s atomics (tree slots too), so that on virtual CPUs nothing they share is
-//! free, and behind the same narrow trait as Pagefold's file.
+//! Linux found pages of a file in a radix tree, under a spinlock; from 2.6.12 on under a
+//! reader/writer lock. Nick Piggin then let readers walk the tree without a lock and made sure of
+//! the page by its count. Pagefold writes nothing at all. The old designs live here, made of
+//! `sync`'s atomics (tree slots too), so that on virtual CPUs nothing they share is free, and
+//! behind the same narrow trait as Pagefold's file.
 
 mod counted;
 mod locked;
@@ -30,11 +31,13 @@ mod seam {
 
 /// Bytes in a page.
 const PAGE: usize = 4096;
-/// Pages of each task's own part: they stay in its core's cache, as in a test that measures lookups and not memory.
+/// Pages of each task's own part: they stay in its core's cache, as in a test that measures lookups
+/// and not memory.
 const PART: u64 = 16;
 /// The page that all tasks want.
 const HOT: u64 = 3;
-/// The rest of a page fault: 2.04 s for 2 Mi faults of 16 KiB in the published run on one CPU, less the lookup.
+/// The rest of a page fault: 2.04 s for 2 Mi faults of 16 KiB in the published run on one CPU, less
+/// the lookup.
 const FAULT_NS: u64 = 900;
 
 const OWN_PARTS: Workload =

@@ -1,4 +1,5 @@
-//! Pagefold with a mistake: a counter that all hits share. The gate has to turn red, and the profile to name the line.
+//! Pagefold with a mistake: a counter that all hits share. The gate has to turn red, and the
+//! profile to name the line.
 
 use sync::atomic::{AtomicU64, Ordering};
 

@@ -17,7 +17,8 @@ pub(super) const SCHEME: Scheme = Scheme {
 /// Set while a writer has the lock; below it, the number of readers.
 const WRITER: u32 = 1 << 31;
 
-/// On a line of its own. The tree doesn't change while it is measured, so there are no writers, but readers look.
+/// On a line of its own. The tree doesn't change while it is measured, so there are no writers, but
+/// readers look.
 #[derive(Default)]
 #[repr(align(64))]
 struct CountingLock(AtomicU32);

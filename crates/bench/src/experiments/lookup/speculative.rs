@@ -1,8 +1,9 @@
 //! Finding a page without a lock (Nick Piggin, "[rfc] lockless pagecache", 2005).
 //!
-//! Between loading a slot and counting oneself among the page's users, the page may be taken out of the file and used
-//! for another one. So the count is only raised if it isn't zero, and the slot is looked at again: if it still holds the
-//! page, the page was the file's all the time since it was counted.
+//! Between loading a slot and counting oneself among the page's users, the page may be taken out of
+//! the file and used for another one. So the count is only raised if it isn't zero, and the slot is
+//! looked at again: if it still holds the page, the page was the file's all the time since it was
+//! counted.
 
 use super::seam::Ordering;
 use super::tree::{Page, Tree};
@@ -13,7 +14,8 @@ impl Tree {
     pub(super) fn get_page(&self, index: u64) -> Option<&Page> {
         loop {
             let slot = self.slot(index)?;
-            // Acquire pairs with the publication of the page: its record and its bytes are complete.
+            // Acquire pairs with the publication of the page: its record and its bytes are
+            // complete.
             let value = slot.load(Ordering::Acquire);
             let page = self.page(value)?;
             if !page.get_unless_zero() {

@@ -1,7 +1,8 @@
-//! A file's pages in a radix tree, as Linux had it: 64 slots in a node, a record with a count for each page.
+//! A file's pages in a radix tree, as Linux had it: 64 slots in a node, a record with a count for
+//! each page.
 //!
-//! The tree is built once. Its slots are atomics all the same: what a reader under a lock may load as plain words, a
-//! reader without one may not, and both pay for what they load.
+//! The tree is built once. Its slots are atomics all the same: what a reader under a lock may load
+//! as plain words, a reader without one may not, and both pay for what they load.
 
 use super::seam::{AtomicU32, AtomicU64, Ordering};
 
@@ -75,7 +76,8 @@ impl Tree {
         }
         let mut node = self.nodes.first()?;
         for level in (1..height).rev() {
-            // Acquire pairs with the publication of the node below: its slots are seen as they were then.
+            // Acquire pairs with the publication of the node below: its slots are seen as they were
+            // then.
             let below = node.slots[slot_of(index, level)].load(Ordering::Acquire);
             node = self.nodes.get(usize::try_from(below.checked_sub(1)?).ok()?)?;
         }

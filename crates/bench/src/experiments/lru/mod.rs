@@ -1,11 +1,13 @@
-//! How taking, charging, listing, unlisting and freeing pages scales: what `page_fault1` does below the page tables.
+//! How taking, charging, listing, unlisting and freeing pages scales: what `page_fault1` does below
+//! the page tables.
 //!
-//! A task maps a region, touches each page, and unmaps it. Scaled down: a region has 256 pages rather than 32,768, and a CPU
-//! keeps two batches of free pages in stock rather than six, so that most pages still come from the node and go back to it.
-//! The rest of a fault (trap, page tables) is named work, the same for all; each task has its own address space.
+//! A task maps a region, touches each page, and unmaps it. Scaled down: a region has 256 pages
+//! rather than 32,768, and a CPU keeps two batches of free pages in stock rather than six, so that
+//! most pages still come from the node and go back to it. The rest of a fault (trap, page tables)
+//! is named work, the same for all; each task has its own address space.
 //!
-//! Linux 4.16 had a lock for a node's free pages and one for its LRU lists. Daniel Jordan took the second apart, Aaron Lu the
-//! first, and the published table says that neither helps alone.
+//! Linux 4.16 had a lock for a node's free pages and one for its LRU lists. Daniel Jordan took the
+//! second apart, Aaron Lu the first, and the published table says that neither helps alone.
 
 mod older;
 mod pagefold;
@@ -19,7 +21,8 @@ use crate::scaling::stage::own_work;
 
 /// Pages of a region.
 const REGION: u64 = 256;
-/// The rest of a fault: what makes one task of the baseline as fast as the published one, on the machine's preset.
+/// The rest of a fault: what makes one task of the baseline as fast as the published one, on the
+/// machine's preset.
 const FAULT_NS: u64 = 1186;
 
 const GROUPS: Workload =

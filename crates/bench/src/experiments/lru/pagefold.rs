@@ -1,5 +1,5 @@
-//! The product: a task's region is a part of a file of its own, of zeros; pages are touched by reading them, and unmapped by
-//! saying that they aren't needed.
+//! The product: a task's region is a part of a file of its own, of zeros; pages are touched by
+//! reading them, and unmapped by saying that they aren't needed.
 
 use pagefold::{Advice, File, Group, Pagefold};
 

@@ -1,4 +1,5 @@
-//! What is charged to groups: a counter each, and a stock of charges with each task, as Linux has with each CPU.
+//! What is charged to groups: a counter each, and a stock of charges with each task, as Linux has
+//! with each CPU.
 
 use sync::atomic::{AtomicU64, Ordering};
 

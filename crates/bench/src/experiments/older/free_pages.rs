@@ -10,11 +10,13 @@ use crate::scaling::stage::own_work;
 
 /// Pages that move between a node and a CPU in one go: Linux's.
 pub(crate) const BATCH: usize = 31;
-/// Pages that a CPU has at most. Linux has six batches for regions of 32,768 pages; this is for regions of 256.
+/// Pages that a CPU has at most. Linux has six batches for regions of 32,768 pages; this is for
+/// regions of 256.
 const HIGH: usize = 2 * BATCH;
 
-/// What is done for each page under the lock besides: checks, counters, the search for a buddy. As easing free pages made
-/// one task's fault 240 ns shorter, it is at most half of that each way, less the lines that are touched here.
+/// What is done for each page under the lock besides: checks, counters, the search for a buddy. As
+/// easing free pages made one task's fault 240 ns shorter, it is at most half of that each way,
+/// less the lines that are touched here.
 const PAGE_NS: u64 = 60;
 
 /// How nodes keep their pages.
@@ -27,7 +29,8 @@ pub(crate) trait FreePages: Send + Sync {
     fn put(&self, pages: &Pages, node: usize, batch: &[u32]);
 }
 
-/// What a CPU has, the page freed last on top: its task's alone, as a kernel without interrupts has it.
+/// What a CPU has, the page freed last on top: its task's alone, as a kernel without interrupts has
+/// it.
 #[derive(Default)]
 pub(crate) struct CpuStock(Vec<u32>);
 
@@ -58,7 +61,8 @@ impl CpuStock {
     }
 }
 
-/// As in Linux 4.16: under the node's lock each page is taken off, or put on, and its buddy looked at.
+/// As in Linux 4.16: under the node's lock each page is taken off, or put on, and its buddy looked
+/// at.
 #[derive(Default)]
 pub(crate) struct PageByPage {
     nodes: [(SpinLock, Ring); NODES],
@@ -92,7 +96,8 @@ impl FreePages for PageByPage {
         lock.with(|| {
             for &page in batch {
                 own_work(PAGE_NS);
-                // Whether they can be merged. (They aren't here, which would cost both designs more.)
+                // Whether they can be merged. (They aren't here, which would cost both designs
+                // more.)
                 let _ = pages.record(page ^ 1).flags.load(Relaxed);
                 pages.record(page).flags.store(1, Relaxed);
                 ring.push(pages, page);

@@ -12,8 +12,9 @@ use crate::scaling::stage::own_work;
 /// Pages that are put on the lists in one go: Linux's.
 pub(crate) const BATCH: usize = 15;
 
-/// What is done for each page besides: sizes of the zone's, the node's and the group's lists, under the lock or beside it.
-/// Chosen so that `lru` falls as the published baseline does; the other experiments take it as it is.
+/// What is done for each page besides: sizes of the zone's, the node's and the group's lists, under
+/// the lock or beside it. Chosen so that `lru` falls as the published baseline does; the other
+/// experiments take it as it is.
 pub(crate) const PAGE_NS: u64 = 50;
 
 /// How nodes keep their lists.
@@ -76,8 +77,8 @@ impl LruLists for UnderOneLock {
     }
 }
 
-/// As Daniel Jordan proposed in 2018: the lock has two modes, and lists are changed in shared mode, by splices of batches
-/// and deletes of single pages.
+/// As Daniel Jordan proposed in 2018: the lock has two modes, and lists are changed in shared mode,
+/// by splices of batches and deletes of single pages.
 pub(crate) struct SideBySide {
     nodes: [TwoModeLock<SmpList>; NODES],
 }

@@ -61,7 +61,8 @@ impl Pages {
         &self.records[page as usize]
     }
 
-    /// Writes zeros, as for a page that a task touches for the first time, or that a disk is read into.
+    /// Writes zeros, as for a page that a task touches for the first time, or that a disk is read
+    /// into.
     pub(crate) fn zero(&self, page: u32) {
         SharedBytes::new(&self.bytes[page as usize].0).zero_from(0);
     }

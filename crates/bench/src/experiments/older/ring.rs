@@ -1,4 +1,5 @@
-//! A doubly linked list under its user's lock, as in Linux. Its words are atomics all the same: shared memory isn't free.
+//! A doubly linked list under its user's lock, as in Linux. Its words are atomics all the same:
+//! shared memory isn't free.
 
 use sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,4 +1,5 @@
-//! A ticket lock, much as Linux's queued spinlock: first come, first served, and waiters wait without writing.
+//! A ticket lock, much as Linux's queued spinlock: first come, first served, and waiters wait
+//! without writing.
 
 use sync::atomic::{AtomicU32, Ordering, spin_hint};
 

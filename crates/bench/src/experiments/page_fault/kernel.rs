@@ -1,5 +1,5 @@
-//! The kernel that this runs on: mmap, touch, munmap. Its spaces are processes: tasks in one space are threads of one
-//! process, tasks with a space each are processes.
+//! The kernel that this runs on: mmap, touch, munmap. Its spaces are processes: tasks in one space
+//! are threads of one process, tasks with a space each are processes.
 
 use std::ptr::null_mut;
 

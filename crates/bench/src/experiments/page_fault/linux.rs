@@ -1,7 +1,9 @@
-//! The old designs: a lock for the space, one for each node's free pages, one for each node's page lists.
+//! The old designs: a lock for the space, one for each node's free pages, one for each node's page
+//! lists.
 //!
-//! Each of the latter two comes as it was, or eased as in the published patches: batches of free pages cut off as one;
-//! batches of pages spliced onto the lists, and taken off them, without the lock.
+//! Each of the latter two comes as it was, or eased as in the published patches: batches of free
+//! pages cut off as one; batches of pages spliced onto the lists, and taken off them, without the
+//! lock.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -56,7 +58,8 @@ impl Way for Eased {
     const EASED: bool = true;
 }
 
-/// Pages moved between a CPU's list of free pages and its node's at once, as in Linux (`pcp->batch`).
+/// Pages moved between a CPU's list of free pages and its node's at once, as in Linux
+/// (`pcp->batch`).
 const FREE_BATCH: usize = 31;
 /// Free pages that a CPU keeps at most (`pcp->high`).
 const FREE_MAX: usize = 186;
@@ -90,7 +93,8 @@ struct Node {
 #[repr(align(64))]
 struct UnderLock<T>(UnsafeCell<T>);
 
-// SAFETY: `with` is called under the lock that belongs to the value, or by the one task that it is of.
+// SAFETY: `with` is called under the lock that belongs to the value, or by the one task that it is
+// of.
 unsafe impl<T: Send> Sync for UnderLock<T> {}
 
 impl<T> UnderLock<T> {

@@ -1,10 +1,11 @@
-//! How first touches of anonymous memory scale: models Linux 4.18's fault path with the two list locks (free pages, page
-//! lists) relaxed one at a time, then together, as in Daniel Jordan's patches of 2018, next to a space of Pagefold.
+//! How first touches of anonymous memory scale: models Linux 4.18's fault path with the two list
+//! locks (free pages, page lists) relaxed one at a time, then together, as in Daniel Jordan's
+//! patches of 2018, next to a space of Pagefold.
 //!
-//! The old designs do the same work a fault: lock the space, take a frame from a list of the CPU's which is filled from its
-//! node's under a lock, zero it, put it in a batch that goes on the node's page lists under another lock. The rest of a
-//! fault, the trap and the page table, is named work. Areas are smaller than the published 128 MiB on virtual CPUs, where
-//! time is short.
+//! The old designs do the same work a fault: lock the space, take a frame from a list of the CPU's
+//! which is filled from its node's under a lock, zero it, put it in a batch that goes on the node's
+//! page lists under another lock. The rest of a fault, the trap and the page table, is named work.
+//! Areas are smaller than the published 128 MiB on virtual CPUs, where time is short.
 
 #[cfg(not(pagefold_manycore))]
 mod kernel;

@@ -1,4 +1,5 @@
-//! XFS's collection: a B-tree of extents, here with one level of leaves under a root, enough for hundreds of ranges.
+//! XFS's collection: a B-tree of extents, here with one level of leaves under a root, enough for
+//! hundreds of ranges.
 
 use range_lock::LockRange;
 use sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,8 @@ type Extent = [AtomicU64; 3];
 #[repr(align(64))]
 struct Leaf([Extent; LEAF]);
 
-/// What the root knows of a leaf: where it is, how many extents it has, where the first starts, and how far they reach.
+/// What the root knows of a leaf: where it is, how many extents it has, where the first starts, and
+/// how far they reach.
 #[derive(Default)]
 struct Entry([AtomicU64; 4]);
 

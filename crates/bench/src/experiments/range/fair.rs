@@ -1,4 +1,5 @@
-//! A plain lock for the whole file, fair: first come, first served, readers that follow each other together.
+//! A plain lock for the whole file, fair: first come, first served, readers that follow each other
+//! together.
 
 use std::collections::VecDeque;
 
@@ -104,7 +105,8 @@ impl Fair {
         self.serve(&mut queue);
     }
 
-    /// Lets the first waiter in, or all readers at the front. No task holds the lock but the caller, which is leaving.
+    /// Lets the first waiter in, or all readers at the front. No task holds the lock but the
+    /// caller, which is leaving.
     fn serve(&self, queue: &mut VecDeque<Waiter>) {
         let mut enter = 0;
         let mut told = Vec::new();
@@ -120,7 +122,8 @@ impl Fair {
             }
         }
         let queued = if queue.is_empty() { 0 } else { QUEUED };
-        // Release: what the last holder did. No other task changes the word: it is queued, and no task holds the lock.
+        // Release: what the last holder did. No other task changes the word: it is queued, and no
+        // task holds the lock.
         self.word.store(enter | queued, Ordering::Release);
         told.into_iter().for_each(|task| self.seats[task].tell());
     }

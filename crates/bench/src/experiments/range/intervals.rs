@@ -1,5 +1,6 @@
-//! The seed's collection: an interval tree, here a treap (Seidel and Aragon, "Randomized search trees", 1996) in which each
-//! node knows how far its subtree reaches; Linux's is red-black, as deep within a factor.
+//! The seed's collection: an interval tree, here a treap (Seidel and Aragon, "Randomized search
+//! trees", 1996) in which each node knows how far its subtree reaches; Linux's is red-black, as
+//! deep within a factor.
 
 use range_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,8 +1,10 @@
-//! How locks of ranges scale: the one proposed for Linux in 2019 beside a plain lock and `range-lock`.
+//! How locks of ranges scale: the one proposed for Linux in 2019 beside a plain lock and
+//! `range-lock`.
 //!
-//! The proposed lock keeps all ranges, held and wanted, in an interval tree under a spinlock; each waiter counts the earlier
-//! ranges that it conflicts with. XFS found its B-tree of extents faster than the tree. Both have a line that all tasks write
-//! to, however far apart the ranges are. `range-lock` has none.
+//! The proposed lock keeps all ranges, held and wanted, in an interval tree under a spinlock; each
+//! waiter counts the earlier ranges that it conflicts with. XFS found its B-tree of extents faster
+//! than the tree. Both have a line that all tasks write to, however far apart the ranges are.
+//! `range-lock` has none.
 
 mod counting;
 mod extents;
@@ -117,8 +119,8 @@ pub(super) trait FileLock: Sync {
     /// A free lock for so many tasks.
     fn new(tasks: usize) -> Self;
 
-    /// Has `inside` run while `task` holds the range. Tasks hold one at a time. Inlined, all alike: what a compiler thinks of a
-    /// lock's length isn't to be in the figures.
+    /// Has `inside` run while `task` holds the range. Tasks hold one at a time. Inlined, all alike:
+    /// what a compiler thinks of a lock's length isn't to be in the figures.
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
 
     /// Lets disjoint ranges meet, for a lock that remembers that.
@@ -160,8 +162,8 @@ impl User {
         let (start, room) = if shared { (0, MIB) } else { ((1 + self.task as u64) * PART, PART) };
         let len = ((4 * KIB) << shift).min(MIB);
         let pages = (room - len) / (4 * KIB) + 1;
-        // Black boxes also for those that don't look at the range; of numbers, as what is loaded as two words right after it was
-        // stored as one, or the other way round, waits for the store.
+        // Black boxes also for those that don't look at the range; of numbers, as what is loaded as
+        // two words right after it was stored as one, or the other way round, waits for the store.
         let start = black_box(start + self.random.below(pages) * 4 * KIB);
         (LockRange::at(start, black_box(len)).unwrap_or(LockRange::FULL), what)
     }

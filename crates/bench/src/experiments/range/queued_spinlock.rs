@@ -1,5 +1,6 @@
-//! Linux's spinlock since 4.2, without the short cut for a second waiter: each waiter spins on a line of its own
-//! (Mellor-Crummey and Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", TOCS 1991).
+//! Linux's spinlock since 4.2, without the short cut for a second waiter: each waiter spins on a
+//! line of its own (Mellor-Crummey and Scott, "Algorithms for scalable synchronization on
+//! shared-memory multiprocessors", TOCS 1991).
 
 use sync::atomic::{AtomicU32, Ordering, spin_hint};
 

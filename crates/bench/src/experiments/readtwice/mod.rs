@@ -1,11 +1,13 @@
-//! How reclaim scales when files are re-read in too little memory: pages come in, are used twice, and go.
+//! How reclaim scales when files are re-read in too little memory: pages come in, are used twice,
+//! and go.
 //!
-//! Two readers have a part of a file of their own, twice as large as the memory that there is for it, which they read from
-//! the front to the back again and again, one a little behind the other (vm-scalability's `lru-file-readtwice`, scaled
-//! down). Either each two are in a group with a file of its own, or all are in one group and read one file, 32 MiB apart.
+//! Two readers have a part of a file of their own, twice as large as the memory that there is for
+//! it, which they read from the front to the back again and again, one a little behind the other
+//! (vm-scalability's `lru-file-readtwice`, scaled down). Either each two are in a group with a file
+//! of its own, or all are in one group and read one file, 32 MiB apart.
 //!
-//! Linux had the lists of each group under one lock for all groups, and from 5.11 on under a lock for each (Alex Shi). A
-//! lock for each group is of no use to one group that many CPUs use.
+//! Linux had the lists of each group under one lock for all groups, and from 5.11 on under a lock
+//! for each (Alex Shi). A lock for each group is of no use to one group that many CPUs use.
 
 mod older;
 mod pagefold;
@@ -46,7 +48,8 @@ pub(crate) const READTWICE: Experiment = Experiment {
     schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
     bytes: None,
     devices: &[],
-    // A reader that asks for a window of 256 pages is at it for 0.3 ms: with less, its end is what is measured.
+    // A reader that asks for a window of 256 pages is at it for 0.3 ms: with less, its end is what
+    // is measured.
     time: Some(Duration::from_millis(2)),
     lists: true,
     spread: false,

@@ -1,8 +1,10 @@
-//! The older designs: an active and an inactive list for each group, under one lock for all of them, or one for each.
+//! The older designs: an active and an inactive list for each group, under one lock for all of
+//! them, or one for each.
 //!
-//! Pages are found without a lock, and counted while they are read, as in Linux since 2.6.27. Pages used twice are activated
-//! 15 at a time, and new pages are listed 15 at a time. A reader without a free page left takes 32 off the inactive list
-//! under the lock, each by itself, and puts back those that were used.
+//! Pages are found without a lock, and counted while they are read, as in Linux since 2.6.27. Pages
+//! used twice are activated 15 at a time, and new pages are listed 15 at a time. A reader without a
+//! free page left takes 32 off the inactive list under the lock, each by itself, and puts back
+//! those that were used.
 
 use sync::atomic::{AtomicU32, Backoff, Ordering};
 

@@ -1,14 +1,17 @@
-//! How memory larger than its budget scales, with the whole way there and back: fault, reclaim, slot, device.
+//! How memory larger than its budget scales, with the whole way there and back: fault, reclaim,
+//! slot, device.
 //!
-//! Tasks touch pages of one region of four times the budget, at random; four accesses of five read. Every word of a page says
-//! which one it is, and is checked when it is read: pages are incompressible, and one foreign word fails the run.
+//! Tasks touch pages of one region of four times the budget, at random; four accesses of five read.
+//! Every word of a page says which one it is, and is checked when it is read: pages are
+//! incompressible, and one foreign word fails the run.
 //!
-//! The area is fragmented first: a second region fills it, and then loses all but an eighth of its pages, at random; so there
-//! is hardly a cluster without a page in it. With the region's pages in it as well, a little less than half of the slots are
-//! in use.
+//! The area is fragmented first: a second region fills it, and then loses all but an eighth of its
+//! pages, at random; so there is hardly a cluster without a page in it. With the region's pages in
+//! it as well, a little less than half of the slots are in use.
 //!
-//! A fault has one page come in, and on the average one go out. CPU time for each is that of all threads, accesses that hit
-//! included; for the kernel that of the process, without the kernel's own threads.
+//! A fault has one page come in, and on the average one go out. CPU time for each is that of all
+//! threads, accesses that hit included; for the kernel that of the process, without the kernel's
+//! own threads.
 
 mod contents;
 #[cfg(not(pagefold_manycore))]
@@ -167,7 +170,8 @@ impl<M: Memory> Subject<M> {
         }
     }
 
-    /// Does a task's share of fragmenting the area and filling the region, and touches pages until it looks as ever.
+    /// Does a task's share of fragmenting the area and filling the region, and touches pages until
+    /// it looks as ever.
     fn begin(&self, task: usize, tasks: usize) -> Toucher {
         let mut random = Random::new(task as u64);
         let share = |pages: u64| {

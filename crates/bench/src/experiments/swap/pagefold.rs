@@ -26,7 +26,8 @@ struct Swapping {
 impl Swapping {
     fn new(sizes: Sizes, device: Device) -> Self {
         let bytes = (sizes.area + 1) * PAGE;
-        // As much as it all takes if it shrinks to a half. It is of the budget here, and beside the cgroup's with the kernel.
+        // As much as it all takes if it shrinks to a half. It is of the budget here, and beside the
+        // cgroup's with the kernel.
         let compressed = if device == Device::Compressed { bytes / 2 } else { 0 };
         let builder = Pagefold::builder().memory(sizes.budget * PAGE + compressed).pretouch(compressed == 0);
         let builder = match device {

@@ -1,27 +1,32 @@
 //! How swap slots scale: older designs beside Pagefold's.
 //!
-//! Linux looked for a free slot from one position on that all CPUs shared. Once an area was fragmented, slots next to each
-//! other went to different CPUs, and those slots' pages were in the same part of the swap cache, which had a lock for
-//! each 64 MiB. Huang Ying then gave each CPU a position of its own, and let it jump to a random part whenever it came
-//! to the end of one. Pagefold has clusters of 512 slots, an array of words that is looked at without a lock, and none
-//! of the rest. The old designs are made of `sync`'s atomics throughout: the map of slots, the nodes of the swap cache
-//! and the counters beside them.
+//! Linux looked for a free slot from one position on that all CPUs shared. Once an area was
+//! fragmented, slots next to each other went to different CPUs, and those slots' pages were in the
+//! same part of the swap cache, which had a lock for each 64 MiB. Huang Ying then gave each CPU a
+//! position of its own, and let it jump to a random part whenever it came to the end of one.
+//! Pagefold has clusters of 512 slots, an array of words that is looked at without a lock, and none
+//! of the rest. The old designs are made of `sync`'s atomics throughout: the map of slots, the
+//! nodes of the swap cache and the counters beside them.
 //!
-//! Half of an area's slots are in use from the beginning, here and there, so that no cluster is free. A task takes one page
-//! in after the other, at random, and each time it has taken 32, it writes 32 out: as in the published runs, as many pages go
-//! as come. What is between is named work:
+//! Half of an area's slots are in use from the beginning, here and there, so that no cluster is
+//! free. A task takes one page in after the other, at random, and each time it has taken 32, it
+//! writes 32 out: as in the published runs, as many pages go as come. What is between is named
+//! work:
 //! - a copy for each transfer;
-//! - `OTHER_NS` for the rest of a fault, half of it for the page that comes and half for the page that goes: what is left of
-//!   19.9 µs, the time of a fault in the published run with the change (16 tasks, 3.30 GB/s);
-//! - `HELD_NS` under a lock of the swap cache, each time, for what the kernel does there besides touching words that CPUs
-//!   share: walking the tree, making nodes, the page's flags and count, memory groups. No published figure says how long that
-//!   takes. It is chosen such that the two locks take the share of time that was published for the shared position, 15.0 %.
-//!   Without it (`bare`) they take less than one percent, and there is nothing to gain.
+//! - `OTHER_NS` for the rest of a fault, half of it for the page that comes and half for the page
+//!   that goes: what is left of 19.9 µs, the time of a fault in the published run with the change
+//!   (16 tasks, 3.30 GB/s);
+//! - `HELD_NS` under a lock of the swap cache, each time, for what the kernel does there besides
+//!   touching words that CPUs share: walking the tree, making nodes, the page's flags and count,
+//!   memory groups. No published figure says how long that takes. It is chosen such that the two
+//!   locks take the share of time that was published for the shared position, 15.0 %. Without it
+//!   (`bare`) they take less than one percent, and there is nothing to gain.
 //!
-//! So throughput with the change, and the locks' share without it, are put in; how much the change gains, and what is left
-//! of the locks' share, come out.
+//! So throughput with the change, and the locks' share without it, are put in; how much the change
+//! gains, and what is left of the locks' share, come out.
 //!
-//! Not in it: the kernel's lock over the list of swap devices, the locks of its page lists, and interrupts.
+//! Not in it: the kernel's lock over the list of swap devices, the locks of its page lists, and
+//! interrupts.
 
 mod pagefold;
 mod queue_lock;

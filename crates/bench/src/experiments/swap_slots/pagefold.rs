@@ -16,7 +16,8 @@ pub(super) const SCHEME: Scheme = Scheme {
     measure: |job| measure(job, Clustered::new),
 };
 
-/// Clusters of an area for each task that uses it, as many as its own stretch and that of a CPU of the other socket.
+/// Clusters of an area for each task that uses it, as many as its own stretch and that of a CPU of
+/// the other socket.
 const CLUSTERS: usize = 8;
 
 struct Clustered(Slots);

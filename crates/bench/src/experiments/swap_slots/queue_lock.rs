@@ -1,7 +1,9 @@
-//! A spinlock as the kernel's: a task that finds it taken queues up, and spins on a line of its own until its turn has come.
+//! A spinlock as the kernel's: a task that finds it taken queues up, and spins on a line of its own
+//! until its turn has come.
 //!
-//! After J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors" (TOCS
-//! 1991), with a word that the first in the queue takes, as in Linux's `qspinlock`.
+//! After J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory
+//! multiprocessors" (TOCS 1991), with a word that the first in the queue takes, as in Linux's
+//! `qspinlock`.
 
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering, spin_hint};
 
@@ -33,8 +35,8 @@ impl Places {
     }
 }
 
-/// Waiting for a lock is waiting at its line, or at one's place: in the profile both are `spinlock`, and the region says
-/// which lock it is.
+/// Waiting for a lock is waiting at its line, or at one's place: in the profile both are
+/// `spinlock`, and the region says which lock it is.
 fn name<T>(_line: &T) {
     #[cfg(pagefold_manycore)]
     manycore::profile::name(_line, "spinlock");

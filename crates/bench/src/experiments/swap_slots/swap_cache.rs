@@ -1,7 +1,7 @@
 //! The swap cache as it was: a tree of nodes with 64 slots and a lock for each 64 MiB of an area.
 //!
-//! A page is in it from before it is written until it is dropped, so trees are nearly empty: to add one page usually
-//! makes a node, and to remove it frees that.
+//! A page is in it from before it is written until it is dropped, so trees are nearly empty: to add
+//! one page usually makes a node, and to remove it frees that.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +42,8 @@ pub(super) struct Holder<'a> {
     pub(super) held_ns: u64,
 }
 
-/// Counters that all trunks share, as they were in the kernel: written without a lock of their own, for statistics.
+/// Counters that all trunks share, as they were in the kernel: written without a lock of their own,
+/// for statistics.
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct CacheInfo {

@@ -79,7 +79,8 @@ impl Trunked {
         area
     }
 
-    /// A free slot from the position on. The map is searched without the lock, and taken from with it.
+    /// A free slot from the position on. The map is searched without the lock, and taken from with
+    /// it.
     fn allocate(&self, task: usize) -> usize {
         let _region = region("get_swap_page");
         let position = &self.positions[if self.position == Position::Shared { 0 } else { task }].0;

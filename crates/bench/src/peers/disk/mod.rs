@@ -1,9 +1,9 @@
-//! `disk`: reading a file of ten budgets from a disk, at random, in order and in between, beside `fio` on the same file in
-//! turn.
+//! `disk`: reading a file of ten budgets from a disk, at random, in order and in between, beside
+//! `fio` on the same file in turn.
 //!
-//! Each subject has its round in a process and, where that is permitted, a memory cgroup of its own. A machine's disk changes
-//! its mood from second to second, so all subjects of a workload have their round before the next round begins, and ratios are
-//! taken within a round.
+//! Each subject has its round in a process and, where that is permitted, a memory cgroup of its
+//! own. A machine's disk changes its mood from second to second, so all subjects of a workload have
+//! their round before the next round begins, and ratios are taken within a round.
 
 mod fio;
 mod log;
@@ -57,7 +57,8 @@ pub(crate) fn possible() -> Vec<Kind> {
     others.into_iter().chain(ours).collect()
 }
 
-/// Whether a subject has a place in a workload. Pagefold's ways of doing many operations at once have one where there are many.
+/// Whether a subject has a place in a workload. Pagefold's ways of doing many operations at once
+/// have one where there are many.
 fn has(kind: Kind, workload: Workload) -> bool {
     match (kind, workload) {
         (Kind::Fio, workload) => workload != Workload::Interleaved && workload != Workload::Idle,

@@ -1,6 +1,7 @@
-//! What the pages of the file hold: words that follow from the page and from the version that was written. The words of a
-//! page, of whatever version, add up to a number that is the page's alone. So each byte that comes back can be checked in
-//! tens of nanoseconds, which a comparison with the words themselves couldn't be.
+//! What the pages of the file hold: words that follow from the page and from the version that was
+//! written. The words of a page, of whatever version, add up to a number that is the page's alone.
+//! So each byte that comes back can be checked in tens of nanoseconds, which a comparison with the
+//! words themselves couldn't be.
 
 use std::fs::File;
 

@@ -126,8 +126,8 @@ fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
     })
 }
 
-/// Pages that have come from the disk when no more come: those that were read ahead for the thread that filled the caches
-/// aren't the workload's.
+/// Pages that have come from the disk when no more come: those that were read ahead for the thread
+/// that filled the caches aren't the workload's.
 fn settled(store: &dyn Store) -> Option<u64> {
     let mut known = store.pages_in()?;
     loop {

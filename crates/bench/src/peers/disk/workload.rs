@@ -1,7 +1,8 @@
 //! What is read and written, in which order.
 //!
-//! The first tenth of the file, as much as the budget has room for, is what caches are full of at the beginning. The rest is
-//! what is asked for, each page once at most, so that everybody has to go to the disk for it.
+//! The first tenth of the file, as much as the budget has room for, is what caches are full of at
+//! the beginning. The rest is what is asked for, each page once at most, so that everybody has to
+//! go to the disk for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -72,7 +73,8 @@ impl Workload {
         }
     }
 
-    /// The number of handles of the file: those of the readers, and one to fill caches before the run.
+    /// The number of handles of the file: those of the readers, and one to fill caches before the
+    /// run.
     pub(super) fn handles(self) -> usize {
         self.readers() + 1
     }

@@ -36,7 +36,8 @@ impl Array {
 impl Pages for Array {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes to it.
+        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes
+        // to it.
         unsafe { copy_from(self.page(page), offset, into) };
         Ok(())
     }
@@ -45,7 +46,8 @@ impl Pages for Array {
 /// Copies from `offset` in the page at `page` on.
 ///
 /// # Safety
-/// `page` points to a page that is readable and that no thread writes to; the range is inside of it.
+/// `page` points to a page that is readable and that no thread writes to; the range is inside of
+/// it.
 #[inline(always)]
 pub(super) unsafe fn copy_from(page: *const u8, offset: usize, into: &mut [u8]) {
     // SAFETY: the caller's; `into` is exclusive, so it can't overlap.

@@ -1,5 +1,6 @@
-//! What a cache of whole pages can't do without: where a page is in memory, a copy out of it; where it isn't, a `pread` and a
-//! copy into memory. It has no lookup, no choice of what goes, no list, no accounting, and no sharing between threads.
+//! What a cache of whole pages can't do without: where a page is in memory, a copy out of it; where
+//! it isn't, a `pread` and a copy into memory. It has no lookup, no choice of what goes, no list,
+//! no accounting, and no sharing between threads.
 
 use std::slice;
 
@@ -14,7 +15,8 @@ use crate::peers::mapping::{Backing, Mapping};
 use crate::peers::source::Source;
 use crate::peers::subject::{Misses, Pages};
 
-/// One page in `step` is in memory for good. Pages read are put, past the CPU's caches, where no reader looks for them.
+/// One page in `step` is in memory for good. Pages read are put, past the CPU's caches, where no
+/// reader looks for them.
 pub(super) struct BareCopies {
     source: Source,
     resident: Mapping,
@@ -61,7 +63,8 @@ impl Pages for BareCopies {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         if page.is_multiple_of(self.step) {
-            // SAFETY: the caller stays within the file, a page of which this is; no thread writes to it.
+            // SAFETY: the caller stays within the file, a page of which this is; no thread writes
+            // to it.
             unsafe { copy_from(self.resident.page(page / self.step), offset, into) };
             return Ok(());
         }

@@ -1,6 +1,7 @@
-//! What no page table can do without: an array in huge pages, and for each page a word that says where in it the page is. No
-//! length, no second look, no count of hits; the pages stay where they are. With `PIN` a page is kept in place while it is
-//! copied from, by a count on a line of its own.
+//! What no page table can do without: an array in huge pages, and for each page a word that says
+//! where in it the page is. No length, no second look, no count of hits; the pages stay where they
+//! are. With `PIN` a page is kept in place while it is copied from, by a count on a line of its
+//! own.
 
 use anyhow::Result;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,7 +44,8 @@ impl<const PIN: bool> Pages for BareLookup<PIN> {
         if PIN {
             count.fetch_add(1, Ordering::Acquire);
         }
-        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes to it.
+        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes
+        // to it.
         unsafe { copy_from(self.array.page(place), offset, into) };
         if PIN {
             count.fetch_sub(1, Ordering::Release);

@@ -1,4 +1,5 @@
-//! `foyer-memory` with its S3-FIFO policy: sharded, a lock for each shard, reference-counted entries.
+//! `foyer-memory` with its S3-FIFO policy: sharded, a lock for each shard, reference-counted
+//! entries.
 
 use anyhow::Result;
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, S3FifoConfig};

@@ -1,4 +1,5 @@
-//! The file mapped into memory, all of it resident: the kernel's page cache with its page tables ready.
+//! The file mapped into memory, all of it resident: the kernel's page cache with its page tables
+//! ready.
 
 use anyhow::Result;
 
@@ -22,7 +23,8 @@ impl Mmap {
 impl Pages for Mmap {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        // SAFETY: the caller stays within the file, all of which is mapped; the file doesn't change in a run.
+        // SAFETY: the caller stays within the file, all of which is mapped; the file doesn't change
+        // in a run.
         unsafe { copy_from(self.memory.page(page), offset, into) };
         Ok(())
     }

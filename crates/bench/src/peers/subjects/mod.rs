@@ -22,7 +22,8 @@ use crate::peers::mapping::Backing;
 use crate::peers::source::Source;
 use crate::peers::subject::Subject;
 
-/// One hash function for all peers, the fastest that any of them ships, so that no table compares hash functions.
+/// One hash function for all peers, the fastest that any of them ships, so that no table compares
+/// hash functions.
 type Hasher = ::quick_cache::DefaultHashBuilder;
 
 /// A subject by name.
@@ -42,7 +43,8 @@ pub(crate) enum Kind {
     Mmap,
     /// One pread for each access
     Pread,
-    /// What no cache of pages can do without: one pread and a copy into memory for each miss, a copy out of it for each hit
+    /// What no cache of pages can do without: one pread and a copy into memory for each miss, a
+    /// copy out of it for each hit
     BareCopies,
     /// One pread past the kernel's page cache for each access
     PreadDirect,
@@ -237,8 +239,8 @@ mod tests {
                     scope.spawn(move || verify(subject, &kind.name(), Contents::Pattern, &sample).unwrap());
                 }
             });
-            // Three quarters of 20,000 accesses are to absent pages. The other two reads of each find it, unless the
-            // policy didn't let it in.
+            // Three quarters of 20,000 accesses are to absent pages. The other two reads of each
+            // find it, unless the policy didn't let it in.
             let misses = subject.misses();
             assert!((10_000..50_000).contains(&misses.main), "{}: {misses:?}", kind.name());
             assert_eq!(misses.scanned, 0);

@@ -1,4 +1,5 @@
-//! `moka`: a concurrent hash map with a TinyLFU policy, whose upkeep is done by its callers in turn.
+//! `moka`: a concurrent hash map with a TinyLFU policy, whose upkeep is done by its callers in
+//! turn.
 
 use std::sync::Arc;
 

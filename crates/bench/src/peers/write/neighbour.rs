@@ -19,7 +19,8 @@ use crate::peers::write::beside::beside;
 use crate::random::Random;
 use crate::summary::Summary;
 
-/// The neighbour's pages, as a share of the budget; its limit is twice that, the other tenant's three quarters.
+/// The neighbour's pages, as a share of the budget; its limit is twice that, the other tenant's
+/// three quarters.
 const SHARE: u32 = 8;
 /// The other tenant's file, in budgets.
 const FILE_BUDGETS: u32 = 2;
@@ -118,7 +119,8 @@ fn scan(file: &File, at: &mut u32, pages: &Range<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Reads and writes random pages of a few, with rests: for a time, and until there is enough of both for a figure.
+/// Reads and writes random pages of a few, with rests: for a time, and until there is enough of
+/// both for a figure.
 fn use_quietly(file: &File, pages: u32, time: Duration) -> Result<Seen> {
     let (mut seen, mut random, mut bytes): (_, _, Page) = (Seen::default(), Random::new(9), [0; PAGE]);
     let start = Instant::now();

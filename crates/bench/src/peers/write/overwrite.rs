@@ -38,7 +38,8 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     for number in 0..settings.rounds {
         for (&kind, rounds) in settings.kinds.iter().zip(&mut rounds) {
             bar.set_message(kind.name());
-            // What it is to find in the kernel's page cache is what it puts there, at its own charge.
+            // What it is to find in the kernel's page cache is what it puts there, at its own
+            // charge.
             file.forget()?;
             let common = SubjectArgs::new(kind, &file, settings.budget_pages, number, settings.overwriting);
             let args = RoundArgs { common, sync_seconds: settings.sync_period.as_secs_f64() };

@@ -1,4 +1,5 @@
-//! What a write to a page in memory that was written to before takes: of a file, of the same mapped, and of memory of a space.
+//! What a write to a page in memory that was written to before takes: of a file, of the same
+//! mapped, and of memory of a space.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -21,7 +21,8 @@ use crate::random::Random;
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "write-round";
 
-/// So many pages at the beginning are looked at after a round: whether the disk has what was written last.
+/// So many pages at the beginning are looked at after a round: whether the disk has what was
+/// written last.
 const CHECKED: usize = 256;
 
 /// What a subject's process is told.

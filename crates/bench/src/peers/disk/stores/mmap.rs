@@ -33,8 +33,8 @@ impl Mmap {
 impl Blocking for Mmap {
     fn read(&self, handle: usize, first: u32, into: &mut [u8]) -> Result<()> {
         let from = self.maps[handle].page(first);
-        // SAFETY: the caller stays within the file, all of which is mapped; pages are asked for once, so no thread writes to
-        // these meanwhile; `into` isn't part of the mapping.
+        // SAFETY: the caller stays within the file, all of which is mapped; pages are asked for
+        // once, so no thread writes to these meanwhile; `into` isn't part of the mapping.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! What reads and writes the file: the kernel in three ways, io_uring with a map as people write it, Pagefold.
+//! What reads and writes the file: the kernel in three ways, io_uring with a map as people write
+//! it, Pagefold.
 
 mod mmap;
 mod pagefold;
@@ -19,7 +20,8 @@ use self::threads::Threads;
 
 /// What operations are given to.
 pub(super) trait Store {
-    /// Does all of them, `depth` at the same time. What is written is version `version` of the page.
+    /// Does all of them, `depth` at the same time. What is written is version `version` of the
+    /// page.
     fn run(&self, operations: &Operations, depth: usize, version: u64) -> Result<Log>;
 
     /// What was written survives a power cut when this returns.

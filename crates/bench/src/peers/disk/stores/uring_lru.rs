@@ -1,8 +1,10 @@
-//! io_uring with a hash map, as people write it: pages in an LRU map behind a mutex, and a ring that one thread keeps full
-//! of the misses. Past the kernel's page cache, so that its budget is one.
+//! io_uring with a hash map, as people write it: pages in an LRU map behind a mutex, and a ring
+//! that one thread keeps full of the misses. Past the kernel's page cache, so that its budget is
+//! one.
 //!
-//! Invariant U1: the kernel reads or writes a slot of `memory` only from its submission to its completion; meanwhile the slot
-//! is in no map and in no list, so no other code touches it. [`UringLru::run`] doesn't return before all are completed.
+//! Invariant U1: the kernel reads or writes a slot of `memory` only from its submission to its
+//! completion; meanwhile the slot is in no map and in no list, so no other code touches it.
+//! [`UringLru::run`] doesn't return before all are completed.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -68,7 +70,8 @@ impl UringLru {
         Ok(Self { cache: Mutex::new(cache), memory, file: file.open_direct()? })
     }
 
-    /// A slot for a page that is on its way; that of the page used least recently if there is no other.
+    /// A slot for a page that is on its way; that of the page used least recently if there is no
+    /// other.
     fn take_slot(&self) -> Result<u32> {
         let mut cache = self.cache.lock();
         let slot = cache.free.pop().or_else(|| cache.map.pop_lru().map(|(_, slot)| slot));
@@ -92,7 +95,8 @@ impl UringLru {
     }
 
     fn copy_slot(&self, slot: u32, into: &mut Page) {
-        // SAFETY: slots that are in the map, or just completed, have no other user (U1), and lie within the memory.
+        // SAFETY: slots that are in the map, or just completed, have no other user (U1), and lie
+        // within the memory.
         into.copy_from_slice(unsafe { slice::from_raw_parts(self.memory.page(slot), PAGE) });
     }
 
@@ -186,8 +190,8 @@ impl Flight<'_> {
         } else {
             opcode::Read::new(fd, memory, PAGE as u32).offset(offset).build()
         };
-        // SAFETY: the slot was taken for this request and is given on only when it is completed (U1); the file is open as
-        // long as the store.
+        // SAFETY: the slot was taken for this request and is given on only when it is completed
+        // (U1); the file is open as long as the store.
         unsafe { self.ring.submission().push(&entry.user_data(number as u64)) }.context("the ring is full")?;
         self.requests[number] = Some(request);
         Ok(())

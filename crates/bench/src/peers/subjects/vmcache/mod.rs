@@ -1,15 +1,21 @@
-//! Our own small vmcache: a page's place in virtual memory is its number, and a word says whether it is there.
+//! Our own small vmcache: a page's place in virtual memory is its number, and a word says whether
+//! it is there.
 //!
-//! After "Virtual-Memory Assisted Buffer Management" (Leis, Alhomssi, Ziegler, Loeck, Dietrich; SIGMOD 2023), clean pages
-//! only. A reader copies and then looks whether the word is still the same (`SHARED = false`), or takes a shared lock
-//! (`SHARED = true`). A miss takes the page's lock and preads into place; when memory runs short, the missing thread
-//! itself evicts a batch by the clock, giving its pages back (`MADV_DONTNEED`) in one `process_madvise`. The paper calls
-//! `madvise` for each page; in one call other CPUs are interrupted once a batch, so this baseline is the stronger one.
+//! After "Virtual-Memory Assisted Buffer Management" (Leis, Alhomssi, Ziegler, Loeck, Dietrich;
+//! SIGMOD 2023), clean pages only. A reader copies and then looks whether the word is still the
+//! same (`SHARED = false`), or takes a shared lock (`SHARED = true`). A miss takes the page's lock
+//! and preads into place; when memory runs short, the missing thread itself evicts a batch by the
+//! clock, giving its pages back (`MADV_DONTNEED`) in one `process_madvise`. The paper calls
+//! `madvise` for each page; in one call other CPUs are interrupted once a batch, so this baseline
+//! is the stronger one.
 //!
 //! Invariants:
-//! - V1. The bytes of a page are written, or the page given back, only by the holder of its exclusive lock.
-//! - V2. Rust code reads them with [`SharedBytes`] alone; what it read counts only if the word says that V1 kept still.
-//! - V3. A page is in `resident`, and counted in `used`, while it is neither evicted nor being loaded.
+//! - V1. The bytes of a page are written, or the page given back, only by the holder of its
+//!   exclusive lock.
+//! - V2. Rust code reads them with [`SharedBytes`] alone; what it read counts only if the word says
+//!   that V1 kept still.
+//! - V3. A page is in `resident`, and counted in `used`, while it is neither evicted nor being
+//!   loaded.
 
 mod page_state;
 mod resident_set;
@@ -59,7 +65,8 @@ impl<const SHARED: bool> VmCache<SHARED> {
     #[inline(always)]
     fn bytes(&self, page: u32) -> SharedBytes<'_> {
         let words = self.memory.page(page).cast::<AtomicU64>();
-        // SAFETY: the page is inside of the mapping and lives as long as it; Rust code only makes atomic accesses (V2).
+        // SAFETY: the page is inside of the mapping and lives as long as it; Rust code only makes
+        // atomic accesses (V2).
         SharedBytes::new(unsafe { std::slice::from_raw_parts(words, PAGE / 8) })
     }
 
@@ -146,7 +153,8 @@ impl<const SHARED: bool> VmCache<SHARED> {
         dropped
     }
 
-    /// Lets the hand pass some slots: marks what is unlocked, and locks what is still marked for eviction.
+    /// Lets the hand pass some slots: marks what is unlocked, and locks what is still marked for
+    /// eviction.
     fn choose(&self, victims: &mut Vec<u32>) {
         for page in self.resident.advance(BATCH) {
             let state = &self.states[page as usize];

@@ -1,7 +1,7 @@
 //! One word for each page: which threads hold it, and how often its contents have changed.
 //!
-//! The top byte is the state, the lower 56 bits are a version, as in "Virtual-Memory Assisted Buffer Management"
-//! (Leis et al., SIGMOD 2023):
+//! The top byte is the state, the lower 56 bits are a version, as in "Virtual-Memory Assisted
+//! Buffer Management" (Leis et al., SIGMOD 2023):
 //!
 //! | top byte | state | meaning |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | 254 | marked | resident; not used since the clock passed |
 //! | 255 | evicted | absent |
 //!
-//! The version grows whenever an exclusive lock is given up, so a reader that saw the same version before and after its
-//! copy has copied one state of the page.
+//! The version grows whenever an exclusive lock is given up, so a reader that saw the same version
+//! before and after its copy has copied one state of the page.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -66,17 +66,19 @@ impl PageState {
         Self(AtomicU64::new(EVICTED << VERSION_BITS))
     }
 
-    /// The word now. Acquire pairs with the Release of `unlock`: the page of a readable word has its contents.
+    /// The word now. Acquire pairs with the Release of `unlock`: the page of a readable word has
+    /// its contents.
     #[inline(always)]
     pub(super) fn load(&self) -> Seen {
         Seen(self.0.load(Ordering::Acquire))
     }
 
-    /// True if what was copied since `seen`, a readable word, is one state of the page. Readers may have come and gone,
-    /// and the clock may have passed.
+    /// True if what was copied since `seen`, a readable word, is one state of the page. Readers may
+    /// have come and gone, and the clock may have passed.
     #[inline(always)]
     pub(super) fn still(&self, seen: Seen) -> bool {
-        // The copy's loads come before the load of the word: pairs with the Acquire of `try_lock`, after which bytes change.
+        // The copy's loads come before the load of the word: pairs with the Acquire of `try_lock`,
+        // after which bytes change.
         fence(Ordering::Acquire);
         let now = Seen(self.0.load(Ordering::Relaxed));
         now == seen || self.still_slow(seen, now)
@@ -116,11 +118,13 @@ impl PageState {
     /// Takes a reader away.
     #[inline(always)]
     pub(super) fn unshare(&self) {
-        // Readers are counted in the top byte, so one less is a subtraction. Release: the copy is done.
+        // Readers are counted in the top byte, so one less is a subtraction. Release: the copy is
+        // done.
         self.0.fetch_sub(1 << VERSION_BITS, Ordering::Release);
     }
 
-    /// Gives an exclusively held page up, resident or evicted. Release publishes what was done to its bytes.
+    /// Gives an exclusively held page up, resident or evicted. Release publishes what was done to
+    /// its bytes.
     pub(super) fn unlock(&self, resident: bool) {
         // Relaxed: only the holder changes a locked word.
         let locked = self.0.load(Ordering::Relaxed);

@@ -23,8 +23,8 @@ impl MmapStore {
 
 impl Store for MmapStore {
     fn write(&self, page: u32, bytes: &Page) -> Result<()> {
-        // SAFETY: the caller stays within the file, all of which is mapped, and one thread writes at a time; no reference to
-        // the mapping's bytes exists. `bytes` isn't part of it.
+        // SAFETY: the caller stays within the file, all of which is mapped, and one thread writes
+        // at a time; no reference to the mapping's bytes exists. `bytes` isn't part of it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.page(page), PAGE) };
         Ok(())
     }

@@ -31,7 +31,8 @@ pub(super) struct MutexLruStore {
 
 struct Cache {
     map: LruCache<u32, Cached>,
-    /// The bytes of all pages, in one piece: pages that are allocated one by one, aligned, would take twice the memory.
+    /// The bytes of all pages, in one piece: pages that are allocated one by one, aligned, would
+    /// take twice the memory.
     bytes: Box<[Aligned<PAGE>]>,
 }
 

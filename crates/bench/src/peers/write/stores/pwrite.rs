@@ -1,4 +1,5 @@
-//! One system call for each write, kept by the kernel's page cache, which writes back by itself too.
+//! One system call for each write, kept by the kernel's page cache, which writes back by itself
+//! too.
 
 use std::fs::File;
 
