@@ -8,6 +8,9 @@ mod model;
 #[path = "../../pagefold/src/space/tree.rs"]
 mod tree;
 
+// As it is called where `tree` comes from.
+extern crate pagefold_frames as frames;
+
 use model::frames;
 use pagefold_frames::{Frames, PageMap, PageMaps, Table, Tables};
 use sync::Arc;

@@ -6,6 +6,9 @@ mod model;
 #[path = "../../pagefold/src/space/window.rs"]
 mod window;
 
+// As it is called where `window` comes from.
+extern crate pagefold_frames as frames;
+
 use model::*;
 use pagefold_frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
 use sync::Arc;
