@@ -229,14 +229,17 @@ mod real {
             Some((unsafe { self.words.add(page as usize).as_ref() }, offset))
         }
 
-        /// The word of `page`, if it is near and the object has a byte in it.
+        /// Whether the object has a byte in `page`.
+        #[inline]
+        pub(crate) fn has(&self, frames: &Frames, page: u64) -> bool {
+            page.checked_mul(1 << self.page_shift).is_some_and(|start| start < self.length(frames).bytes())
+        }
+
+        /// The word of `page`, if it is near.
         #[inline]
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            let start = page.checked_mul(1 << self.page_shift);
-            let length = self.length(frames);
-            let there = page < length.near_pages() && start.is_some_and(|start| start < length.bytes());
             // SAFETY: near pages have words (L3), which live long enough (L1).
-            there.then(|| unsafe { self.words.add(page as usize).as_ref() })
+            (page < self.length(frames).near_pages()).then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
         /// The word of `page`, if all of it is the object's.
@@ -323,8 +326,14 @@ mod model {
             (offset + len <= self.page_size).then_some(offset)
         }
 
+        pub(crate) fn has(&self, frames: &Frames, page: u64) -> bool {
+            page * (self.page_size as u64) < frames.words.lengths[self.number].bytes()
+        }
+
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
-            self.locate(frames, page * self.page_size as u64, 1).map(|(word, _)| word)
+            let is_near = page < frames.words.lengths[self.number].near_pages();
+            let first = self.number << MAP_SHIFT;
+            is_near.then(|| &frames.words.words[first + page as usize])
         }
 
         pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {

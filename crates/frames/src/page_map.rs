@@ -140,13 +140,15 @@ impl PageMap {
     /// The word of `page`, if the object has a byte in it.
     #[inline]
     fn word_in_object(&self, page: u64) -> Option<&AtomicU64> {
-        self.lookup.word(self.frames(), page).or_else(|| self.far_word_in_object(page))
+        if !self.lookup.has(self.frames(), page) {
+            return None;
+        }
+        self.lookup.word(self.frames(), page).or_else(|| self.far_word(page))
     }
 
     #[cold]
-    fn far_word_in_object(&self, page: u64) -> Option<&AtomicU64> {
-        let start = page.checked_mul(self.frames().page_size() as u64)?;
-        if start < self.len() { self.word(page).map(|(_, word)| word) } else { None }
+    fn far_word(&self, page: u64) -> Option<&AtomicU64> {
+        self.word(page).map(|(_, word)| word)
     }
 
     /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page
