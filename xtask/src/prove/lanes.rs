@@ -175,7 +175,7 @@ const STRANGERS: Lane = Lane {
         )]
     },
     by_hand: || {
-        vec![cargo("strangers: valgrind", "test --release --workspace --test cli -- --ignored it_runs_under_valgrind")]
+        vec![cargo("strangers: valgrind, gdb", "test --release --workspace --test cli -- --ignored it_runs_under")]
     },
     more: Some(More {
         unit: "rounds",

@@ -217,6 +217,19 @@ fn it_runs_under_valgrind() {
     }
 }
 
+#[test]
+#[ignore = "for cargo xtask prove strangers: another program's verdict"]
+fn it_runs_under_gdb() {
+    let place = Place::new();
+    let mut command = Command::new("gdb");
+    command.args(["-batch", "-return-child-result", "-ex", "run", "--args", env!("CARGO_BIN_EXE_pagefold")]);
+    command.args(["replay", "--groups", "1", "--ops", "100", "--size", "1MiB", "--memory", "512KiB"]);
+    match command.env("TMPDIR", place.path("tmp")).output() {
+        Ok(output) => assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => not_here(&format!("gdb, which can't be started: {error}")),
+    }
+}
+
 /// The process was killed by SIGXFSZ.
 #[test]
 fn a_file_beyond_the_limit_of_the_process_is_an_error() {
