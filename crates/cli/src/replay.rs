@@ -273,18 +273,18 @@ fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: 
     }
     let mut failure = None;
     for (number, &memory) in args.memory.iter().enumerate() {
-        if number > 0 && setup.plan.writes {
-            restore(args, target)?;
-        }
-        match setup.run(memory, target) {
+        let restored = if number > 0 && setup.plan.writes { restore(args, target) } else { Ok(()) };
+        match restored.and_then(|()| setup.run(memory, target)) {
             Ok(outcome) => {
+                failure = outcome.failure;
                 if !args.json {
-                    print(&table::run(&outcome.report, &report.workload))?;
+                    fails_too(&mut failure, print(&table::run(&outcome.report, &report.workload)));
                 }
                 report.runs.push(outcome.report);
-                failure = outcome.failure;
                 if let Some(path) = &args.prometheus {
-                    std::fs::write(path, outcome.metrics).with_context(|| format!("can't write {}", path.display()))?;
+                    let written = std::fs::write(path, outcome.metrics);
+                    let written = written.with_context(|| format!("can't write {}", path.display()));
+                    fails_too(&mut failure, written.map_err(Failure::from));
                 }
             }
             Err(error) => failure = Some(error),
@@ -296,23 +296,31 @@ fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: 
     finish(args, &mut report, failure)
 }
 
+/// What went wrong first is what the command ends with. But an output that its reader closed is no
+/// failure beside another one.
+fn fails_too(failure: &mut Option<Failure>, result: Result<(), Failure>) {
+    if let (None | Some(Failure::OutputClosed), Err(error)) = (&failure, result) {
+        *failure = Some(error);
+    }
+}
+
 /// Prints what concerns all runs, and passes the failure on.
-fn finish(args: &ReplayArgs, report: &mut Report, failure: Option<Failure>) -> Result<(), Failure> {
+fn finish(args: &ReplayArgs, report: &mut Report, mut failure: Option<Failure>) -> Result<(), Failure> {
     report.interrupted = matches!(failure, Some(Failure::Interrupted(_)));
     report.error = failure.as_ref().filter(|_| !report.interrupted).map(ToString::to_string);
     if args.json {
         let json = serde_json::to_string_pretty(report).context("can't write the report as JSON")?;
-        print(&(json + "\n"))?;
+        fails_too(&mut failure, print(&(json + "\n")));
     } else {
-        print(&table::curve(report))?;
+        fails_too(&mut failure, print(&table::curve(report)));
     }
     if let Some(path) = args.plot.as_ref().filter(|_| report.runs.len() > 1) {
         let title = format!("{}: hit rate over memory", title(&report.workload));
-        plot::write_hit_rate(path, &title, &report.runs)?;
+        fails_too(&mut failure, plot::write_hit_rate(path, &title, &report.runs).map_err(Failure::from));
     }
     if let (Some(path), Some(run)) = (&args.plot_latency, report.runs.last()) {
         let title = format!("{}, {}", title(&report.workload), units::bytes(run.memory_bytes));
-        plot::write_latency(path, &title, run)?;
+        fails_too(&mut failure, plot::write_latency(path, &title, run).map_err(Failure::from));
     }
     failure.map_or(Ok(()), Err)
 }
@@ -335,5 +343,27 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::OutputClosed),
         result => Ok(result.context("can't write to standard output")?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `pagefold replay … | head` ended with 0, whatever the run had come to.
+    #[test]
+    fn an_output_that_was_closed_hides_no_failure() {
+        let failed = || Failure::Failed(anyhow::anyhow!("a wrong byte"));
+        for (before, then, code) in [
+            (None, Ok(()), None),
+            (None, Err(Failure::OutputClosed), Some(0)),
+            (Some(failed()), Err(Failure::OutputClosed), Some(1)),
+            (Some(Failure::OutputClosed), Err(failed()), Some(1)),
+            (Some(Failure::Interrupted(2)), Err(failed()), Some(130)),
+        ] {
+            let mut failure = before;
+            fails_too(&mut failure, then);
+            assert_eq!(failure.map(|failure| failure.exit_code()), code);
+        }
     }
 }

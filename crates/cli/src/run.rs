@@ -142,7 +142,9 @@ impl Setup<'_> {
             match self.compare(target, disk.as_ref(), memory_at_end, stamps, &logs) {
                 Ok(compared) => report.write_back.iter_mut().for_each(|back| back.compared_bytes = Some(compared)),
                 Err(wrong) => {
-                    report.write_back.iter_mut().for_each(|back| back.comparison_failed = true);
+                    // Stopped by a signal, it has found nothing wrong.
+                    let is_wrong = matches!(wrong, Failure::Failed(_));
+                    report.write_back.iter_mut().for_each(|back| back.comparison_failed = is_wrong);
                     failure = Some(wrong);
                 }
             }

@@ -49,7 +49,8 @@ pub(crate) fn run(
         let (files, ended) = (Arc::clone(files), Ended(Arc::clone(&shared)));
         move || {
             let _ended = ended;
-            files.iter().filter_map(|file| file.sync().err()).next_back()
+            // All of them: not `next_back`, which would stop at the first error from the end.
+            files.iter().filter_map(|file| file.sync().err()).fold(None, |_, error| Some(error))
         }
     };
     let thread = sync::thread::spawn("replay-end", body).context("can't start the thread that writes back")?;

@@ -138,17 +138,25 @@ fn has_length(fd: &OwnedFd, stat: &Stat, file_system: Option<FsWord>) -> Result<
     Ok(!has_bytes || retry_on_intr(|| fs::fstat(fd))?.st_size > 0)
 }
 
-/// Where the file has its name.
+/// Where the file has its name. `None` if it has none there any more.
 fn name_of(path: &Path, file: &Stat) -> Option<Place> {
-    let path = path.canonicalize().ok()?;
-    match open_directory(path.parent()?) {
-        Ok(directory) => {
-            let name = path.file_name()?;
-            let found = retry_on_intr(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
-            (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(Place::In(directory))
-        }
-        Err(Errno::NOENT | Errno::NOTDIR) => None,
-        Err(_) => Some(Place::Somewhere),
+    // What can't be found out may be true: the name is somewhere, and is to last.
+    let gone_or_somewhere = |error: Option<Errno>| match error {
+        Some(Errno::NOENT | Errno::NOTDIR) => None,
+        _ => Some(Place::Somewhere),
+    };
+    let path = match path.canonicalize() {
+        Ok(path) => path,
+        Err(error) => return gone_or_somewhere(Errno::from_io_error(&error)),
+    };
+    let (folder, name) = (path.parent()?, path.file_name()?);
+    let directory = match open_directory(folder) {
+        Ok(directory) => directory,
+        Err(error) => return gone_or_somewhere(Some(error)),
+    };
+    match retry_on_intr(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)) {
+        Ok(found) => (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(Place::In(directory)),
+        Err(error) => gone_or_somewhere(Some(error)),
     }
 }
 
@@ -253,6 +261,19 @@ fn flags(access: Access) -> OFlags {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
+
+    /// Where the path couldn't be followed from the root, the file was taken to have lost its name,
+    /// and its name was never synced.
+    #[test]
+    fn a_name_that_cannot_be_found_is_somewhere() {
+        let here = fs::statat(CWD, ".", AtFlags::empty()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let endless = directory.path().join("endless");
+        std::os::unix::fs::symlink("endless", &endless).unwrap();
+        assert!(matches!(name_of(&endless.join("file"), &here), Some(Place::Somewhere)));
+        assert!(name_of(Path::new("/none/there"), &here).is_none());
+        assert!(name_of(Path::new("/dev/null/there"), &here).is_none());
+    }
 
     /// Swap was a file that was made, closed, and opened again by its name: in a directory where
     /// others may write, they could put another file there in between, and had what was swapped
