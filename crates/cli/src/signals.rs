@@ -79,7 +79,7 @@ fn tell_what_is_awaited() {
 
 fn awaited(unwritten: u64) -> String {
     let what = match unwritten {
-        0 => "waits for the device to answer".to_owned(),
+        0 => "waits for what is under way, as for a device to answer".to_owned(),
         bytes => format!("writes {} to the file, which would be lost", units::bytes(bytes)),
     };
     format!("not ended yet: the command {what}; another Ctrl-C ends it at once")
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_awaited_after_a_signal_is_said() {
-        assert!(awaited(0).contains("waits for the device"), "{}", awaited(0));
+        assert!(awaited(0).contains("waits for what is under way, as for a device"), "{}", awaited(0));
         assert!(awaited(1 << 20).contains("writes 1 MiB"), "{}", awaited(1 << 20));
     }
 }

@@ -30,14 +30,9 @@ impl FileLock {
                     backoff.wait_or(|| Errno::BUSY)?;
                     continue;
                 }
-                Err(
-                    error @ (Errno::NOLCK
-                    | Errno::OPNOTSUPP
-                    | Errno::NOSYS
-                    | Errno::INVAL
-                    | Errno::PERM
-                    | Errno::ACCESS),
-                ) => say_once(error),
+                Err(error @ (Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM)) => {
+                    say_once(error);
+                }
                 Err(error) => return Err(error),
             }
             return Ok(());

@@ -5,7 +5,6 @@
 mod backends;
 
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 
 use backends::patience::{PATIENCE, wait_until};
 use backends::{Batch, FILE_LEN, PAGE};
@@ -24,13 +23,15 @@ fn in_a_process(scenario: &str) {
     child.args(["--exact", scenario, "--ignored", "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     let id = Pid::from_child(&child);
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(child.wait_with_output()));
-    let Ok(done) = told.recv_timeout(2 * PATIENCE) else {
-        let _ = kill_process(id, Signal::KILL);
-        panic!("waited in vain for this: the process of {scenario} ends");
-    };
-    let done = done.unwrap();
+    let (waiter, start) = (thread::spawn("waiter", move || child.wait_with_output()).unwrap(), Instant::now());
+    while !waiter.is_finished() {
+        if start.elapsed() > 2 * PATIENCE {
+            let _ = kill_process(id, Signal::KILL);
+            panic!("waited in vain for this: the process of {scenario} ends");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    let done = waiter.join().unwrap().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && said.contains("1 passed"), "{scenario}: {}\n{said}", done.status);
 }

@@ -10,9 +10,10 @@ use crate::space::Protection;
 
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
 ///
-/// The text says all of it, the device's or the system's answer included. That answer is also the
-/// [`source`](std::error::Error::source), so a program that prints the whole chain of sources
-/// prints it twice.
+/// The text says all of it, the device's or the system's answer included; but that of
+/// [`LimitReached`](Self::LimitReached) leaves a swap area's failure to the source. The answer is
+/// also the [`source`](std::error::Error::source), so a program that prints the whole chain of
+/// sources prints it twice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

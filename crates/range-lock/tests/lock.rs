@@ -2,13 +2,12 @@
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 use std::io::Write as _;
-use std::sync::mpsc;
 
 use range_lock::{LockRange, RangeLock};
-use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::thread;
 use sync::time::{Duration, Instant};
+use sync::{Arc, Weak};
 
 const MIB: u64 = 1 << 20;
 /// What must happen has happened by then, however busy the machine is: ten times as long as it ever
@@ -16,15 +15,20 @@ const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ends the process if what this returns isn't dropped in time, and says what was waited for.
-fn watchdog(what: &'static str) -> mpsc::Sender<()> {
-    let (alive, gone) = mpsc::channel();
-    std::thread::spawn(move || {
-        if gone.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // Past the harness, which would keep it to itself.
-            let _ = writeln!(std::io::stderr(), "waited in vain for this: {what}");
-            std::process::abort();
+fn watchdog(what: &'static str) -> Arc<()> {
+    let alive = Arc::new(());
+    let (watched, start) = (Arc::downgrade(&alive), Instant::now());
+    let watch = move || {
+        while Weak::upgrade(&watched).is_some() {
+            if start.elapsed() > PATIENCE {
+                // Past the harness, which would keep it to itself.
+                let _ = writeln!(std::io::stderr(), "waited in vain for this: {what}");
+                std::process::abort();
+            }
+            thread::sleep(Duration::from_millis(10));
         }
-    });
+    };
+    drop(thread::spawn("watchdog", watch).unwrap());
     alive
 }
 

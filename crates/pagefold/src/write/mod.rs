@@ -84,6 +84,19 @@ impl Handle {
 
     /// Writes bytes within one page.
     fn write_piece(&self, piece: &[u8], at: u64) -> Result<(), Error> {
+        self.at_its_pace(|| {
+            let end = at + piece.len() as u64;
+            if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
+                let _turn = self.turn_without_gap(at..end)?;
+                self.file.forget_beyond_end(at..end)?;
+                self.write_page(piece, at, None, &|| true)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Does a write to one page, and waits before and after it as the group's dirty pages want it.
+    fn at_its_pace<T>(&self, write: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let manager = &*self.file.manager;
         // Most often there is nothing to wait for: one look before the write does for after it,
         // too.
@@ -91,16 +104,11 @@ impl Handle {
         if !few_are_dirty {
             manager.wait_for_clean(self)?;
         }
-        let end = at + piece.len() as u64;
-        if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
-            let _turn = self.turn_without_gap(at..end)?;
-            self.file.forget_beyond_end(at..end)?;
-            self.write_page(piece, at, None, &|| true)?;
-        }
+        let written = write()?;
         if !few_are_dirty {
             manager.pace(self);
         }
-        Ok(())
+        Ok(written)
     }
 
     /// The right to change the file's length, for a write of `piece`, before which there is no gap
@@ -129,10 +137,7 @@ impl Handle {
     /// Writes bytes within one page that the file has.
     pub(crate) fn overwrite(&self, piece: &[u8], at: u64, permitted: Permitted<'_>) -> Result<Written, Error> {
         self.check_writable()?;
-        self.file.manager.wait_for_clean(self)?;
-        let written = self.write_page(piece, at, Some(at + piece.len() as u64), permitted)?;
-        self.file.manager.pace(self);
-        Ok(written)
+        self.at_its_pace(|| self.write_page(piece, at, Some(at + piece.len() as u64), permitted))
     }
 
     /// Does `write` to bytes that the file has to have.

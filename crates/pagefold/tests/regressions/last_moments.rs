@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Sender, channel};
 
 use pagefold::io::{Backend, SimulatedDisk};
 use pagefold::{Advice, Error, File, Protection};
+use sync::Arc;
+use sync::lock::Mutex;
 
-use crate::support::{RealFiles, WATCHDOG, bytes_on, disk, manager, read};
+use crate::support::{RealFiles, bytes_on, disk, manager, read};
 
 const PAGE: u64 = 4096;
 const LEN: u64 = 64 * PAGE;
@@ -15,7 +16,7 @@ const LEN: u64 = 64 * PAGE;
 /// Uses a file when its thread ends.
 struct Last {
     file: File,
-    told: Sender<Result<(), Error>>,
+    result: Arc<Mutex<Option<Result<(), Error>>>>,
 }
 
 impl Drop for Last {
@@ -30,7 +31,7 @@ impl Drop for Last {
             self.file.write_at(&[7; 5000], 32 * PAGE)?;
             self.file.sync()
         };
-        self.told.send(use_it()).unwrap();
+        *self.result.lock() = Some(use_it());
     }
 }
 
@@ -44,8 +45,8 @@ fn use_in_last_moments(backend: impl Backend + Clone) {
     for before in [false, true] {
         let mm = manager(64, backend.clone());
         let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
-        let (told, answer) = channel();
-        let last = Last { file: file.clone(), told };
+        let result = Arc::default();
+        let last = Last { file: file.clone(), result: Arc::clone(&result) };
         let thread = std::thread::spawn(move || {
             if !before {
                 read(&last.file, 0, 20 * PAGE, 100).unwrap();
@@ -55,7 +56,7 @@ fn use_in_last_moments(backend: impl Backend + Clone) {
             LAST.with_borrow(|last| read(&last.as_ref().unwrap().file, 0, 21 * PAGE, 100).unwrap());
         });
         thread.join().unwrap();
-        answer.recv_timeout(WATCHDOG).expect("the thread's last moments take no end").unwrap();
+        result.lock().take().expect("the thread had last moments").unwrap();
         drop(file);
         assert_eq!(bytes_on(&backend, "f0")[32 * PAGE as usize..][..5000], [7; 5000]);
     }

@@ -2,12 +2,11 @@
 //! changed in between: ZFS, whose checksums cover direct writes, and disks with protection
 //! information.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-
 use sync::Arc;
 use sync::SharedBytes;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::lock::Mutex;
+use sync::lock::{Condvar, Mutex};
+use sync::time::Instant;
 
 use pagefold::File;
 use pagefold::io::{BackingFile, IoError, SimulatedDisk};
@@ -31,8 +30,54 @@ struct Seen {
     writes: AtomicU64,
     refused: AtomicU64,
     longest: AtomicU64,
-    /// Has the writer change a page while a write is under way, and waits until it has.
-    writer: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+    turns: Mutex<Turns>,
+    changed: Condvar,
+}
+
+/// What a write that is under way asks of the writer.
+#[derive(Default)]
+struct Turns {
+    has_writer: bool,
+    /// Changes of the page that were asked for,
+    asked: u64,
+    /// and those that were made.
+    made: u64,
+}
+
+impl Seen {
+    /// Has the writer, if there is one, change its page, and waits until it has.
+    fn have_page_changed(&self) {
+        let mut turns = self.turns.lock();
+        if !turns.has_writer {
+            return;
+        }
+        turns.asked += 1;
+        self.changed.notify_all();
+        let (number, start) = (turns.asked, Instant::now());
+        while turns.made < number {
+            assert!(start.elapsed() < WATCHDOG, "a writer waits for a write that is under way");
+            self.changed.wait_for(&mut turns, WATCHDOG);
+        }
+    }
+
+    /// Waits until a change is asked for. False once none will be any more.
+    fn is_asked(&self) -> bool {
+        let mut turns = self.turns.lock();
+        while turns.has_writer && turns.made == turns.asked {
+            self.changed.wait(&mut turns);
+        }
+        turns.has_writer
+    }
+
+    fn made(&self) {
+        self.turns.lock().made += 1;
+        self.changed.notify_all();
+    }
+
+    fn set_writer(&self, has_writer: bool) {
+        self.turns.lock().has_writer = has_writer;
+        self.changed.notify_all();
+    }
 }
 
 impl Watchful {
@@ -67,10 +112,7 @@ impl Around for Watchful {
         self.seen.writes.fetch_add(1, Ordering::SeqCst);
         self.seen.longest.fetch_max(len as u64, Ordering::SeqCst);
         let before = bytes_of(from, len);
-        if let Some((please, done)) = &*self.seen.writer.lock() {
-            please.send(()).unwrap();
-            done.recv_timeout(WATCHDOG).expect("a writer waits for a write that is under way");
-        }
+        self.seen.have_page_changed();
         if before != bytes_of(from, len) || before.contains(&self.bad) {
             self.seen.refused.fetch_add(1, Ordering::SeqCst);
             return Err(IoError::IO);
@@ -87,23 +129,23 @@ struct Writer {
 
 impl Writer {
     fn start(seen: &Arc<Seen>, file: File, page: u64) -> Self {
-        let ((please, asked), (told, done)) = (channel(), channel());
+        seen.set_writer(true);
+        let its = Arc::clone(seen);
         let thread = std::thread::spawn(move || {
             let mut number = 0_u64;
-            while asked.recv().is_ok() {
+            while its.is_asked() {
                 number += 1;
                 file.write_at(&(number % 200).to_ne_bytes(), page * PAGE + 8).unwrap();
-                told.send(()).unwrap();
+                its.made();
             }
             number
         });
-        *seen.writer.lock() = Some((please, done));
         Self { seen: Arc::clone(seen), thread: Some(thread) }
     }
 
     /// Says how often it was asked.
     fn end(mut self) -> u64 {
-        *self.seen.writer.lock() = None;
+        self.seen.set_writer(false);
         self.thread.take().unwrap().join().unwrap()
     }
 }
