@@ -57,7 +57,7 @@ pub(crate) struct ReplayArgs {
     /// names. A write past the end makes the file longer. A sync without offset and length is of
     /// the whole file. With a header the columns may come in any order, among others, and under
     /// names such as type, rw, size or length. Or a block list, `start count …`, one request a
-    /// line, further fields ignored (the format of the ARC traces). Or what `fio --write_iolog`
+    /// line, further numbers ignored (the format of the ARC traces). Or what `fio --write_iolog`
     /// wrote, version 2 or 3: as fast as possible, whatever its timestamps say, without its trims
     /// and waits; if it names several files, see --map. Empty lines and lines that begin with `#`
     /// are skipped. Each group named in the trace becomes a group, each thread a thread, or one of

@@ -2,20 +2,22 @@
 //! quotes.
 //!
 //! The first line may be a header. Its columns are found by the names that published traces give
-//! them; columns that have nothing to do with a replay are passed over. A column that may be the
-//! operation is never passed over in silence: a trace of writes would be replayed as one of reads.
+//! them; columns that have nothing to do with a replay are passed over. What would replay another
+//! trace than was meant is an error: a column that may be the operation, under a name that isn't
+//! known; two that may be the offset or the length; requests of several volumes, whose offsets are
+//! of different files.
 
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
 
-use crate::trace_line::{Line, Op};
+use crate::trace_line::{LONE_CR, Line, Op};
 
 /// What a line looks like, for messages.
 const SHAPE: &str = "op,offset,length[,group[,thread]]";
 
 /// Names of the column with the operation, the likelier ones first, in lower case, without blanks
 /// and the like.
-const OP_NAMES: [&str; 23] = [
+const OP_NAMES: [&str; 28] = [
     "op",
     "operation",
     "optype",
@@ -24,6 +26,8 @@ const OP_NAMES: [&str; 23] = [
     "opname",
     "rw",
     "readwrite",
+    "wr",
+    "writeread",
     "iotype",
     "type",
     "reqtype",
@@ -36,13 +40,16 @@ const OP_NAMES: [&str; 23] = [
     "cmd",
     "action",
     "access",
+    "syscall",
+    "call",
+    "verb",
     "rwbs",
     "mode",
     "kind",
 ];
 /// A column whose name has one of these words may be the operation under a name that isn't known
 /// here.
-const OP_WORDS: [&str; 16] = [
+const OP_WORDS: [&str; 22] = [
     "op",
     "operation",
     "opcode",
@@ -59,10 +66,36 @@ const OP_WORDS: [&str; 16] = [
     "iswrite",
     "rwbs",
     "verb",
+    "flag",
+    "flags",
+    "syscall",
+    "call",
+    "event",
+    "method",
 ];
 const OFFSET_NAMES: [&str; 5] = ["offset", "byteoffset", "offsetbytes", "position", "pos"];
 const LENGTH_NAMES: [&str; 9] =
     ["length", "len", "size", "bytes", "lengthbytes", "sizebytes", "iosize", "requestsize", "reqsize"];
+/// Names of the column that says which volume or file a request is for. A replay has one.
+const VOLUME_NAMES: [&str; 17] = [
+    "disknumber",
+    "disknum",
+    "disk",
+    "diskid",
+    "volume",
+    "volumeid",
+    "vol",
+    "device",
+    "deviceid",
+    "devicenumber",
+    "dev",
+    "lun",
+    "asu",
+    "file",
+    "filename",
+    "path",
+    "fd",
+];
 
 /// Where a line has what.
 #[derive(Debug)]
@@ -72,11 +105,40 @@ pub(crate) struct Columns {
     length: usize,
     group: Option<usize>,
     thread: Option<usize>,
-    /// With a header, columns of other names may follow.
-    fields_max: Option<usize>,
+    volume: Option<Volume>,
+    /// Fields behind these are empty.
+    fields_max: usize,
     /// The first line has been seen.
     started: bool,
     record: Record,
+}
+
+/// The column that says which volume a request is for.
+#[derive(Debug)]
+struct Volume {
+    column: usize,
+    /// What the column is called,
+    name: String,
+    /// and what the first line has there.
+    first: Option<String>,
+}
+
+impl Volume {
+    /// # Errors
+    /// Another volume than before.
+    fn check(&mut self, record: &Record) -> anyhow::Result<()> {
+        let Some(found) = record.field(self.column).filter(|field| !field.is_empty()) else { return Ok(()) };
+        let first = self.first.get_or_insert_with(|| found.to_owned());
+        if first != found {
+            bail!(
+                "the column `{}` has `{found}` here and `{first}` before: requests of several volumes would be laid over \
+                 each other in one file; keep those of one, or give each a place of its own in the file and leave the \
+                 column out",
+                self.name
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Default for Columns {
@@ -87,7 +149,8 @@ impl Default for Columns {
             length: 2,
             group: Some(3),
             thread: Some(4),
-            fields_max: Some(5),
+            volume: None,
+            fields_max: 5,
             started: false,
             record: Record::default(),
         }
@@ -102,7 +165,20 @@ impl Columns {
         };
         let names: Vec<String> = header.fields().map(plain).collect();
         let column = |wanted: &[&str]| wanted.iter().find_map(|&wanted| names.iter().position(|name| name == wanted));
-        let (offset, length) = (column(&OFFSET_NAMES), column(&LENGTH_NAMES));
+        // One column, unless another one has the very name of what is looked for.
+        let only = |wanted: &[&str]| -> anyhow::Result<Option<usize>> {
+            let mut found = (0..names.len()).filter(|&at| wanted.contains(&names[at].as_str()));
+            match (column(&wanted[..1]), found.next(), found.next()) {
+                (None, Some(one), Some(other)) => bail!(
+                    "the header's columns `{}` and `{}` may both be the {}: call one of them `{2}`",
+                    header.field(one).unwrap_or_default(),
+                    header.field(other).unwrap_or_default(),
+                    wanted[0]
+                ),
+                (named, first, _) => Ok(named.or(first)),
+            }
+        };
+        let (offset, length) = (only(&OFFSET_NAMES)?, only(&LENGTH_NAMES)?);
         if offset.is_none() && length.is_none() && names.first().is_none_or(|name| name != "op") {
             return Ok(None);
         }
@@ -119,8 +195,13 @@ impl Columns {
                  and leave it out or name another column `op` if it isn't"
             );
         }
-        let (fields_max, record) = (None, Record::default());
-        Ok(Some(Self { op, offset, length, group, thread, fields_max, started: true, record }))
+        let volume = column(&VOLUME_NAMES).map(|column| Volume {
+            column,
+            name: header.field(column).unwrap_or_default().to_owned(),
+            first: None,
+        });
+        let (fields_max, record) = (names.len(), Record::default());
+        Ok(Some(Self { op, offset, length, group, thread, volume, fields_max, started: true, record }))
     }
 
     /// The request of a line; `None` for a header.
@@ -134,8 +215,11 @@ impl Columns {
         let field = |column: usize| self.record.field(column).filter(|field| !field.is_empty());
         let optional = |column: Option<usize>| column.and_then(field);
         let count = self.record.ends.len();
-        if self.fields_max.is_some_and(|max| count > max) {
-            bail!("{count} fields: expected {SHAPE}");
+        if (self.fields_max..count).any(|at| field(at).is_some()) {
+            bail!("{count} fields, and {} columns: expected {SHAPE}, or what the header names", self.fields_max);
+        }
+        if let Some(volume) = &mut self.volume {
+            volume.check(&self.record)?;
         }
         let op_text = match self.op {
             None => "r",
@@ -176,7 +260,7 @@ pub(crate) fn goes_on(line: &[u8]) -> bool {
     let before_last = line.strip_suffix(b"\n").unwrap_or(line).iter().rposition(|&byte| byte == b'\n');
     let last = before_last.map_or(line, |at| &line[at..]);
     match last.contains(&b'"') {
-        true => Record::default().take_apart(line) == ReadRecordResult::InputEmpty,
+        true => Record::default().take_apart(line).0 == ReadRecordResult::InputEmpty,
         // As the lines before: the caller has asked of those.
         false => before_last.is_some(),
     }
@@ -220,15 +304,17 @@ impl Record {
     /// Takes a line apart.
     ///
     /// # Errors
-    /// A field whose quotes aren't closed.
+    /// A field whose quotes aren't closed; a second record, behind a carriage return.
     fn read(&mut self, line: &str) -> anyhow::Result<()> {
         match self.take_apart(line.as_bytes()) {
-            ReadRecordResult::Record => Ok(()),
+            (ReadRecordResult::Record, len) if len > line.len() => Ok(()),
+            (ReadRecordResult::Record, _) => bail!(LONE_CR),
             _ => bail!("quotes that aren't closed"),
         }
     }
 
-    fn take_apart(&mut self, line: &[u8]) -> ReadRecordResult {
+    /// Also returns how many bytes the record has: with its end, at most one more than the line.
+    fn take_apart(&mut self, line: &[u8]) -> (ReadRecordResult, usize) {
         self.line.clear();
         self.line.extend_from_slice(line);
         self.line.push(b'\n');
@@ -238,12 +324,12 @@ impl Record {
         text.resize(self.line.len() + 1, 0);
         self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);
         self.reader.reset();
-        let (result, _, len, count) = self.reader.read_record(&self.line, &mut text, &mut self.ends);
+        let (result, taken, len, count) = self.reader.read_record(&self.line, &mut text, &mut self.ends);
         text.truncate(len);
         self.ends.truncate(count);
         // Cut at ASCII characters alone, so it is text if the line is. What isn't has no fields.
         self.text = String::from_utf8(text).unwrap_or_default();
-        result
+        (result, taken)
     }
 
     /// All fields, without white space around them.
@@ -281,6 +367,8 @@ fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let bytes = match hexadecimal {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        // A time, or a column of another meaning.
+        None if text.ends_with(|c: char| c.is_ascii_digit()) => None,
         None => text.parse::<pagefold::Size>().ok().map(|size| size.0),
     };
     bytes.with_context(|| format!("{what} `{text}` isn't a number of bytes"))
@@ -343,7 +431,10 @@ mod tests {
             assert_eq!(ops(&format!("offset,size,{name}"), "0,4096,W"), Ok(Op::Write), "{name}");
         }
         assert!(ops(msr, "1,hm,1,Erase,0,4096,9").unwrap_err().contains("op `Erase` is none of"));
-        for name in ["DiskOp", "is_write", "scsi command", "writeFlag"] {
+        for name in ["W/R", "Syscall", "call"] {
+            assert_eq!(ops(&format!("offset,size,{name}"), "0,4096,pwrite64"), Ok(Op::Write), "{name}");
+        }
+        for name in ["DiskOp", "is_write", "scsi command", "writeFlag", "flags", "Event Class"] {
             let error = ops(&format!("offset,size,{name}"), "0,4096,1").unwrap_err();
             assert!(error.contains(&format!("column `{name}` may be the operation")), "{error}");
         }
@@ -377,10 +468,30 @@ mod tests {
             ("r,,1", "no offset"),
             (",,", "no op"),
             ("r,0,1,a,b,c", "6 fields"),
+            ("r,0,0.5", "length `0.5`"),
+            ("r,17.25,1", "offset `17.25`"),
+            ("r,0,1\rw,0,1", "carriage return"),
             ("op,offset", "header lacks"),
         ] {
             let error = parse(&[bad]).unwrap_err();
             assert!(error.contains(message), "{bad}: {error}");
         }
+        assert_eq!(parse(&["r,0,1.5k,,,,"]).unwrap(), [read(0, 1536, None, None)]);
+    }
+
+    /// Each was replayed as another trace than was meant, without a word.
+    #[test]
+    fn what_a_header_leaves_open_is_an_error() {
+        let second = |header: &str, line: &str| parse(&[header, line]).unwrap_err();
+        assert!(second("offset,length", "1,2,w").contains("3 fields, and 2 columns"));
+        assert_eq!(parse(&["offset,length", "1,2,,"]).unwrap(), [read(1, 2, None, None)]);
+        assert!(parse(&["offset,size,bytes"]).unwrap_err().contains("`size` and `bytes` may both be the length"));
+        assert!(
+            parse(&["pos,length,ByteOffset"]).unwrap_err().contains("`pos` and `ByteOffset` may both be the offset")
+        );
+        assert_eq!(parse(&["offset,size,length,pos", "1,2,3,4"]).unwrap(), [read(1, 3, None, None)]);
+        let volumes = ["Hostname,DiskNumber,Type,Offset,Size", "hm,1,Read,0,1", "hm,,Read,1,1", "hm,0,Write,0,1"];
+        assert!(parse(&volumes).unwrap_err().contains("`DiskNumber` has `0` here and `1` before"));
+        assert_eq!(parse(&volumes[..3]).unwrap().len(), 2);
     }
 }

@@ -12,11 +12,15 @@ use crate::trace_text::as_text;
 pub(crate) enum Format {
     /// `op,offset,length[,group[,thread]]`, offset and length in bytes
     Csv,
-    /// `start count …`, in blocks; further fields are ignored
+    /// `start count …`, in blocks, all reads; further numbers are ignored
     Blocks,
     /// What `fio --write_iolog` writes, version 2 or 3
     Iolog,
 }
+
+/// Of a trace whose lines end in a carriage return alone: only its first one would be replayed.
+pub(crate) const LONE_CR: &str =
+    "a carriage return within the line: if lines end in it alone, make them lines on the way (tr '\\r' '\\n')";
 
 /// What a line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +99,7 @@ impl LineParser {
 }
 
 /// `start count …`, as in the traces that were published with ARC (Megiddo and Modha, FAST '03);
-/// the fields that follow there are of no use here.
+/// the numbers that follow there are of no use here.
 fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     let mut fields = line.split_ascii_whitespace();
     let mut number = |what| {
@@ -104,6 +108,12 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
         number.with_context(|| format!("{what} `{field}` isn't a whole number: expected `start count`, in blocks"))
     };
     let (start, count) = (number("start")?, number("count")?);
+    if line.contains('\r') {
+        bail!(LONE_CR);
+    }
+    if let Some(field) = fields.find(|field| field.parse::<f64>().is_err()) {
+        bail!("the field `{field}` may be the operation, and a block list is of reads alone: write the trace as CSV");
+    }
     let bytes = |blocks: u64| {
         blocks.checked_mul(block_bytes).with_context(|| format!("block {blocks} of {block_bytes} bytes is beyond 2^64"))
     };
@@ -152,6 +162,8 @@ mod tests {
             ("1 -1", "count `-1`"),
             ("99999999999999999999 1", "start `9999"),
             ("36028797018963968 1", "is beyond 2^64"),
+            ("0 8 W", "`W` may be the operation"),
+            ("0 8\r5 1", "carriage return"),
         ] {
             let error = parse(None, &[bad]).unwrap_err();
             assert!(error.contains(message), "{bad}: {error}");

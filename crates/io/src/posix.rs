@@ -303,10 +303,10 @@ impl BackingFile for PosixFile {
         loop {
             let way = self.way(Direction::Write, &range);
             let buffered = if way.is_part_page() { Some(self.buffered()?) } else { None };
-            let answer = pwritev(self.fd.as_fd(), offset, from, way.len());
+            let answer = pwritev(self.fd.as_fd(), offset, from, 0..way.len());
             drop(buffered);
             if let Some(result) = self.answered(&way, answer, |range| self.forget(range)) {
-                return result;
+                return result.and_then(|done| self.write_rest_of_page(offset, from, done..way.len()));
             }
         }
     }
@@ -358,6 +358,27 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
+    /// Goes on behind `rest.start` bytes that an attempt has written, if it ended within a page: a
+    /// full disk with smaller blocks, and a limit of lengths, end it so. The next attempt would
+    /// start with that page, and be as short again; only a write that starts at this very byte is
+    /// told the error.
+    fn write_rest_of_page(&self, offset: u64, from: &[SharedBytes<'_>], rest: Range<usize>) -> Result<usize, IoError> {
+        let end = rest.start.next_multiple_of(ALIGNMENT as usize).min(rest.end);
+        if rest.start >= end {
+            return Ok(rest.start);
+        }
+        let start = offset + rest.start as u64;
+        self.check_limit(start)?;
+        // Relaxed: as in `route`.
+        let buffered = if self.direct.load(Ordering::Relaxed) { Some(self.buffered()?) } else { None };
+        let answer = pwritev(self.fd.as_fd(), start, from, rest.start..end);
+        drop(buffered);
+        if !self.in_memory {
+            self.written.note(start..offset + end as u64);
+        }
+        Ok(rest.start + answer?)
+    }
+
     /// As [`check_limit`](Self::check_limit), for a length: a file that is beyond the limit may be
     /// cut off there.
     fn check_new_len(&self, len: u64) -> Result<(), IoError> {

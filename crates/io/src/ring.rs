@@ -585,7 +585,7 @@ fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
     let way = file.way(request.direction(), &(request.offset()..request.offset() + asked as u64));
     debug_assert!(!way.is_part_page(), "a part page is written by a call");
     let (fd, offset) = (types::Fd(file.fd.as_raw_fd()), request.offset());
-    let runs = crate::system_calls::io_vecs(&slices, way.len());
+    let runs = crate::system_calls::io_vecs(&slices, 0..way.len());
     let write = request.direction() == Direction::Write;
     let (runs, entry) = match runs[..] {
         [libc::iovec { iov_base, iov_len }] => {

@@ -7,6 +7,7 @@
 //! kernel's write a plain one, racing with those loads; `pwritev`'s reads would race with stores.
 //! `libc::syscall` takes a pointer, and ThreadSanitizer doesn't look at what it points to.
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use arrayvec::ArrayVec;
@@ -32,7 +33,7 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
         // SAFETY: as below; the arguments are those of `pread64`.
         [one] => unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), one.as_ptr(), one.len(), offset) },
         _ => {
-            let slices = io_vecs(into, usize::MAX);
+            let slices = io_vecs(into, 0..usize::MAX);
             // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer
             // than this synchronous call, so it is mapped and may change at any time. That the
             // kernel writes to it is B2 of `sync::bytes`: no reference to plain bytes exists over
@@ -45,14 +46,19 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
     usize::try_from(n).map_err(|_| last_error())
 }
 
-/// Writes once to `fd`, at most the first `len` bytes of `from` at `offset`, and of at most
-/// [`SLICES_MAX`] slices.
+/// Writes once to `fd` at `offset`: at most those bytes of `from` that are in `range`, and of at
+/// most [`SLICES_MAX`] slices.
 ///
 /// # Errors
 /// The system's.
 #[allow(unsafe_code)]
-pub(crate) fn pwritev(fd: BorrowedFd<'_>, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-    let slices = io_vecs(from, len);
+pub(crate) fn pwritev(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    from: &[SharedBytes<'_>],
+    range: Range<usize>,
+) -> Result<usize, IoError> {
+    let slices = io_vecs(from, range);
     // SAFETY: as in `preadv`, but that the kernel only reads: the memory may change while it
     // copies.
     let n = unsafe { libc::syscall(libc::SYS_pwritev, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) };
@@ -84,14 +90,18 @@ pub(crate) fn soft_limit(of: Limit) -> Option<u64> {
     Some(limit.rlim_cur).filter(|&limit| is_told && limit != libc::RLIM_INFINITY)
 }
 
-/// The first `len` bytes of the slices, as the kernel wants to be told.
-pub(crate) fn io_vecs(slices: &[SharedBytes<'_>], len: usize) -> IoVecs {
-    let (mut vecs, mut rest) = (IoVecs::new(), len);
-    for slice in slices.iter().filter(|slice| !slice.is_empty()).take(SLICES_MAX) {
-        let iov_len = rest.min(slice.len());
-        vecs.push(libc::iovec { iov_base: slice.as_ptr().cast(), iov_len });
+/// The bytes of the slices that are in `range`, as the kernel wants to be told.
+pub(crate) fn io_vecs(slices: &[SharedBytes<'_>], range: Range<usize>) -> IoVecs {
+    let (mut vecs, mut skip, mut rest) = (IoVecs::new(), range.start, range.len());
+    for slice in slices {
+        let skipped = skip.min(slice.len());
+        let iov_len = rest.min(slice.len() - skipped);
+        skip -= skipped;
+        if iov_len > 0 {
+            vecs.push(libc::iovec { iov_base: slice.as_ptr().wrapping_add(skipped).cast(), iov_len });
+        }
         rest -= iov_len;
-        if rest == 0 {
+        if rest == 0 || vecs.is_full() {
             break;
         }
     }

@@ -462,9 +462,13 @@ fn no_locked_memory() {
 fn short_files() {
     const TOO_LARGE: IoError = IoError::FILE_TOO_LARGE;
     let directory = directory();
-    limit(libc::RLIMIT_FSIZE, 16 * PAGE);
     let folds = [small_fold(), Pagefold::builder().memory("1MiB").backend(Posix::default()).build().unwrap()];
-    for (number, fold) in folds.iter().enumerate() {
+    // The limit is within a block, at the end of one, and at that of a page.
+    let limits = [16 * PAGE + 2049, 16 * PAGE + 2048, 16 * PAGE];
+    for (number, (max, fold)) in
+        limits.into_iter().flat_map(|max| folds.iter().map(move |fold| (max, fold))).enumerate()
+    {
+        limit(libc::RLIMIT_FSIZE, max);
         let [path, other] = ["file", "other"].map(|name| directory.path().join(format!("{name}{number}")));
         let (file, other) = (open(fold, "a", &path), open(fold, "b", &other));
         file.write_at(&[1; 8 * PAGE as usize], 0).unwrap();
