@@ -297,6 +297,9 @@ Examples:
 Sizes are in bytes, or in KiB, MiB, GiB and TiB; K and KB, M and MB and so on mean the same (1 MB is \
 1 MiB). Times are in seconds, or in ms, s, m and h.
 
+PAGEFOLD_LOG says how much of what the library notices is printed on standard error: off, error, warn (the default), \
+info, debug or trace.
+
 In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are the time that a read \
 took, hit or miss, and in the table of writes, a write. `in` is what came from the backend; a refault is the return of a page that was evicted. `peak` is \
 the most memory that was charged at any moment; a page is charged to the group that loads it, and other groups that read \

@@ -1,7 +1,9 @@
 //! From `--backend` to a backend of the library.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Context;
-use pagefold::io::{DirectIo, Posix, SimulatedDisk, ThreadPool, Uring};
+use pagefold::io::{self, Access, Backend, BackingFile, DirectIo, IoError, Posix, SimulatedDisk, ThreadPool, Uring};
 use pagefold::{Builder, Pagefold};
 
 use crate::choices::BackendChoice;
@@ -14,21 +16,18 @@ use crate::target::Target;
 /// # Errors
 /// The system's refusal of what was asked for.
 pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder, Option<SimulatedDisk>), Failure> {
-    let builder = Pagefold::builder();
-    Ok(match choice {
-        // The default.
-        BackendChoice::Auto => (builder, None),
+    let backend: Box<dyn Backend> = match choice {
+        BackendChoice::Auto => io::automatic(),
         BackendChoice::Uring => {
             let refused = "the system refuses io_uring; --backend threads and --backend posix do without";
-            (builder.backend(Uring::new(DirectIo::Auto).context(refused)?), None)
+            Box::new(Uring::new(DirectIo::Auto).context(refused)?)
         }
         BackendChoice::Threads { threads } => {
-            let pool = ThreadPool::new(Posix::default(), threads).context("can't set threads up")?;
-            (builder.backend(pool), None)
+            Box::new(ThreadPool::new(Posix::default(), threads).context("can't set threads up")?)
         }
-        BackendChoice::Posix => (builder.backend(Posix::default()), None),
-        BackendChoice::Direct => (builder.backend(Posix::new(DirectIo::Always)), None),
-        BackendChoice::Buffered => (builder.backend(Posix::new(DirectIo::Never)), None),
+        BackendChoice::Posix => Box::new(Posix::default()),
+        BackendChoice::Direct => Box::new(Posix::new(DirectIo::Always)),
+        BackendChoice::Buffered => Box::new(Posix::new(DirectIo::Never)),
         BackendChoice::Simulated { capacity } => {
             let disk = SimulatedDisk::default();
             if let Some(bytes) = capacity {
@@ -37,7 +36,33 @@ pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder
             if let Some(content) = target.content() {
                 disk.add_with(target.path(), content.seed(), target.size(), Content::word);
             }
-            (builder.backend(disk.clone()), Some(disk))
+            return Ok((Pagefold::builder().backend(disk.clone()), Some(disk)));
         }
-    })
+    };
+    let backend = match target.open_path() {
+        path if path == target.path() => backend,
+        path => Box::new(Elsewhere { backend, name: target.path().to_owned(), path: path.to_owned() }),
+    };
+    Ok((Pagefold::builder().backend(backend), None))
+}
+
+/// A backend that opens one file at another path than its name: errors and metrics have the name.
+struct Elsewhere {
+    backend: Box<dyn Backend>,
+    name: PathBuf,
+    path: PathBuf,
+}
+
+impl Backend for Elsewhere {
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        self.backend.open(if path == self.name { &self.path } else { path }, access)
+    }
+
+    fn waits_in_submit(&self) -> bool {
+        self.backend.waits_in_submit()
+    }
 }

@@ -27,12 +27,12 @@ pub(crate) enum Wrong {
 }
 
 /// What the file held before the run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Before {
     /// What we made it of, up to a length, and zeros beyond.
     Made { content: Content, len: u64 },
     /// What the kernel reads from it, where nothing was written since.
-    Kernel(std::fs::File),
+    Kernel(Arc<std::fs::File>),
 }
 
 impl Before {

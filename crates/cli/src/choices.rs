@@ -147,6 +147,9 @@ impl SwapChoice {
         }
         let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
         let system = rustix::fs::statvfs(if path.is_dir() { path } else { parent }).ok()?;
+        if system.f_blocks == 0 {
+            return None; // Not counted there.
+        }
         let room = system.f_bavail.saturating_mul(system.f_frsize);
         (room < self.bytes).then(|| {
             let [wanted, room] = [self.bytes, room].map(bytes);

@@ -8,9 +8,10 @@ use crate::worker::{Failed, Fault};
 
 /// Says why an operation for `group` failed.
 pub(crate) fn explain(failed: Failed, group: &str, target: &Target) -> anyhow::Error {
-    // A file that became shorter is the cause of any other complaint.
-    if let Err(error) = target.check_len() {
-        return error;
+    // A file that became shorter is the cause of any other complaint. Whether it has may not be
+    // known any more.
+    if let Ok(Some(shrank)) = target.shrank() {
+        return shrank;
     }
     let Failed { access, fault } = failed;
     let place = format!("group {group}, {} bytes at {}", access.len, access.offset);

@@ -11,6 +11,7 @@
 //! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
 //! | `tally`, `report`, `table`, `columns`, `plot`, `live` | what the user sees |
 //! | `failure`, `explain`, `signals` | how it ends |
+//! | `log`, `output` | what is said by the library, and where results go |
 #![forbid(unsafe_code)]
 
 mod accesses;
@@ -25,7 +26,9 @@ mod explain;
 mod failure;
 mod generate;
 mod live;
+mod log;
 mod machine;
+mod output;
 mod plan;
 mod plot;
 mod process;
@@ -66,7 +69,7 @@ use crate::failure::{EXIT_SUCCESS, Failure};
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Replay(args) => replay::replay(&args),
+        Command::Replay(args) => log::start().and_then(|()| replay::replay(&args)),
         Command::Completions { shell } => completions(shell),
     };
     match result {
@@ -88,7 +91,7 @@ fn prefix(failure: &Failure) -> &'static str {
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pagefold", &mut script);
-    replay::print_bytes(&script)
+    output::print_bytes(&script)
 }
 
 /// Parses an access trace as `replay` would, in the format of that name, or in the one that it

@@ -1,7 +1,7 @@
 //! `pagefold replay`: from the arguments to the printed report.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -13,6 +13,7 @@ use crate::content::Content;
 use crate::failure::Failure;
 use crate::live;
 use crate::machine;
+use crate::output::{self, print};
 use crate::plan::Plan;
 use crate::plot;
 use crate::report::{Report, Workload};
@@ -219,7 +220,7 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
     };
     let len = path.metadata().map_or(0, |metadata| metadata.len());
     let bar = live::bytes_bar(args.quiet, len, "reading the trace");
-    let trace = signals::while_waiting_for_input(|| Trace::load(path, &options, |bytes| bar.set_position(bytes)));
+    let trace = signals::while_nothing_is_lost(|| Trace::load(path, &options, |bytes| bar.set_position(bytes)));
     bar.finish_and_clear();
     trace
 }
@@ -282,9 +283,7 @@ fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: 
                 }
                 report.runs.push(outcome.report);
                 if let Some(path) = &args.prometheus {
-                    let written = std::fs::write(path, outcome.metrics);
-                    let written = written.with_context(|| format!("can't write {}", path.display()));
-                    fails_too(&mut failure, written.map_err(Failure::from));
+                    fails_too(&mut failure, output::write(path, outcome.metrics.as_bytes()));
                 }
             }
             Err(error) => failure = Some(error),
@@ -316,11 +315,11 @@ fn finish(args: &ReplayArgs, report: &mut Report, mut failure: Option<Failure>) 
     }
     if let Some(path) = args.plot.as_ref().filter(|_| report.runs.len() > 1) {
         let title = format!("{}: hit rate over memory", title(&report.workload));
-        fails_too(&mut failure, plot::write_hit_rate(path, &title, &report.runs).map_err(Failure::from));
+        fails_too(&mut failure, plot::write_hit_rate(path, &title, &report.runs));
     }
     if let (Some(path), Some(run)) = (&args.plot_latency, report.runs.last()) {
         let title = format!("{}, {}", title(&report.workload), units::bytes(run.memory_bytes));
-        fails_too(&mut failure, plot::write_latency(path, &title, run).map_err(Failure::from));
+        fails_too(&mut failure, plot::write_latency(path, &title, run));
     }
     failure.map_or(Ok(()), Err)
 }
@@ -329,20 +328,6 @@ fn title(workload: &Workload) -> String {
     match &workload.trace {
         Some(trace) => trace.clone(),
         None => workload.patterns.join(", "),
-    }
-}
-
-/// Writes to standard output, now.
-fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
-}
-
-/// [`print()`] for what isn't a string.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::OutputClosed),
-        result => Ok(result.context("can't write to standard output")?),
     }
 }
 

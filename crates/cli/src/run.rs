@@ -78,7 +78,8 @@ impl Setup<'_> {
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
         let builder = builder.io_timeout(self.io_timeout);
         let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_encrypted)));
-        let pagefold = builder.build().map_err(refused)?;
+        let build = || builder.build().map_err(refused);
+        let pagefold = if self.pretouch { signals::while_nothing_is_lost(build)? } else { build()? };
         let groups = groups(&pagefold, self.plan)?;
         let files = groups.iter().map(|group| self.open(group, target)).collect::<Result<Vec<_>, _>>()?;
         let memory_at_end = files.first().filter(|_| target.is_memory()).cloned();
@@ -155,16 +156,19 @@ impl Setup<'_> {
     /// The file; or memory for it, filled.
     fn open(&self, group: &Group, target: &Target) -> Result<Subject, Failure> {
         let Some(content) = target.content().filter(|_| target.is_memory()) else {
-            let opened = group.open_options().write(self.plan.writes).open(target.open_path());
+            let opened = group.open_options().write(self.plan.writes).open(target.path());
             return opened.map(Subject::File).map_err(|error| self.not_opened(error, target));
         };
         let bar = live::bytes_bar(self.quiet, target.size(), "filling memory");
-        let memory = Memory::filled(group, target.size(), content, |bytes| bar.set_position(bytes));
+        let memory = Memory::filled(group, target.size(), content, |bytes| {
+            bar.set_position(bytes);
+            signals::check()
+        });
         bar.finish_and_clear();
-        memory.map(Subject::Memory).map_err(refused)
+        memory.map(Subject::Memory)
     }
 
-    /// Why the file couldn't be opened, with its own name: a temporary one is opened by another.
+    /// Why the file couldn't be opened, and what to do.
     fn not_opened(&self, error: pagefold::Error, target: &Target) -> Failure {
         let path = target.path();
         match error {
@@ -177,29 +181,29 @@ impl Setup<'_> {
                     path.display()
                 ))
             }
-            pagefold::Error::OpenFailed { error, .. } => {
-                refused(pagefold::Error::OpenFailed { path: path.to_owned(), error })
-            }
             error => refused(error),
         }
     }
 
     /// One for each thread, if anything is to be compared.
     fn checkers(&self, target: &Target, writer: &Writer) -> Result<Vec<Option<Checker>>, Failure> {
+        if !self.verify {
+            return Ok((0..self.plan.threads()).map(|_| None).collect());
+        }
+        let before = match target.content() {
+            Some(content) => Before::Made { content, len: target.size() },
+            None => Before::Kernel(Arc::new(open_to_compare(target)?)),
+        };
         let checker = |number| {
-            let before = match target.content() {
-                _ if !self.verify => return Ok(None),
-                Some(content) => Before::Made { content, len: target.size() },
-                None => Before::Kernel(open_to_compare(target)?),
-            };
-            Ok(Some(if self.plan.writes {
+            let before = before.clone();
+            Some(if self.plan.writes {
                 // There are 1024 threads at most.
                 Checker::with_writes(before, writer.stamps, number as u16, Arc::clone(&writer.mixed))
             } else {
                 Checker::new(before)
-            }))
+            })
         };
-        (0..self.plan.threads()).map(checker).collect()
+        Ok((0..self.plan.threads()).map(checker).collect())
     }
 
     fn start(
@@ -269,8 +273,7 @@ impl Setup<'_> {
 }
 
 fn open_to_compare(target: &Target) -> anyhow::Result<std::fs::File> {
-    let path = target.open_path();
-    std::fs::File::open(path).with_context(|| format!("can't read {}", path.display()))
+    std::fs::File::open(target.open_path()).with_context(|| format!("can't read {}", target.path().display()))
 }
 
 /// Another number for each run of each process.
@@ -299,7 +302,7 @@ fn groups(pagefold: &Pagefold, plan: &Plan) -> Result<Vec<Group>, Failure> {
 }
 
 /// Sizes that can't be had are the command line's fault, the rest is the machine's.
-fn refused(error: pagefold::Error) -> Failure {
+pub(crate) fn refused(error: pagefold::Error) -> Failure {
     use pagefold::Error;
     match error {
         Error::BadSize(_) | Error::BadPageSize { .. } | Error::TooSmall { .. } | Error::BudgetTooLarge { .. } => {

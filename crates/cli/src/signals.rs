@@ -1,7 +1,7 @@
 //! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second
-//! one at once. If the first takes longer than a second, the command says what it waits for. While
-//! it waits for input, the first one ends it at once, too: there is no work yet, and the input may
-//! never come.
+//! one at once. If the first takes longer than a second, the command says what it waits for. Where
+//! nothing would be lost, the first one ends it at once, too: while it waits for input, which may
+//! never come, or for the system to touch memory, and while it writes results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +24,8 @@ static RECEIVED: AtomicU32 = AtomicU32::new(0);
 /// Bytes that were written to a file which doesn't have them yet, a moment ago.
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// The command waits for input.
-static WAITS_FOR_INPUT: AtomicBool = AtomicBool::new(false);
+/// Nothing would be lost.
+static ENDS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// What has to be deleted even if the process ends at once.
 static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -48,10 +48,10 @@ pub(crate) fn listen() -> Result<(), Failure> {
     let body = move || {
         for signal in signals.forever() {
             let signal = u32::try_from(signal).unwrap_or(0);
-            // SeqCst, here and in `while_waiting_for_input`: either this sees that the command
-            // waits, or it sees the signal.
+            // SeqCst, here and in `ending_at_once`: either this sees that nothing would be lost, or
+            // `while_nothing_is_lost` sees the signal.
             let is_second = RECEIVED.swap(signal, Ordering::SeqCst) != 0;
-            if is_second || WAITS_FOR_INPUT.load(Ordering::SeqCst) {
+            if is_second || ENDS_AT_ONCE.load(Ordering::SeqCst) {
                 end_now(signal);
             }
             // Without a thread for it, it goes without saying.
@@ -103,15 +103,20 @@ fn end_now(signal: u32) {
     signal_hook::low_level::exit(i32::from(EXIT_SIGNAL).saturating_add(i32::try_from(signal).unwrap_or(0)));
 }
 
-/// Does what may wait for input for as long as its writer likes. A signal ends the process
-/// meanwhile.
+/// Does what may wait for input for as long as its writer likes, or take long. A signal ends the
+/// process meanwhile.
 ///
 /// # Errors
 /// [`Failure::Interrupted`] if a signal came before; what `body` fails with.
-pub(crate) fn while_waiting_for_input<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    WAITS_FOR_INPUT.store(true, Ordering::SeqCst);
-    let result = check().and_then(|()| body());
-    WAITS_FOR_INPUT.store(false, Ordering::SeqCst);
+pub(crate) fn while_nothing_is_lost<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    ending_at_once(|| check().and_then(|()| body()))
+}
+
+/// Does what may take long. A signal that comes meanwhile ends the process.
+pub(crate) fn ending_at_once<T>(body: impl FnOnce() -> T) -> T {
+    ENDS_AT_ONCE.store(true, Ordering::SeqCst);
+    let result = body();
+    ENDS_AT_ONCE.store(false, Ordering::SeqCst);
     result
 }
 

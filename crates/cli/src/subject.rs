@@ -3,6 +3,8 @@
 use pagefold::{Error, File, Group, Protection, ReadRequest, Space, WriteRequest};
 
 use crate::content::Content;
+use crate::failure::Failure;
+use crate::run::refused;
 
 /// Bytes that memory is filled in at once.
 const PIECE: u64 = 1 << 20;
@@ -23,24 +25,25 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Memory of the group's, of `len` bytes, which hold `content`.
+    /// Memory of the group's, of `len` bytes, which hold `content`. `progress` gets the number of
+    /// bytes that are filled.
     ///
     /// # Errors
-    /// Pagefold's.
+    /// Pagefold's; what `progress` fails with.
     pub(crate) fn filled(
         group: &Group,
         len: u64,
         content: Content,
-        mut progress: impl FnMut(u64),
-    ) -> Result<Self, Error> {
-        let space = group.space()?;
-        let start = space.map(len, Protection::ReadWrite)?.start;
+        mut progress: impl FnMut(u64) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let space = group.space().map_err(refused)?;
+        let start = space.map(len, Protection::ReadWrite).map_err(refused)?.start;
         let mut piece = vec![0; PIECE as usize];
         for offset in (0..len).step_by(PIECE as usize) {
             let piece = &mut piece[..PIECE.min(len - offset) as usize];
             content.fill(offset, piece);
-            space.write_at(piece, start + offset)?;
-            progress(offset + piece.len() as u64);
+            space.write_at(piece, start + offset).map_err(refused)?;
+            progress(offset + piece.len() as u64)?;
         }
         Ok(Self { space, start, len })
     }

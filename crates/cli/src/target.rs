@@ -5,7 +5,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::content::Content;
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ impl Target {
     /// # Errors
     /// A file that is missing, unreadable, empty, smaller than `size`, or no file at all.
     pub(crate) fn user(path: &Path, size: Option<u64>) -> Result<Self, Failure> {
-        let len = file_len(path)?;
+        let len = file_len(path, path)?;
         if len == 0 {
             return Err(anyhow::anyhow!("{} is empty: there is nothing to read", path.display()).into());
         }
@@ -156,23 +156,29 @@ impl Target {
     /// Fails if the file has become shorter since it was first looked at.
     ///
     /// # Errors
-    /// Says from what to what.
+    /// Says from what to what; the system's.
     pub(crate) fn check_len(&self) -> anyhow::Result<()> {
+        self.shrank()?.map_or(Ok(()), Err)
+    }
+
+    /// That the file has become shorter since it was first looked at, if it has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn shrank(&self) -> anyhow::Result<Option<anyhow::Error>> {
         if let Source::Simulated { .. } | Source::Memory { .. } = self.source {
-            return Ok(());
+            return Ok(None);
         }
         let (path, len) = (self.path(), self.len());
-        let now = file_len(self.open_path())?;
-        if now < len {
-            bail!("{} shrank while it was in use: from {len} to {now} bytes", path.display());
-        }
-        Ok(())
+        let now = file_len(self.open_path(), path)?;
+        let shrank = || anyhow!("{} shrank while it was in use: from {len} to {now} bytes", path.display());
+        Ok((now < len).then(shrank))
     }
 }
 
-/// The length of what can be read at any offset: a regular file or a block device.
-fn file_len(path: &Path) -> anyhow::Result<u64> {
-    let name = path.display();
+/// The length of what can be read at any offset, at `path`: a regular file or a block device.
+fn file_len(path: &Path, name: &Path) -> anyhow::Result<u64> {
+    let name = name.display();
     // Looked at before it is opened: opening a FIFO would wait for a writer.
     let metadata = path.metadata().with_context(|| format!("can't read {name}"))?;
     let kind = metadata.file_type();

@@ -103,15 +103,17 @@ pub fn map_room() -> u64 {
 const ADDRESS_SHARE: u64 = 8;
 
 /// How far a budget of `memory` bytes may grow: to `wanted`, or a half or a quarter of it and so
-/// on, as the process has address space for.
+/// on, as the process has address space for. Most of what a budget reserves is writable, which
+/// counts where the system allows no more than it has (`vm.overcommit_memory=2`), and for
+/// `RLIMIT_DATA`; so that is what is asked for here.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
     use crate::region::{Protection, Region};
     let is_there = |bytes: u64| {
         let words = bytes.saturating_mul(ADDRESS_SHARE) / size_of::<u64>() as u64;
-        let closed = Protection { closed: true, ..Protection::default() };
-        usize::try_from(words).is_ok_and(|words| Region::<sync::atomic::AtomicU64>::reserve(words, closed).is_ok())
+        let reserve = |words| Region::<sync::atomic::AtomicU64>::reserve(words, Protection::default());
+        usize::try_from(words).is_ok_and(|words| reserve(words).is_ok())
     };
     let mut most = wanted;
     while most > memory && !is_there(most) {

@@ -69,3 +69,10 @@ pub use writing::{BeginWrite, Writer, Writing};
 pub fn system_page_size() -> usize {
     rustix::param::page_size()
 }
+
+/// Bytes of memory that the machine has.
+#[must_use]
+pub fn system_memory() -> u64 {
+    let told = rustix::system::sysinfo();
+    (told.totalram as u64).saturating_mul(told.mem_unit.into())
+}

@@ -10,8 +10,8 @@ pub(crate) struct Nodes {
     count: usize,
 }
 
-/// More imaginary nodes than any machine has real ones.
-const PRETEND_MAX: usize = 1024;
+/// More than any machine has.
+const NODES_MAX: usize = 1024;
 
 impl Nodes {
     /// As the system lists them; a single node where it lists none.
@@ -20,11 +20,10 @@ impl Nodes {
         let mut of_cpu = vec![0; cpus];
         let mut count = 1;
         if cfg!(not(pagefold_loom)) {
-            for node in 0.. {
-                let Ok(list) = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")) else {
-                    break;
-                };
-                for cpu in parse_list(&list).filter(|&cpu| cpu < cpus) {
+            // Numbers may be left out, and so may a node's memory or CPUs.
+            let read = |file: &str| fs::read_to_string(format!("/sys/devices/system/node/{file}")).unwrap_or_default();
+            for node in parse_list(&read("online")).filter(|&node| node < NODES_MAX) {
+                for cpu in parse_list(&read(&format!("node{node}/cpulist"))).filter(|&cpu| cpu < cpus) {
                     of_cpu[cpu] = node;
                 }
                 count = node + 1;
@@ -35,7 +34,7 @@ impl Nodes {
 
     /// CPUs dealt out to `count` imaginary nodes, for tests on a machine with one.
     pub(crate) fn pretend(count: usize) -> Self {
-        let count = count.clamp(1, PRETEND_MAX);
+        let count = count.clamp(1, NODES_MAX);
         Self { of_cpu: (0..sync::cpu::count()).map(|cpu| cpu % count).collect(), count }
     }
 

@@ -170,7 +170,10 @@ impl PosixFile {
             match self.start_direct() {
                 Ok(()) => return Ok(()),
                 Err(error) if wanted == DirectIo::Always => return Err(error),
-                Err(_) => {}
+                Err(_) if self.in_memory => {}
+                Err(refusal) => {
+                    tracing::info!(file = ?self.identity, %refusal, "no direct I/O; going through the kernel's page cache");
+                }
             }
         }
         self.start_buffered();
@@ -258,6 +261,9 @@ impl BackingFile for PosixFile {
             return self.len().ok();
         }
         let (file, system) = (fs::fstat(&self.fd).ok()?, fs::fstatvfs(&self.fd).ok()?);
+        if system.f_blocks == 0 {
+            return None; // Not counted there.
+        }
         /// What `st_blocks` counts.
         const BLOCK: u64 = 512;
         Some(system.f_bavail.saturating_mul(system.f_frsize).saturating_add(file.st_blocks.cast_unsigned() * BLOCK))

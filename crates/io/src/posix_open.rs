@@ -133,7 +133,9 @@ fn has_length(fd: &OwnedFd, stat: &Stat, file_system: Option<FsWord>) -> Result<
     if file_system.is_some_and(|it| MADE_UP_FILE_SYSTEMS.contains(&it)) {
         return Ok(false);
     }
-    let has_bytes = stat.st_size == 0 && retry_on_intr(|| rustix::io::pread(fd, &mut [0; 1], 0))? > 0;
+    // Where it can't be read, reads will say so.
+    let can_be_read = || retry_on_intr(|| rustix::io::pread(fd, &mut [0; 1], 0)).is_ok_and(|n| n > 0);
+    let has_bytes = stat.st_size == 0 && can_be_read();
     // Another process may have appended to it just now.
     Ok(!has_bytes || retry_on_intr(|| fs::fstat(fd))?.st_size > 0)
 }

@@ -142,6 +142,11 @@ impl Others {
     }
 }
 
+/// Whether the kernel may have room for requests later. Other rings may have some now.
+fn is_passing(refusal: &io::Error) -> bool {
+    matches!(refusal.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
+}
+
 pub(crate) struct Ring {
     uring: IoUring,
     reaping: Reaping,
@@ -382,8 +387,12 @@ impl Ring {
             state.entering = pushed.len();
             drop(state);
             if let Err((refusal, taken)) = self.enter(pushed.len()) {
-                // Sometimes: the kernel refuses io_uring after the start.
-                self.others.refuse(&refusal);
+                if is_passing(&refusal) {
+                    tracing::warn!(%refusal, "the kernel had no room for requests for a second; threads do those of one ring");
+                } else {
+                    // Sometimes: the kernel refuses io_uring after the start.
+                    self.others.refuse(&refusal);
+                }
                 let mut state = self.state.lock();
                 state.entering = 0;
                 // U6: the last ones that were pushed.
@@ -411,13 +420,12 @@ impl Ring {
                 return Ok(());
             }
             let Err(error) = self.uring.submit() else { continue };
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if pauses < PAUSES_MAX => {
-                    pauses += 1;
-                    thread::sleep(PAUSE);
-                }
-                _ => return Err((error, pushed.saturating_sub(left))),
+            if error.raw_os_error() == Some(libc::EINTR) {
+            } else if is_passing(&error) && pauses < PAUSES_MAX {
+                pauses += 1;
+                thread::sleep(PAUSE);
+            } else {
+                return Err((error, pushed.saturating_sub(left)));
             }
         }
     }

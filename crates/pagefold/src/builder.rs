@@ -119,7 +119,8 @@ impl Builder {
     /// into effect. Until the device answers some request, further calls that need it fail at once;
     /// calls that find their pages in memory don't. What was written stays in memory, and is
     /// written when the device answers. Closing a file waits no longer than this, and the rest is
-    /// done later.
+    /// done later; so does dropping the last handle of the Pagefold, and what the device hasn't
+    /// taken when the process ends after that is lost.
     ///
     /// Requests are then always done by the kernel or by other threads, which costs a read that
     /// misses some microseconds. Opening files and swapping aren't bounded. A time that a healthy
@@ -282,7 +283,7 @@ pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
     if size.0 > allowed.bytes {
         static TOLD: Once = Once::new();
         let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
-        TOLD.call_once(|| tracing::warn!(%size, allowed = %bytes, ?limit, "a budget beyond the memory there is"));
+        TOLD.call_once(|| tracing::warn!(target: "pagefold::room", %size, allowed = %bytes, ?limit, "a budget beyond the memory there is"));
     }
     Ok(())
 }

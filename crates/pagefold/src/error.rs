@@ -263,20 +263,27 @@ pub enum Error {
     #[error(transparent)]
     SwapInUse(#[from] swap::RemoveError),
     /// A page couldn't be read back from swap. It is there still; another access tries again.
-    #[error("can't read the page at {address:#x} from swap: {error}")]
+    #[error("can't read the page at {address:#x} from {}: {error}", swap_area(area.as_deref()))]
     SwapReadFailed {
         /// Where the page begins.
         address: u64,
+        /// The name of the area that it is in, if it is there still.
+        area: Option<String>,
         /// The device's answer.
         #[source]
         error: IoError,
     },
     /// What came back from swap isn't what was written there. No caller gets any of it. The page
     /// fails until all of it is overwritten, or it is discarded or unmapped.
-    #[error("the page at {address:#x} came back from swap as something else than was written there")]
+    #[error(
+        "the page at {address:#x} came back from {} as something else than was written there",
+        swap_area(area.as_deref())
+    )]
     SwapCorrupt {
         /// Where the page begins.
         address: u64,
+        /// The name of the area that it is in, if it is there still.
+        area: Option<String>,
     },
     /// The process has so many open files and groups that there is no place left to count their
     /// hits.
@@ -286,6 +293,10 @@ pub enum Error {
     /// build another one.
     #[error("a Pagefold can't be used in a forked child process")]
     Forked,
+}
+
+fn swap_area(name: Option<&str>) -> String {
+    name.map_or_else(|| "swap".to_owned(), |name| format!("the swap area {name}"))
 }
 
 /// A swap area's device failed.
@@ -346,14 +357,13 @@ impl Error {
             | Self::OtherPagefold { .. }
             | Self::NotForWriting { .. }
             | Self::BadAddress { .. }
-            | Self::NotMapped { .. }
-            | Self::SwapRefused(_) => ErrorKind::InvalidInput,
+            | Self::NotMapped { .. } => ErrorKind::InvalidInput,
+            Self::SwapRefused(refusal) => refusal.kind(),
             Self::GroupExists { .. } | Self::Mapped { .. } => ErrorKind::AlreadyExists,
-            Self::BudgetBusy { .. }
-            | Self::FileInUse { .. }
-            | Self::PageBusy { .. }
-            | Self::AddressBusy { .. }
-            | Self::SwapInUse(_) => ErrorKind::ResourceBusy,
+            Self::BudgetBusy { .. } | Self::FileInUse { .. } | Self::PageBusy { .. } | Self::AddressBusy { .. } => {
+                ErrorKind::ResourceBusy
+            }
+            Self::SwapInUse(refusal) => refusal.kind(),
             Self::ReadOnly { .. } | Self::NotPermitted { .. } => ErrorKind::PermissionDenied,
             Self::DeviceTimeout { .. } => ErrorKind::TimedOut,
             Self::PastEnd { .. } => ErrorKind::UnexpectedEof,

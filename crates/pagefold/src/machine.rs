@@ -1,6 +1,8 @@
 //! What the machine has, and what this process may use of it.
 
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
 
 /// Bytes in a page of the system.
 pub(crate) fn page_size() -> usize {
@@ -26,10 +28,12 @@ pub fn memory_allowed() -> MemoryAllowed {
 
 /// The same with `root` in place of the root directory.
 fn memory_allowed_in(root: &Path) -> MemoryAllowed {
-    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
-    let total = memory_total(&read("proc/meminfo"));
-    let limits = limit_files(&read("proc/self/cgroup")).into_iter().filter_map(|file| {
-        let bytes = read(file.to_str()?).trim().parse().ok()?;
+    // Bytes: names of groups are whatever their makers liked.
+    let read = |file: &Path| std::fs::read(root.join(file)).unwrap_or_default();
+    let total = memory_total(&read(Path::new("proc/meminfo"))).unwrap_or_else(frames::system_memory);
+    let cgroup = read(Path::new("proc/self/cgroup"));
+    let limits = limit_files(&cgroup, &read(Path::new("proc/self/mountinfo"))).into_iter().filter_map(|file| {
+        let bytes = std::str::from_utf8(&read(&file)).ok()?.trim().parse().ok()?;
         Some((bytes, file))
     });
     match limits.min_by_key(|&(bytes, _)| bytes) {
@@ -38,33 +42,123 @@ fn memory_allowed_in(root: &Path) -> MemoryAllowed {
     }
 }
 
-/// The files that may hold a limit, given the contents of `/proc/self/cgroup`: version 2's
-/// hierarchy, and version 1's memory controller. Below the root directory.
-fn limit_files(cgroup: &str) -> Vec<PathBuf> {
+/// A hierarchy of memory cgroups.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hierarchy {
+    /// Version 1's memory controller.
+    One,
+    /// Version 2.
+    Two,
+}
+
+impl Hierarchy {
+    /// The file of a group that has its limit.
+    fn limit(self) -> &'static str {
+        match self {
+            Self::One => "memory.limit_in_bytes",
+            Self::Two => "memory.max",
+        }
+    }
+
+    /// Where it is mounted if the system doesn't say.
+    fn usual_place(self) -> Mount {
+        let point = match self {
+            Self::One => "sys/fs/cgroup/memory",
+            Self::Two => "sys/fs/cgroup",
+        };
+        Mount { root: PathBuf::from("/"), point: PathBuf::from(point) }
+    }
+}
+
+/// A part of a hierarchy that can be seen.
+struct Mount {
+    /// The group that is mounted,
+    root: PathBuf,
+    /// and where, below the root directory.
+    point: PathBuf,
+}
+
+/// The files that may hold a limit, below the root directory: of the group of this process, and of
+/// those above it, as far as they can be seen. Given the contents of `/proc/self/cgroup` and
+/// `/proc/self/mountinfo`.
+fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for line in cgroup.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let (root, file) = match controllers {
-            "" => ("sys/fs/cgroup", "memory.max"),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-            }
+    for line in lines(cgroup) {
+        let mut fields = line.splitn(3, |&byte| byte == b':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let hierarchy = match controllers {
+            b"" => Hierarchy::Two,
+            _ if controllers.split(|&byte| byte == b',').any(|name| name == b"memory") => Hierarchy::One,
             _ => continue,
         };
-        let groups = Path::new(path).ancestors();
-        files.extend(groups.map(|group| Path::new(root).join(group.strip_prefix("/").unwrap_or(group)).join(file)));
+        let mut mounts = mounts(hierarchy, mountinfo);
+        if mounts.is_empty() {
+            mounts.push(hierarchy.usual_place());
+        }
+        for Mount { root, point } in mounts {
+            // A group that isn't below the one that is mounted has another name here: a container
+            // sees its own as the root, whatever it is called outside.
+            let below = Path::new(OsStr::from_bytes(group)).strip_prefix(root).unwrap_or(Path::new(""));
+            let is_above = below.components().any(|part| part == Component::ParentDir);
+            let below = if is_above { Path::new("") } else { below };
+            files.extend(below.ancestors().map(|group| point.join(group).join(hierarchy.limit())));
+        }
     }
     files
 }
 
+/// Where a hierarchy is mounted. A line is `id parent device root point options … - type source
+/// options`, with blanks in names as `\040` (proc_pid_mountinfo(5)).
+fn mounts(hierarchy: Hierarchy, mountinfo: &[u8]) -> Vec<Mount> {
+    let mount = |line: &[u8]| {
+        let fields: Vec<_> = line.split(|&byte| byte == b' ').collect();
+        let rest = fields.iter().position(|&field| field == b"-")?;
+        let is_it = match *fields.get(rest + 1)? {
+            b"cgroup2" => hierarchy == Hierarchy::Two,
+            b"cgroup" => {
+                let mut options = fields.get(rest + 3)?.split(|&byte| byte == b',');
+                hierarchy == Hierarchy::One && options.any(|option| option == b"memory")
+            }
+            _ => false,
+        };
+        let (root, point) = (path(fields.get(3)?), path(fields.get(4)?));
+        let point = point.strip_prefix("/").unwrap_or(&point).to_owned();
+        is_it.then_some(Mount { root, point })
+    };
+    lines(mountinfo).filter_map(mount).collect()
+}
+
+/// A name in which some bytes stand as three octal digits behind a backslash.
+fn path(text: &[u8]) -> PathBuf {
+    let mut name = Vec::new();
+    let mut rest = text;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let code = behind.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(code) => {
+                name.push(code);
+                rest = &behind[3..];
+            }
+            None => {
+                name.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(name))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n')
+}
+
 /// All that the machine has, given the contents of `/proc/meminfo`.
-fn memory_total(meminfo: &str) -> u64 {
-    let kib = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    // Where the system doesn't say, assume little.
-    kib.map_or(1 << 30, |kib| kib.saturating_mul(1 << 10))
+fn memory_total(meminfo: &[u8]) -> Option<u64> {
+    let kib = lines(meminfo).find_map(|line| {
+        let text = std::str::from_utf8(line.strip_prefix(b"MemTotal:")?).ok()?;
+        text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    Some(kib?.saturating_mul(1 << 10))
 }
 
 #[cfg(test)]
@@ -73,12 +167,28 @@ mod tests {
 
     #[test]
     fn limits_are_looked_for_up_the_hierarchy() {
-        let two = limit_files("0::/a/b\n");
+        let two = limit_files(b"0::/a/b\n", b"");
         let expected = ["sys/fs/cgroup/a/b/memory.max", "sys/fs/cgroup/a/memory.max", "sys/fs/cgroup/memory.max"];
         assert_eq!(two, expected.map(PathBuf::from));
-        let one = limit_files("5:cpu,memory:/x\n4:pids:/y\nnonsense\n");
+        let one = limit_files(b"5:cpu,memory:/x\n4:pids:/y\nnonsense\n", b"");
         assert_eq!(one[0], PathBuf::from("sys/fs/cgroup/memory/x/memory.limit_in_bytes"));
         assert_eq!(one.len(), 2);
+    }
+
+    #[test]
+    fn hierarchies_are_found_where_they_are_mounted() {
+        let mounts = "25 1 0:22 / /proc rw - proc proc rw\n\
+                      30 24 0:26 /docker/a /run/my\\040groups rw,nosuid master:4 - cgroup cgroup rw,cpu,memory\n\
+                      31 24 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      32 24 0:28 / /groups rw,relatime - cgroup2 cgroup2 rw\n";
+        let files = |cgroup: &[u8]| limit_files(cgroup, mounts.as_bytes());
+        let one = ["run/my groups/b/memory.limit_in_bytes", "run/my groups/memory.limit_in_bytes"];
+        assert_eq!(files(b"5:memory:/docker/a/b\n"), one.map(PathBuf::from));
+        assert_eq!(files(b"5:memory:/elsewhere\n"), [PathBuf::from(one[1])]);
+        let two = files(b"0::/caf\xe9\n");
+        assert_eq!(two[0].as_os_str().as_bytes(), b"groups/caf\xe9/memory.max");
+        assert_eq!(two[1..], [PathBuf::from("groups/memory.max")]);
+        assert_eq!(files(b"0::/../x\n"), [PathBuf::from("groups/memory.max")]);
     }
 
     /// A root directory with these files.
@@ -103,7 +213,7 @@ mod tests {
     #[test]
     fn the_smallest_of_machine_and_control_groups_counts() {
         let own = ("proc/self/cgroup", "4:memory:/a/b\n3:cpu:/\n0::/c\n");
-        assert_eq!(allowed(&[]), (1 << 30, None));
+        assert_eq!(allowed(&[]), (frames::system_memory(), None));
         assert_eq!(allowed(&[MEMINFO]), (TOTAL, None));
         let none = [("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n")];
         assert_eq!(allowed(&[&[MEMINFO, own], &none[..]].concat()), (TOTAL, None));

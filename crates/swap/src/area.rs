@@ -161,7 +161,7 @@ impl Area {
         let bytes = uninterrupted(|| file.len()).map_err(failed)?;
         if let Some(room) = file.room().filter(|&room| room < bytes) {
             let [room, bytes] = [room, bytes].map(size);
-            tracing::warn!(area = name, room, bytes, "a swap area that its file system has less room for");
+            tracing::warn!(target: "pagefold::room", area = name, room, bytes, "a swap area that its file system has less room for");
         }
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;
@@ -183,8 +183,7 @@ impl Area {
             return Err(AddError::NoRoom { area: name, bytes });
         }
         let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?.with_reserve();
-        let encryption =
-            options.encrypted.then(|| Encryption::new(slots, page_size).ok_or_else(no_memory)).transpose()?;
+        let encryption = options.encrypted.then(|| Encryption::new(&name, slots, page_size)).transpose()?;
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         let copies =
             if file.needs_stable_bytes() { Some(Copies::for_pages(page_size).ok_or_else(no_memory)?) } else { None };

@@ -32,7 +32,7 @@ use sync::{CachePadded, SharedBytes};
 
 use crate::page_out::PageOut;
 use crate::slots::BATCH_MAX;
-use crate::{Owner, SlotId};
+use crate::{AddError, Owner, SlotId};
 use aes_gcm::Cipher;
 use buffers::{Buffer, Buffers};
 
@@ -62,17 +62,23 @@ impl Encryption {
         slots.saturating_mul(each).saturating_add(Buffers::bytes(slots, page_size))
     }
 
-    /// A new key for an area of so many slots. `None` if there is no memory for it, or the system
-    /// gives no random bytes.
-    pub(crate) fn new(slots: u64, page_size: usize) -> Option<Self> {
-        let count = usize::try_from(slots).ok()?;
-        Some(Self {
-            cipher: Cipher::new()?,
-            used: CachePadded::new(AtomicU64::new(0)),
-            nonces: zeroed(count)?,
-            tags: zeroed(count)?,
-            buffers: Buffers::new(slots, page_size)?,
-        })
+    /// A new key for an area of that name, of so many slots.
+    ///
+    /// # Errors
+    /// There is no memory for it, or the system gives no random bytes.
+    pub(crate) fn new(area: &str, slots: u64, page_size: usize) -> Result<Self, AddError> {
+        let cipher = Cipher::new().ok_or_else(|| AddError::NoKey { area: area.to_owned() })?;
+        let with_tables = || {
+            let count = usize::try_from(slots).ok()?;
+            Some(Self {
+                cipher,
+                used: CachePadded::new(AtomicU64::new(0)),
+                nonces: zeroed(count)?,
+                tags: zeroed(count)?,
+                buffers: Buffers::new(slots, page_size)?,
+            })
+        };
+        with_tables().ok_or_else(|| AddError::NoMemory { area: area.to_owned(), bytes: Self::bytes(slots, page_size) })
     }
 
     /// Pages as they are written to slots, which are the caller's. `None` if no buffer became free

@@ -1,5 +1,7 @@
 //! What can go wrong, in terms that a caller can act on.
 
+use std::io::ErrorKind;
+
 use io::IoError;
 
 use crate::Owner;
@@ -117,6 +119,12 @@ pub enum AddError {
         /// The area's name.
         area: String,
     },
+    /// It was to be encrypted, and the system gives no random bytes for a key.
+    #[error("the swap area {area} can't be encrypted: the system gives no random bytes for a key")]
+    NoKey {
+        /// The area's name.
+        area: String,
+    },
     /// The tables for its slots don't fit into the budget.
     #[error("no room in the budget for the tables of the swap area {area}: {}", size(*bytes))]
     NoRoom {
@@ -135,6 +143,22 @@ pub enum AddError {
     },
 }
 
+impl AddError {
+    /// The kind of error that the standard library has for this.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::OpenFailed { error, .. } | Self::HeaderFailed { error, .. } => error.kind(),
+            Self::BadHeader { .. } | Self::OtherPageSize { .. } | Self::Truncated { .. } => ErrorKind::InvalidData,
+            Self::TooSmall { .. } | Self::BeyondMemory { .. } | Self::TooLarge { .. } => ErrorKind::InvalidInput,
+            Self::InUse { .. } => ErrorKind::ResourceBusy,
+            Self::NoEncryption { .. } => ErrorKind::Unsupported,
+            Self::NoRoom { .. } | Self::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Self::TooMany { .. } | Self::NoKey { .. } => ErrorKind::Other,
+        }
+    }
+}
+
 /// Why a page wasn't written to any slot. It stays where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwapOutError {
@@ -150,6 +174,23 @@ pub enum SwapOutError {
         #[source]
         error: IoError,
     },
+}
+
+impl RemoveError {
+    /// The kind of error that the standard library has for this.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. } => ErrorKind::NotFound,
+            Self::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Self::InUse { .. } => ErrorKind::ResourceBusy,
+            Self::Stuck { error, .. } => error.map_or(ErrorKind::InvalidData, |error| error.kind()),
+        }
+    }
+}
+
+fn why_stuck(error: Option<IoError>) -> String {
+    error.map_or_else(|| "they aren't what was written".to_owned(), |error| error.to_string())
 }
 
 /// Why a page didn't come back. It is where it was.
@@ -202,12 +243,15 @@ pub enum RemoveError {
         /// How many.
         pages: u64,
     },
-    /// Some pages can't be read.
-    #[error("swap area {area} can't be removed: {pages} pages in it can't be read")]
+    /// Some pages can't be read, or aren't what was written.
+    #[error("swap area {area} can't be removed: {pages} pages in it can't be read: {}", why_stuck(*error))]
     Stuck {
         /// The area.
         area: u32,
         /// How many.
         pages: u64,
+        /// The device's answer for the last of them, if it failed.
+        #[source]
+        error: Option<IoError>,
     },
 }

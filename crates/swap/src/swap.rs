@@ -67,8 +67,8 @@ pub trait Owners {
 pub enum NotBack {
     /// There is no memory for it.
     NoMemory,
-    /// It can't be read, or isn't what was written.
-    Failed,
+    /// It can't be read, as its device answers; or it isn't what was written.
+    Failed(Option<IoError>),
 }
 
 /// Where a walk through the slots of all areas goes on.
@@ -231,7 +231,7 @@ impl Swap {
     fn empty(&self, area: &Area, owners: &dyn Owners) -> Result<(), RemoveError> {
         let (mut backoff, mut before) = (Backoff::new(), u64::MAX);
         loop {
-            let mut unreadable = 0;
+            let (mut unreadable, mut why) = (0, None);
             for (slot, state) in area.slots.held() {
                 let back = match state {
                     SlotState::Swapped { owner } => owners.bring_back(owner, slot),
@@ -243,7 +243,7 @@ impl Swap {
                 };
                 match back {
                     Ok(()) => {}
-                    Err(NotBack::Failed) => unreadable += 1,
+                    Err(NotBack::Failed(error)) => (unreadable, why) = (unreadable + 1, error.or(why)),
                     Err(NotBack::NoMemory) => {
                         let missing_bytes = area.slots.held().count() as u64 * self.page_size as u64;
                         return Err(RemoveError::NoMemory { area: area.number, missing_bytes });
@@ -260,7 +260,7 @@ impl Swap {
             }
             if left == unreadable && backoff.turns() >= READS_MAX {
                 // Sometimes: an area cannot be removed as its pages cannot be read.
-                return Err(RemoveError::Stuck { area: area.number, pages: left });
+                return Err(RemoveError::Stuck { area: area.number, pages: left, error: why });
             }
             // Pages on their way into slots or out of them, and those that a user has a guard of.
             backoff.wait_or(|| RemoveError::InUse { area: area.number, pages: left })?;
@@ -283,6 +283,12 @@ impl Swap {
     /// The area of a slot, for longer than its copy's lock is held.
     fn area_of(&self, slot: SlotId) -> Option<Arc<Handle>> {
         self.here().get(slot.area()).cloned()
+    }
+
+    /// The name of the area that a slot is in, if there is one.
+    #[must_use]
+    pub fn area_name(&self, slot: SlotId) -> Option<String> {
+        Some(self.area_of(slot)?.name.clone())
     }
 
     /// Writes a page to a slot that is kept for this, in the area of `slot` or another one: for a

@@ -9,6 +9,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatte
 use plotters::prelude::*;
 
 use super::{Curve, PIXELS, draw_curves, save};
+use crate::failure::Failure;
 use crate::report::{Row, RunReport};
 use crate::units;
 
@@ -19,7 +20,7 @@ const LABEL_SHARE: f64 = 0.08;
 ///
 /// # Errors
 /// The system's, for the file.
-pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> anyhow::Result<()> {
+pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> Result<(), Failure> {
     save(path, |svg| draw(svg, title, runs))
 }
 

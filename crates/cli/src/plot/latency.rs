@@ -14,6 +14,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatte
 use plotters::prelude::*;
 
 use super::{Curve, PIXELS, draw_curves, save};
+use crate::failure::Failure;
 use crate::report::{Latency, Percentile, Row, RunReport};
 use crate::units;
 
@@ -21,7 +22,7 @@ use crate::units;
 ///
 /// # Errors
 /// The system's, for the file.
-pub(crate) fn write(path: &Path, title: &str, run: &RunReport) -> anyhow::Result<()> {
+pub(crate) fn write(path: &Path, title: &str, run: &RunReport) -> Result<(), Failure> {
     save(path, |svg| draw(svg, title, run))
 }
 

@@ -10,6 +10,9 @@ use anyhow::anyhow;
 use plotters::chart::SeriesLabelPosition;
 use plotters::prelude::*;
 
+use crate::failure::Failure;
+use crate::output;
+
 pub(crate) use hit_rate::write as write_hit_rate;
 pub(crate) use latency::write as write_latency;
 
@@ -73,8 +76,8 @@ where
 }
 
 /// Writes what `draw` draws to `path`.
-fn save(path: &Path, draw: impl FnOnce(&mut String) -> Result<(), Box<dyn Error>>) -> anyhow::Result<()> {
+fn save(path: &Path, draw: impl FnOnce(&mut String) -> Result<(), Box<dyn Error>>) -> Result<(), Failure> {
     let mut svg = String::new();
     draw(&mut svg).map_err(|error| anyhow!("can't draw {}: {error}", path.display()))?;
-    std::fs::write(path, svg).map_err(|error| anyhow!("can't write {}: {error}", path.display()))
+    output::write(path, svg.as_bytes())
 }

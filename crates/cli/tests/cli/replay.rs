@@ -1,6 +1,7 @@
 //! `pagefold replay` from the outside: what it reports, what it writes, how it stops.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -181,6 +182,15 @@ fn writes_are_found_under_another_name_of_the_column() {
     assert_eq!((&total["bytes_written"], &total["bytes_read"]), (&8192.into(), &0.into()), "{report}");
 }
 
+/// Waits until the command listens for signals.
+fn wait_for_signals_thread(child: &Child) {
+    wait_for("the thread that listens for signals", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
+        let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+        names.find(|name| name.trim() == "signals")
+    });
+}
+
 /// Nothing was done yet, and what was waited for might never have come: the first signal ends it.
 #[test]
 fn a_signal_ends_what_waits_for_a_trace() {
@@ -191,15 +201,33 @@ fn a_signal_ends_what_waits_for_a_trace() {
     }
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let child = place.command("replay --trace pipe", &[]).spawn().unwrap();
-        // It listens for signals from then on.
-        wait_for("the thread that listens for signals", || {
-            let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
-            let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
-            names.find(|name| name.trim() == "signals")
-        });
+        wait_for_signals_thread(&child);
         signal(&child, sent);
         assert_eq!(Done::of(child).code, Some(code));
     }
+}
+
+/// The run was over, and the pipe for its metrics had no reader: whether the signal comes before or
+/// meanwhile, it ends that.
+#[test]
+fn a_signal_ends_what_waits_for_a_reader() {
+    let place = Place::new();
+    let made = Command::new("mkfifo").arg(place.path("pipe")).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return not_here("mkfifo");
+    }
+    let line = "replay --size 1MiB --memory 512KiB --groups 1 --ops 10 --prometheus pipe";
+    let child = place.command(line, &[]).stdout(Stdio::null()).spawn().unwrap();
+    wait_for_signals_thread(&child);
+    signal(&child, Signal::TERM);
+    assert_eq!(Done::of(child).code, Some(143));
+    // With a reader it is written.
+    let reader = std::thread::spawn({
+        let pipe = place.path("pipe");
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    assert_eq!(place.run(line, &[]).code, Some(0));
+    assert!(reader.join().unwrap().contains("pagefold_budget_bytes"));
 }
 
 /// Each use of the library was a violation: the processor's features were asked for where valgrind
@@ -241,6 +269,39 @@ fn a_file_beyond_the_limit_of_the_process_is_an_error() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("can't write the temporary file") && err.contains("File too large"), "{err}");
+}
+
+/// It was called `/proc/self/fd/5`.
+#[test]
+fn a_temporary_file_has_its_name_in_messages() {
+    let place = Place::new();
+    let trace = place.file("t.csv", "w,1048576,4096\n");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 2048; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_pagefold")]);
+    command
+        .args(["replay", "--size", "1MiB", "--memory", "512KiB", "--trace", &trace])
+        .env("TMPDIR", place.path("tmp"));
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("/tmp/pagefold-") && err.contains("File too large") && !err.contains("/proc/"), "{err}");
+}
+
+/// A warning of the library's was lost.
+#[test]
+fn what_the_library_notices_is_said() {
+    let place = Place::new();
+    let line = "replay --size 1MiB --memory 512KiB --groups 1 --ops 10 --anonymous --swap";
+    let swap = place.file("other.swap", "");
+    std::fs::set_permissions(&swap, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let done = place.run(line, &[&format!("{swap}:2MiB")]);
+    assert!(done.err.contains("warning: other users may read what is swapped out"), "{done:?}");
+    let mut quiet = place.command(line, &[&format!("{swap}:2MiB")]);
+    assert_eq!(Done::of(quiet.env("PAGEFOLD_LOG", "off").spawn().unwrap()).err, "");
+    let mut wrong = place.command(line, &[&format!("{swap}:2MiB")]);
+    let done = Done::of(wrong.env("PAGEFOLD_LOG", "loud").spawn().unwrap());
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("PAGEFOLD_LOG=loud is none of off, error, warn"), "{done:?}");
 }
 
 #[test]

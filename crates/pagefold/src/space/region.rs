@@ -31,7 +31,8 @@
 //!   So the stay is *pending* until then. Threads that found the link end that, before they look at
 //!   anything else here.
 
-use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps};
+use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps, PageState};
+use swap::PageEntry;
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -67,6 +68,14 @@ impl Region {
         manager.frames.tables().open_of_map(map.number()).map_err(Error::no_memory)?;
         let maps = PageMaps::new(Arc::clone(&manager.frames));
         Ok(Self { stay: AtomicU64::new(0), in_word: MapInWord(map.number().bits() << NUMBER_SHIFT), map, maps })
+    }
+
+    /// Where a page is, if it is in swap.
+    pub(super) fn swapped_to(&self, page: u64) -> Option<PageEntry> {
+        match self.map.state(page % REGION_PAGES) {
+            PageState::Swapped { entry } => PageEntry::from_bits(entry),
+            _ => None,
+        }
     }
 
     pub(super) fn map_number(&self) -> MapNumber {

@@ -200,20 +200,30 @@ impl SpaceState {
     /// that instead of taking memory.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
-            PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES)),
+            PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page)),
             _ => self.fault(region, page, fault),
         }
     }
 
     /// What another thread's load says to one that waited for it: that it is over, or why it
     /// failed.
-    pub(super) fn outcome(&self, page: u64, outcome: Result<(), LoadFailure>) -> Result<bool, Error> {
+    /// `entry` says where the page is then.
+    pub(super) fn outcome(
+        &self,
+        page: u64,
+        outcome: Result<(), LoadFailure>,
+        entry: impl FnOnce() -> Option<PageEntry>,
+    ) -> Result<bool, Error> {
         let address = page << self.page_shift;
+        let area = || match entry()? {
+            PageEntry::Slot(slot) => self.manager().swap.area_name(slot),
+            PageEntry::SameFilled(_) => None,
+        };
         match outcome {
             // What wasn't permitted to that one, or was in vain, isn't our failure.
             Ok(()) | Err(Loading::ABANDONED) => Ok(false),
-            Err(CORRUPT) => Err(Error::SwapCorrupt { address }),
-            Err(failure) => Err(Error::SwapReadFailed { address, error: load::decode(failure) }),
+            Err(CORRUPT) => Err(Error::SwapCorrupt { address, area: area() }),
+            Err(failure) => Err(Error::SwapReadFailed { address, area: area(), error: load::decode(failure) }),
         }
     }
 
@@ -237,7 +247,7 @@ impl SpaceState {
                     };
                     loading.fail(failure);
                     self.give_up(memory, None);
-                    return self.outcome(page, Err(failure));
+                    return self.outcome(page, Err(failure), || Some(entry));
                 }
             },
             None if !fault.writes() => {

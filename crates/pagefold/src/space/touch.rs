@@ -49,9 +49,7 @@ impl SpaceState {
         let manager = &**self.manager();
         let local = page % REGION_PAGES;
         let (mut rooms_made, mut outrun) = (0, 0);
-        if let PageState::Swapped { entry } = region.map.state(local)
-            && let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry)
-        {
+        if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
             manager.swap.prefetch([slot]);
         }
         loop {
@@ -60,7 +58,9 @@ impl SpaceState {
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread got the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
-                    PageState::Loading => return self.outcome(page, region.map.wait(local)),
+                    PageState::Loading => {
+                        return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
+                    }
                     // Or had it, in vain or for a moment.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
                         outrun += 1;
@@ -92,7 +92,7 @@ impl SpaceState {
                 }
                 BeginLoad::Busy => {
                     self.give_up(memory, along);
-                    return self.outcome(page, region.map.wait(local));
+                    return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
                 }
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {

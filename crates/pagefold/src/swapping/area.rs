@@ -275,7 +275,8 @@ impl Owners for Manager {
             // A space that just goes frees its slots itself.
             SwapIn::Back | SwapIn::Gone => Ok(()),
             SwapIn::Failed(Error::LimitReached { .. }) => Err(NotBack::NoMemory),
-            SwapIn::Failed(_) => Err(NotBack::Failed),
+            SwapIn::Failed(Error::SwapReadFailed { error, .. }) => Err(NotBack::Failed(Some(error))),
+            SwapIn::Failed(_) => Err(NotBack::Failed(None)),
         }
     }
 

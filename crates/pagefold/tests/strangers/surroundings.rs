@@ -291,6 +291,7 @@ fn small_limits_are_errors_and_nothing_is_lost() {
         "descriptors_are_left",
         "little_address_space",
         "growth_in_4_gib_of_address_space",
+        "little_writable_memory",
         "no_locked_memory",
         "short_files",
     ] {
@@ -445,6 +446,17 @@ fn growth_in_4_gib_of_address_space() {
     assert_eq!(bytes[..10], [3; 10]);
     drop(file);
     other.read_exact_at(&mut bytes, 5 << 40).unwrap();
+    files_are_used(&fold);
+}
+
+/// What a budget may become was reserved although it could never be written: the process couldn't
+/// build a Pagefold at all. It is the same with `vm.overcommit_memory=2`.
+#[test]
+#[ignore = "for a process of its own"]
+fn little_writable_memory() {
+    limit(libc::RLIMIT_DATA, 2 << 30);
+    let fold = Pagefold::builder().memory("64MiB").build().unwrap();
+    fold.resize("128MiB").unwrap();
     files_are_used(&fold);
 }
 

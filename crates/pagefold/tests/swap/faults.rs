@@ -2,8 +2,8 @@
 //! others go on.
 
 use super::*;
-use pagefold::Error;
 use pagefold::io::{Access, Backend as _, Fault, FaultyBackend, IoError, Schedule, SimulatedDisk, write_full};
+use pagefold::{Error, RemoveError};
 use sync::{Arc, SharedBytes};
 
 const EIO: i32 = 5;
@@ -61,7 +61,7 @@ pub(super) fn is_corrupt(space: &Space, base: u64, page: u64) -> bool {
     let mut bytes = [0xa5; 64];
     let result = space.read_at(&mut bytes, address);
     assert_eq!(bytes, [0xa5; 64], "bytes of it came");
-    matches!(result, Err(Error::SwapCorrupt { address: at }) if at == address)
+    matches!(result, Err(Error::SwapCorrupt { address: at, .. }) if at == address)
 }
 
 #[test]
@@ -120,13 +120,17 @@ fn slots_that_exchanged_their_contents_and_stale_ones_are_found() {
 
 #[test]
 fn an_error_on_read_is_told_and_the_page_comes_back_later() {
-    let (_, faulty, _, group) = on_disk(1000);
+    let (_, faulty, mm, group) = on_disk(1000);
     let (space, base) = swapped_out(&group, 40);
     faulty.set_schedule(Schedule::From(1, Fault::Errno(EIO)));
     let mut byte = [0xa5];
-    let failed = space.read_at(&mut byte, base + 5 * PAGE);
-    assert!(matches!(failed, Err(Error::SwapReadFailed { error: IoError::IO, .. })), "{failed:?}");
+    let failed = space.read_at(&mut byte, base + 5 * PAGE).unwrap_err();
+    assert!(matches!(failed, Error::SwapReadFailed { error: IoError::IO, .. }), "{failed:?}");
+    assert!(failed.to_string().contains("from the swap area /swap: "), "{failed}");
     assert_eq!(byte, [0xa5]);
+    let stuck = mm.remove_swap(0).unwrap_err();
+    assert!(matches!(stuck, Error::SwapInUse(RemoveError::Stuck { error: Some(IoError::IO), .. })), "{stuck:?}");
+    assert!(stuck.to_string().ends_with(&IoError::IO.to_string()), "{stuck}");
     faulty.set_schedule(Schedule::Never);
     check(&space, base, 5, 0);
     for (page, fault) in [Fault::Short(512), Fault::Interrupted, Fault::Again].into_iter().cycle().take(40).enumerate()

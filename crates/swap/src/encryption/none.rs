@@ -6,7 +6,7 @@ use sync::time::Duration;
 
 use crate::page_out::PageOut;
 use crate::slots::BATCH_MAX;
-use crate::{Owner, SlotId};
+use crate::{AddError, Owner, SlotId};
 
 /// Whether this build can encrypt.
 pub(crate) const IS_COMPILED_IN: bool = false;
@@ -19,8 +19,8 @@ impl Encryption {
         0
     }
 
-    pub(crate) fn new(_: u64, _: usize) -> Option<Self> {
-        None
+    pub(crate) fn new(area: &str, _: u64, _: usize) -> Result<Self, AddError> {
+        Err(AddError::NoEncryption { area: area.to_owned() })
     }
 
     pub(crate) fn encrypt(&self, _: &[SlotId], _: &[PageOut<'_>], _: Duration) -> Option<Encrypted> {

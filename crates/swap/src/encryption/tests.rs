@@ -31,7 +31,7 @@ fn slots(count: u32) -> Vec<SlotId> {
 }
 
 fn encryption(slots: u64) -> Encryption {
-    Encryption::new(slots, 4096).unwrap()
+    Encryption::new("swap", slots, 4096).unwrap()
 }
 
 /// Encrypted bytes, as a device would have them.
@@ -144,7 +144,7 @@ fn a_write_without_a_buffer_is_told_so_in_time() {
 
 #[test]
 fn pages_larger_than_the_stack_has_room_for_are_decrypted_too() {
-    let encryption = Encryption::new(16, 65536).unwrap();
+    let encryption = Encryption::new("swap", 16, 65536).unwrap();
     let words: Vec<_> = (0..8192).map(AtomicU64::new).collect();
     let bytes = SharedBytes::new(&words);
     let page = PageOut { bytes, frame: 0, owner: owner(5), group: 7 };

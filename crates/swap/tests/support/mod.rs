@@ -94,7 +94,7 @@ impl Owners for Pages<'_> {
         let room = self.room.load(Ordering::Relaxed);
         self.room.store(room.checked_sub(1).ok_or(NotBack::NoMemory)?, Ordering::Relaxed);
         let into = blank();
-        self.swap.swap_in(slot, owner, SharedBytes::new(&into)).map_err(|_| NotBack::Failed)?;
+        self.swap.swap_in(slot, owner, SharedBytes::new(&into)).map_err(|_| NotBack::Failed(None))?;
         assert!(same(&into, &contents(owner.number(), self.version)));
         slots.remove(&owner);
         self.swap.free(slot).expect("it is ours");
