@@ -30,7 +30,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Formatting, lints, unit and integration tests, examples in the documentation
+    /// Formatting, lints, unit and integration tests, examples in the documentation; without those
+    /// of `lab/`
     Test {
         /// What `.ci/run` executes: these as a release build, the documentation, and `prove
         /// --gate`; side by side
@@ -97,8 +98,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// The workspace without `lab/`.
+const PRODUCT: &str = "--workspace --exclude bench --exclude fuzz-targets";
+
 fn short_checks() -> Vec<Check> {
-    vec![formatting(), tidy(), lints(), cargo("tests", "test --workspace")]
+    vec![
+        formatting(),
+        tidy(),
+        cargo("lints", &format!("clippy {PRODUCT} --all-targets -- -D warnings")),
+        cargo("tests", &format!("test {PRODUCT}")),
+    ]
 }
 
 /// The gate. What builds in the usual directory is made one after the other, beside what has a

@@ -41,7 +41,7 @@ fn loom_models() -> Vec<Check> {
         loom("loom models: io", "test --release -p pagefold-io --lib --test loom_thread_pool"),
         loom("loom models: sync", "test --release -p pagefold-sync --lib nearby"),
         loom("loom models: swap", "test --release -p pagefold-swap --lib --test loom_areas"),
-        loom("loom models: range-lock", "test --release -p range-lock --test loom_lock"),
+        loom("loom models: span-lock", "test --release -p span-lock --test loom_lock"),
         loom("loom models: smp-list", "test --release -p smp-list --tests"),
     ]
 }
@@ -61,7 +61,7 @@ const ORDERS: Lane = Lane {
                 "test --release -p bench --test virtual_cpus -- --skip a_quiet_tenant",
             ),
             on_virtual_cpus("random orders: swap slots", "test --release -p pagefold-swap --test random_orders"),
-            on_virtual_cpus("random orders: range-lock", "test --release -p range-lock --test random_orders"),
+            on_virtual_cpus("random orders: span-lock", "test --release -p span-lock --test random_orders"),
         ]
     },
     by_hand: Vec::new,
@@ -257,7 +257,7 @@ const SANITIZERS: Lane = Lane {
             address_sanitizer("AddressSanitizer: io", "test -p pagefold-io --lib --test requests"),
             address_sanitizer("AddressSanitizer: pagefold", "test -p pagefold --test deep --test read_queue"),
             thread_sanitizer("ThreadSanitizer: io", "test -p pagefold-io --test requests"),
-            thread_sanitizer("ThreadSanitizer: range-lock", "test -p range-lock --test stress"),
+            thread_sanitizer("ThreadSanitizer: span-lock", "test -p span-lock --test stress"),
             thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
             thread_sanitizer(
                 "ThreadSanitizer: pagefold",

@@ -5,12 +5,14 @@
 //! | a test is ignored for one of a few reasons, and its name says which; quarantined ones are counted | [`ignored`] |
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
+//! | what users depend on depends on nothing in `lab/` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
 //! | prose has 100 columns, and says who or what acts (60 lines may not) | [`prose`] |
 //!
 //! Sources are parsed. Each rule has a test that plants a violation.
 
 mod ignored;
+mod lab;
 mod links;
 mod prose;
 mod rows;
@@ -54,9 +56,10 @@ impl Source {
 
 /// `tidy`: prints each violation, and how many tests are in quarantine.
 pub(crate) fn run(gate: &[&str]) -> ExitCode {
-    let (sources, pages) = match (sources(), pages()) {
-        (Ok(sources), Ok(pages)) => (sources, pages),
-        (Err(error), _) | (_, Err(error)) => {
+    let read = || Ok((sources()?, files(OsStr::new("md"))?, files(OsStr::new("toml"))?));
+    let (sources, pages, manifests) = match read() {
+        Ok(read) => read,
+        Err::<_, String>(error) => {
             eprintln!("error: {error}");
             return ExitCode::FAILURE;
         }
@@ -71,6 +74,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
         .chain(links::check(&pages, &root()))
         .chain(rows::check(contributing, gate))
         .chain(prose.violations)
+        .chain(lab::check(&manifests))
         .collect();
     violations.iter().for_each(|violation| eprintln!("{violation}"));
     ignored.quarantined.iter().for_each(|test| println!("in quarantine: {test}"));
@@ -92,11 +96,6 @@ fn sources() -> Result<Vec<Source>, String> {
         Ok(Source { path, text, file })
     };
     files(OsStr::new("rs"))?.into_iter().map(parse).collect()
-}
-
-/// All pages of documentation.
-fn pages() -> Result<Vec<(PathBuf, String)>, String> {
-    files(OsStr::new("md"))
 }
 
 /// The files that end so, with their texts, in the order of their paths.

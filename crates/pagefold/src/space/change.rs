@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use frames::{PageMap, PageState};
-use range_lock::{LockRange, RangeWriteGuard};
+use span_lock::{LockRange, RangeWriteGuard};
 use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use frames::Usage;
-use range_lock::LockRange;
+use span_lock::LockRange;
 use sync::Arc;
 
 use super::address::Pages;

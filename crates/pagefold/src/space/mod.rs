@@ -99,7 +99,7 @@ use std::fmt;
 use std::ops::Range;
 
 use frames::PageMaps;
-use range_lock::RangeLock;
+use span_lock::RangeLock;
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 

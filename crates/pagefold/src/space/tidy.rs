@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use range_lock::RangeWriteGuard;
+use span_lock::RangeWriteGuard;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
 

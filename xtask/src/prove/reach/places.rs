@@ -11,7 +11,7 @@ use super::coverage::Position;
 use crate::workspace::root;
 
 /// The crates that the product is made of.
-const CRATES: [&str; 6] = ["pagefold", "frames", "swap", "io", "range-lock", "smp-list"];
+const CRATES: [&str; 6] = ["pagefold", "frames", "swap", "io", "span-lock", "smp-list"];
 /// How a mark begins, and of what kind it is.
 const MARKS: [(&str, Kind); 2] = [("// Transition: ", Kind::Transition), ("// Sometimes: ", Kind::Sometimes)];
 

@@ -1,0 +1,205 @@
+//! How locks of ranges scale: the one proposed for Linux in 2019 beside a plain lock and
+//! `span-lock`.
+//!
+//! The proposed lock keeps all ranges, held and wanted, in an interval tree under a spinlock; each
+//! waiter counts the earlier ranges that it conflicts with. XFS found its B-tree of extents faster
+//! than the tree. Both have a line that all tasks write to, however far apart the ranges are.
+//! `span-lock` has none.
+
+mod counting;
+mod extents;
+mod fair;
+mod intervals;
+mod parking;
+mod queued_spinlock;
+mod seat;
+mod striped;
+
+pub(super) use fair::Fair;
+pub(super) use queued_spinlock::QueuedSpinlock;
+
+use std::hint::black_box;
+
+use anyhow::Result;
+use span_lock::LockRange;
+use sync::random::Random;
+
+use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Scheme, Workload};
+use crate::scaling::job::{Job, Sample};
+use crate::scaling::stage::own_work;
+
+const FIRST: Workload = Workload {
+    name: "uncontended",
+    about: "each task locks ranges of 4 KiB to 1 MiB of a file of its own; nothing is done inside",
+};
+const AFTER: Workload =
+    Workload { name: "uncontended-after", about: "the same, but disjoint ranges of each file have met before" };
+const DISJOINT: Workload = Workload {
+    name: "disjoint",
+    about: "each task reads and writes, in turn, ranges of 4 KiB to 1 MiB in its own 64 MiB of one file; 400 ns inside, a \
+            page's copy",
+};
+const OVERLAPPING: Workload =
+    Workload { name: "overlapping", about: "the same, but one use in ten is of the same MiB for all tasks" };
+const FULL_READERS: Workload =
+    Workload { name: "full-readers", about: "all read the full range, one lock for all; 100 ns inside" };
+const FULL_WRITERS: Workload =
+    Workload { name: "full-writers", about: "all write the full range, one lock for all; 100 ns inside" };
+const MIXED: Workload = Workload { name: "mixed", about: "as disjoint, but one use in 64 writes the full range" };
+const FILE: Workload = Workload {
+    name: "file",
+    about: "as published: each task reads and writes its own part of one file; 8 µs inside, as long as an operation took",
+};
+
+/// The experiment.
+pub(crate) const RANGE: Experiment = Experiment {
+    name: "range",
+    question: "How does locking ranges of one file scale?",
+    operation: "one range locked, used and unlocked",
+    machine: "xeon-e5-2699v4",
+    workloads: &[FIRST, AFTER, DISJOINT, OVERLAPPING, FULL_READERS, FULL_WRITERS, MIXED, FILE],
+    schemes: SCHEMES,
+    bytes: None,
+    devices: &[],
+    time: None,
+    lists: false,
+    spread: false,
+    published: &[Published {
+        machine: "xeon-e5-2699v4",
+        workload: FILE.name,
+        source: "Davidlohr Bueso, \"[RFC PATCH 00/14] mmap_sem range locking\", linux-kernel, 21 May 2019",
+        about: "buffered reads and writes by fio, 1 to 16 processes on disjoint ranges of one file; the machine isn't named",
+        unit: "kIOPS",
+        higher_is_better: true,
+        figures: &[
+            published("rwlock", 1, 57.0),
+            published("rwlock", 2, 61.0),
+            published("rwlock", 4, 61.0),
+            published("rwlock", 8, 55.0),
+            published("rwlock", 16, 15.0),
+            published("interval-tree", 1, 64.0),
+            published("interval-tree", 2, 111.0),
+            published("interval-tree", 4, 228.0),
+            published("interval-tree", 8, 195.0),
+            published("interval-tree", 16, 40.0),
+        ],
+    }],
+    claims: &[
+        Claim { cpus: 16, gate: false, ..on_88(DISJOINT.name, Measure::Scaling, Bound::AtLeast(15.0)) },
+        on_88(DISJOINT.name, Measure::Efficiency, Bound::AtLeast(0.95)),
+        on_88(FULL_WRITERS.name, Measure::Over("rwlock"), Bound::AtLeast(1.0)),
+        Claim { cpus: 1, gate: false, ..on_88(FIRST.name, Measure::Over("rwlock"), Bound::AtLeast(1.0)) },
+        Claim { cpus: 1, gate: false, ..on_88(AFTER.name, Measure::Over("rwlock"), Bound::AtLeast(1.0)) },
+    ],
+};
+
+#[cfg(pagefold_manycore)]
+const SCHEMES: &[Scheme] = &[fair::SCHEME, intervals::SCHEME, extents::SCHEME, parking::SCHEME, striped::SCHEME];
+#[cfg(not(pagefold_manycore))]
+const SCHEMES: &[Scheme] =
+    &[fair::SCHEME, intervals::SCHEME, extents::SCHEME, parking::SCHEME, parking::FAIR, striped::SCHEME];
+
+const fn published(scheme: &'static str, cpus: usize, value: f64) -> Figure {
+    Figure { scheme, cpus, value }
+}
+
+const fn on_88(workload: &'static str, measure: Measure, bound: Bound) -> Claim {
+    Claim { machine: "xeon-e5-2699v4", workload, scheme: "pagefold", cpus: 88, measure, bound, gate: true }
+}
+
+/// What a use of a range is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Read,
+    Write,
+}
+
+/// A lock of ranges, for as many tasks as there are CPUs.
+pub(super) trait FileLock: Sync {
+    /// A free lock for so many tasks.
+    fn new(tasks: usize) -> Self;
+
+    /// Has `inside` run while `task` holds the range. Tasks hold one at a time. Inlined, all alike:
+    /// what a compiler thinks of a lock's length isn't to be in the figures.
+    fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
+
+    /// Lets disjoint ranges meet, for a lock that remembers that.
+    fn meet(&self) {}
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// The part of the file that a task has for itself.
+const PART: u64 = 64 * MIB;
+
+/// A file's lock on lines of its own.
+#[repr(align(128))]
+struct File<L>(L);
+
+/// A task, and what it does next.
+struct User {
+    task: usize,
+    random: Random,
+    workload: &'static str,
+}
+
+impl User {
+    /// Where and how the next use is.
+    #[inline(always)]
+    fn next(&mut self) -> (LockRange, Use) {
+        let (full, what) = match self.workload {
+            name if name == FULL_READERS.name => (true, Use::Read),
+            name if name == FULL_WRITERS.name => (true, Use::Write),
+            name if name == MIXED.name && self.random.one_in(64) => (true, Use::Write),
+            _ => (false, if self.random.one_in(2) { Use::Read } else { Use::Write }),
+        };
+        if full {
+            return (LockRange::FULL, what);
+        }
+        // As many ranges of each size up to double the last: 4 KiB to 1 MiB.
+        let shift = self.random.below(9);
+        let shared = self.workload == OVERLAPPING.name && self.random.one_in(10);
+        let (start, room) = if shared { (0, MIB) } else { ((1 + self.task as u64) * PART, PART) };
+        let len = ((4 * KIB) << shift).min(MIB);
+        let pages = (room - len) / (4 * KIB) + 1;
+        // Black boxes also for those that don't look at the range; of numbers, as what is loaded as
+        // two words right after it was stored as one, or the other way round, waits for the store.
+        let start = black_box(start + self.random.below(pages) * 4 * KIB);
+        (LockRange::at(start, black_box(len)).unwrap_or(LockRange::FULL), what)
+    }
+}
+
+fn measure<L: FileLock + Send>(job: &Job<'_>) -> Result<Sample> {
+    let workload = job.workload.name;
+    let alone = workload == FIRST.name || workload == AFTER.name;
+    let inside_ns = match workload {
+        _ if alone => 0,
+        name if name == FULL_READERS.name || name == FULL_WRITERS.name => 100,
+        name if name == FILE.name => 8_000,
+        _ => 400,
+    };
+    let set_up = || {
+        let locks = if alone { job.tasks } else { 1 };
+        let locks: Vec<File<L>> = (0..locks).map(|_| File(L::new(job.tasks))).collect();
+        if workload == AFTER.name {
+            locks.iter().for_each(|lock| lock.0.meet());
+        }
+        locks
+    };
+    let operation = |locks: &Vec<File<L>>, user: &mut User| {
+        let (range, what) = user.next();
+        let lock = &locks[user.task % locks.len()].0;
+        lock.with(user.task, range, what, || {
+            if inside_ns != 0 {
+                own_work(inside_ns);
+            }
+        });
+    };
+    let begin = |locks: &Vec<File<L>>, task: usize| {
+        let mut user = User { task, random: Random::seeded(task as u64), workload };
+        // Long enough for a lock that changes with what it sees to have changed.
+        (0..64).for_each(|_| operation(locks, &mut user));
+        user
+    };
+    job.measure(set_up, begin, operation)
+}

@@ -1,0 +1,218 @@
+//! What must hold on virtual CPUs: the gate, and that it can turn red; the same figures for the
+//! same seed; the page.
+//!
+//! Run with `RUSTFLAGS="--cfg pagefold_manycore"` in a target directory of its own, as `cargo xtask
+//! test --long` does.
+#![cfg(pagefold_manycore)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bench")).args(arguments).output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the program prints when all is well.
+fn printed(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn hits_make_no_shared_write_and_wait_for_nobody() {
+    let passed = printed(&["virtual", "gate"]);
+    assert_eq!(passed.lines().last(), Some("all 14 claims hold"), "{passed}");
+}
+
+#[test]
+fn a_quiet_tenant_keeps_its_pages_and_its_pace_beside_every_hog() {
+    printed(&["virtual", "neighbours", "--check"]);
+}
+
+#[test]
+fn a_shared_counter_on_the_hit_path_turns_the_gate_red_and_is_named() {
+    let output = bench(&["virtual", "gate", "--scheme", "planted"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("DOESN'T AGREE: ").count(), 4, "{said}");
+    // The line with the counter's `fetch_add`, and no other.
+    let source = include_str!("../src/experiments/lookup/planted.rs");
+    let line = 1 + source.lines().position(|line| line.contains("fetch_add")).expect("the planted counter");
+    let named = format!("is lost at lab/bench/src/experiments/lookup/planted.rs:{line}:");
+    assert_eq!(said.matches(&named).count(), 4, "{said}");
+}
+
+#[test]
+fn the_profile_names_the_planted_line_first() {
+    let said = printed(&[
+        "virtual",
+        "lookup",
+        "--cpus",
+        "88",
+        "--schemes",
+        "planted",
+        "--workloads",
+        "hot-page",
+        "--seeds",
+        "1",
+        "--profile",
+    ]);
+    let by_line = said.split("by source line").nth(1).expect("a table of source lines");
+    let first = by_line.lines().nth(2).expect("a first line");
+    assert!(first.contains("lookup/planted.rs:"), "{said}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures() {
+    let arguments = ["virtual", "lookup", "--quick", "--json"];
+    let (first, second) = (printed(&arguments), printed(&arguments));
+    assert_eq!(first, second);
+    let records: Vec<Value> = serde_json::from_str(&first).expect("an array of records");
+    assert!(records.iter().all(|record| record.as_object().expect("an object").len() == 10));
+    let of = |metric: &str| records.iter().filter(|record| record["metric"] == metric).count();
+    // Four schemes on three workloads with 1 and 16 CPUs.
+    assert_eq!((of("throughput"), of("efficiency"), of("shared_writes")), (24, 24, 24));
+    assert_ne!(first, printed(&["virtual", "lookup", "--quick", "--json", "--time", "21us"]));
+}
+
+#[test]
+fn the_page_has_everything_and_needs_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (page, real) = (directory.path().join("page"), directory.path().join("real.json"));
+    let record = |cpus: u32, metric: &str, value: f64| {
+        serde_json::json!({
+            "experiment": "locks", "subject": "ticket", "workload": "busy", "machine": "a real one", "cpus": cpus,
+            "metric": metric, "unit": "x", "value": value, "min": value, "max": value,
+        })
+    };
+    let records = [record(1, "throughput", 1e7), record(2, "scaling", 0.001)];
+    std::fs::write(&real, serde_json::to_string(&records).expect("JSON")).expect("a file");
+    let [page_arg, real_arg] = [&page, &real].map(|path| path.to_str().expect("UTF-8"));
+    printed(&["virtual", "all", "--quick", "--report", page_arg, "--beside", real_arg]);
+    let html = std::fs::read_to_string(page.join("index.html")).expect("a page");
+    for part in [
+        "<svg",
+        "lookup on altix-64",
+        "locks on xeon",
+        "Real beside virtual",
+        "0 of 1 are within 20 %",
+        "by source line",
+    ] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    // Nothing is loaded from anywhere; an SVG's name space isn't an address to load from.
+    for loads in ["<script", "<link", " src=", "@import", "url("] {
+        assert!(!html.contains(loads), "{loads} in the page");
+    }
+}
+
+#[test]
+fn runs_between_cpus_that_are_farther_from_each_other_are_not_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let real = directory.path().join("real.json");
+    let record = |cpus: u32, metric: &str, [value, min, max]: [f64; 3]| {
+        serde_json::json!({
+            "experiment": "locks", "subject": "ticket", "workload": "busy", "machine": "a real one", "cpus": cpus,
+            "metric": metric, "unit": "x", "value": value, "min": min, "max": max,
+        })
+    };
+    let summary = |line: Option<[f64; 3]>| {
+        let mut records = vec![record(1, "throughput", [1e7; 3]), record(2, "scaling", [0.001; 3])];
+        records.extend(line.map(|line| record(2, "line", line)));
+        std::fs::write(&real, serde_json::to_string(&records).expect("JSON")).expect("a file");
+        let path = real.to_str().expect("UTF-8");
+        let said = printed(&["virtual", "locks", "--quick", "--cpus", "1,2", "--schemes", "ticket", "--beside", path]);
+        said.lines().last().expect("a summary").to_owned()
+    };
+    // A line takes 46 ns in this preset.
+    assert_eq!(summary(Some([46.0, 38.0, 57.0])), "0 of 1 are within 20 %");
+    assert!(summary(Some([46.0, 46.0, 124.0])).starts_with("0 of 0 are within 20 %; 1 aren't compared"));
+    assert!(summary(None).contains("isn't known"));
+}
+
+#[test]
+fn a_plot_has_a_panel_for_each_workload_and_the_published_figures() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plot = directory.path().join("plot.svg");
+    let path = plot.to_str().expect("UTF-8");
+    printed(&["virtual", "lookup", "--quick", "--machine", "altix-64", "--plot", path]);
+    let svg = std::fs::read_to_string(plot).expect("a plot");
+    for part in ["own-parts", "hot-page", "faults", "spinlock", "pagefold", "published"] {
+        assert!(svg.contains(part), "{part} is missing");
+    }
+}
+
+#[test]
+fn groups_choose_the_workload_and_lists_have_their_share_printed() {
+    let shared = printed(&["virtual", "exit", "--quick", "--schemes", "one-lock,pagefold", "--cpus", "2"]);
+    assert!(shared.contains("lists: % lost") && shared.contains("accesses"), "{shared}");
+    let json = printed(&["virtual", "exit", "--quick", "--schemes", "one-lock", "--cpus", "4", "--json"]);
+    let records: Vec<Value> = serde_json::from_str(&json).expect("records");
+    let lost = records.iter().find(|record| record["metric"] == "lists_lost").expect("a share of lists");
+    assert!(lost["value"].as_f64().is_some_and(|percent| percent > 1.0), "spinning isn't counted: {json}");
+    for (groups, chosen, other) in [("1", "\none-group: ", "\ngroups: "), ("N", "\ngroups: ", "\none-group: ")] {
+        let arguments = ["virtual", "lru", "--quick", "--schemes", "pagefold", "--cpus", "2", "--groups", groups];
+        let text = printed(&arguments);
+        assert!(text.contains(chosen) && !text.contains(other), "{text}");
+    }
+}
+
+/// Ends with 2, and says something that contains each of `parts`.
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let output = bench(arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
+}
+
+#[test]
+fn mistakes_are_answered_with_the_choices() {
+    refused(&["virtual", "lookup", "--cpus", "257"], &["between 1 and 256"]);
+    refused(&["virtual", "lookup", "--cpus", "1,0"], &["between 1 and 256"]);
+    refused(&["virtual", "lookup", "--schemes", "nobody"], &["spinlock", "pagefold", "planted"]);
+    refused(&["virtual", "lookup", "--workloads", "none"], &["own-parts", "hot-page"]);
+    refused(&["virtual", "lookup", "--machine", "cray-1"], &["xeon-e5-2699v4", "altix-64", "file"]);
+    refused(&["virtual", "lookup", "--time", "long"], &["200us"]);
+    refused(&["virtual", "locks", "--bytes", "8"], &["--bytes"]);
+    refused(&["virtual", "locks", "--groups", "1"], &["no groups", "--groups"]);
+    refused(&["virtual", "lru", "--groups", "2"], &["1, N"]);
+    refused(&["virtual", "lru", "--groups", "1", "--workloads", "groups"], &["--workloads"]);
+    refused(&["virtual", "lookup", "--json", "--profile"], &["--json"]);
+    refused(&["virtual", "gate", "--scheme", "nobody"], &["planted"]);
+    refused(&["virtual", "nothing"], &["nothing"]);
+    refused(&["real", "lookup"], &["cargo bench-real"]);
+    refused(&["peers", "hit", "--quick"], &["-p bench -- peers"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let machine = directory.path().join("machine.json");
+    let path = machine.to_str().expect("UTF-8");
+    for (contents, part) in [
+        ("{", "calibrate"),
+        (
+            r#"{"name":"m","shape":{"sockets":1,"cores_per_socket":2,"threads_per_core":1},"costs":{"line_hti":1}}"#,
+            "line_hit",
+        ),
+        (r#"{"name":"m","shape":{"sockets":9,"cores_per_socket":99,"threads_per_core":1},"costs":{}}"#, "256"),
+    ] {
+        std::fs::write(&machine, contents).expect("a file");
+        refused(&["virtual", "lookup", "--machine", path], &[part]);
+    }
+    refused(&["virtual", "lookup", "--beside", path], &["bench-real"]);
+}
+
+#[test]
+fn a_machine_file_is_a_machine_and_more_tasks_than_cpus_take_turns() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let machine = directory.path().join("machine.json");
+    let contents =
+        r#"{"name":"mine","shape":{"sockets":1,"cores_per_socket":2,"threads_per_core":1},"costs":{"rmw":5}}"#;
+    std::fs::write(&machine, contents).expect("a file");
+    let path = machine.to_str().expect("UTF-8");
+    let said = printed(&["virtual", "locks", "--machine", path, "--quick", "--cpus", "2,4", "--schemes", "mutex"]);
+    assert!(said.contains("mine, 2 CPUs") && said.contains("     4  mutex"), "{said}");
+}
