@@ -285,10 +285,9 @@ pub enum Error {
         /// The name of the area that it is in, if it is there still.
         area: Option<String>,
     },
-    /// The process has so many open files and groups that there is no place left to count their
-    /// hits.
-    #[error("too many files and groups are open: close some")]
-    TooManyCounters,
+    /// A space has had so many mappings of files that there is no number left for another one.
+    #[error("a space has too many mappings of files: unmap some, or use another space")]
+    TooManyMappings,
     /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it:
     /// build another one.
     #[error("a Pagefold can't be used in a forked child process")]
@@ -370,7 +369,7 @@ impl Error {
             Self::FileTooLarge { .. } => ErrorKind::FileTooLarge,
             Self::SwapCorrupt { .. } => ErrorKind::InvalidData,
             Self::Forked => ErrorKind::Unsupported,
-            Self::TooManyPins { .. } | Self::TooManyCounters => ErrorKind::Other,
+            Self::TooManyPins { .. } | Self::TooManyMappings => ErrorKind::Other,
         }
     }
 

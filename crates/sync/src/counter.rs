@@ -10,8 +10,9 @@
 //! counters have such a place at a time, and fewer if there are more than 32 CPUs
 //! (`BUSY_BYTES_MAX`); the others go on sharing. If as many are busy at once, the threads are
 //! spread over so many numbers that they seldom meet. A counter of something that happens on the
-//! way of a hit has its place from the beginning ([`ThreadCounter::with_place`]); its owner
-//! accounts for the memory ([`CounterPlace::bytes`]).
+//! way of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as long as such
+//! counters are few (`AT_HAND_BYTES_MAX`); its owner accounts for the memory
+//! ([`CounterPlace::bytes`]).
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,13 +24,16 @@ const PLACES: usize = 1 << 21;
 const BUSY_MAX: usize = 1 << 15;
 #[cfg(not(pagefold_loom))]
 const BUSY_BYTES_MAX: u64 = 8 << 20;
+/// Places that counters have from the beginning take no more.
+#[cfg(not(pagefold_loom))]
+const AT_HAND_BYTES_MAX: u64 = 16 << 20;
 /// Times that a counter is added to before it gets a place.
 const ADDS_SHARED: u32 = 64;
 
 /// A block's numbers, one for each place.
 type Block = [AtomicU64];
 
-/// Where a counter is in every block: a number below `PLACES`.
+/// Where a counter is in every block: a number below `PLACES`; 0 is no counter's.
 ///
 /// Code that counts in a hot loop should keep a copy, so that the place needn't be fetched from
 /// where the counter is.
@@ -37,34 +41,47 @@ type Block = [AtomicU64];
 pub struct CounterPlace(usize);
 
 impl CounterPlace {
-    /// Bytes that a place takes, if a thread on each CPU counts there.
+    /// Of a counter that has none.
+    const NONE: Self = Self(0);
+
+    /// Bytes that the place takes, if a thread on each CPU counts there.
     #[must_use]
-    pub fn bytes() -> u64 {
-        size_of::<u64>() as u64 * crate::cpu::count() as u64
+    pub fn bytes(self) -> u64 {
+        if self.is_none() { 0 } else { bytes_of_one() }
     }
 
-    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if the
-    /// thread is ending, or there is no memory for its block: then [`ThreadCounter::add`] does it.
+    fn is_none(self) -> bool {
+        self.0 == Self::NONE.0
+    }
+
+    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if
+    /// there is no place, the thread is ending, or there is no memory for its block: then
+    /// [`ThreadCounter::add`] does it.
     #[inline]
     #[must_use]
     pub fn try_add(self, n: u64) -> bool {
-        registry::with_block(|block| bump(at(block, self), n))
+        !self.is_none() && registry::with_block(|block| bump(at(block, self), n))
     }
+}
+
+/// Bytes of a place.
+fn bytes_of_one() -> u64 {
+    size_of::<u64>() as u64 * crate::cpu::count() as u64
 }
 
 /// One counter.
 #[derive(Debug)]
 pub struct ThreadCounter {
-    /// The place plus one; 0 as long as there is none. Never changes again.
+    /// The place; 0 as long as there is none. Never changes again.
     place: AtomicU32,
-    /// Times that it was added to without a place; [`FROM_THE_START`].
+    /// Times that it was added to without a place; [`AT_HAND`].
     adds: AtomicU32,
     /// What was added without a place, or by threads that were ending, or had no block.
     shared: AtomicU64,
 }
 
 /// The counter was made with its place, which is none of [`BUSY_MAX`].
-const FROM_THE_START: u32 = u32::MAX;
+const AT_HAND: u32 = u32::MAX;
 
 impl Default for ThreadCounter {
     fn default() -> Self {
@@ -73,16 +90,16 @@ impl Default for ThreadCounter {
 }
 
 impl ThreadCounter {
-    /// A counter at zero that has its place at once; `None` if there are two million already.
+    /// A counter at zero, and its place, which it has at once unless there are many such counters.
     #[must_use]
-    pub fn with_place() -> Option<Self> {
-        let place = registry::take_place()?;
-        let (place, adds) = (AtomicU32::new(place.0 as u32 + 1), AtomicU32::new(FROM_THE_START));
-        Some(Self { place, adds, shared: AtomicU64::new(0) })
+    pub fn at_hand() -> (Self, CounterPlace) {
+        let Some(place) = registry::take_place_at_hand() else { return (Self::default(), CounterPlace::NONE) };
+        let (number, adds) = (AtomicU32::new(place.0 as u32), AtomicU32::new(AT_HAND));
+        (Self { place: number, adds, shared: AtomicU64::new(0) }, place)
     }
 
-    fn is_from_the_start(&self) -> bool {
-        self.adds.load(Ordering::Relaxed) == FROM_THE_START
+    fn is_at_hand(&self) -> bool {
+        self.adds.load(Ordering::Relaxed) == AT_HAND
     }
 
     /// Adds `n`.
@@ -101,7 +118,7 @@ impl ThreadCounter {
             let Some(place) = registry::take_busy_place() else { return };
             // Release pairs with the Acquire of `place`: a thread that adds there finds its number
             // at zero.
-            self.place.store(place.0 as u32 + 1, Ordering::Release);
+            self.place.store(place.0 as u32, Ordering::Release);
         }
     }
 
@@ -109,7 +126,7 @@ impl ThreadCounter {
     #[inline]
     #[must_use]
     pub fn place(&self) -> Option<CounterPlace> {
-        (self.place.load(Ordering::Acquire) as usize).checked_sub(1).map(CounterPlace)
+        Some(CounterPlace(self.place.load(Ordering::Acquire) as usize)).filter(|place| !place.is_none())
     }
 
     /// What all threads added so far.
@@ -123,9 +140,7 @@ impl Drop for ThreadCounter {
     fn drop(&mut self) {
         if let Some(place) = self.place() {
             registry::give_place(place);
-            if !self.is_from_the_start() {
-                registry::give_busy();
-            }
+            if self.is_at_hand() { registry::give_at_hand() } else { registry::give_busy() }
         }
     }
 }
@@ -147,7 +162,9 @@ fn bump(number: &AtomicU64, n: u64) {
 /// from a thread that isn't there.
 #[cfg(not(pagefold_loom))]
 mod registry {
-    use super::{AtomicU64, BUSY_BYTES_MAX, BUSY_MAX, Block, CounterPlace, Ordering, PLACES, at};
+    use super::{
+        AT_HAND_BYTES_MAX, AtomicU64, BUSY_BYTES_MAX, BUSY_MAX, Block, CounterPlace, Ordering, PLACES, at, bytes_of_one,
+    };
     use crate::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
     use std::alloc::{Layout, alloc_zeroed};
     use std::cell::Cell;
@@ -263,7 +280,7 @@ mod registry {
     /// For each place given back, the one below it, plus one, or 0.
     static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
     /// The lowest place never given out.
-    static FRESH: AtomicUsize = AtomicUsize::new(0);
+    static FRESH: AtomicUsize = AtomicUsize::new(1);
 
     fn change(top: u64, place: u32) -> u64 {
         (top >> 32).wrapping_add(1) << 32 | u64::from(place)
@@ -288,20 +305,37 @@ mod registry {
     /// Places of counters that were made without one. Relaxed: a number.
     static BUSY: AtomicUsize = AtomicUsize::new(0);
 
+    /// Places of counters that have theirs from the beginning.
+    static HAVE_AT_HAND: AtomicUsize = AtomicUsize::new(0);
+
     /// A place for a counter that was made without one.
     pub(super) fn take_busy_place() -> Option<CounterPlace> {
-        let max = BUSY_MAX.min((BUSY_BYTES_MAX / CounterPlace::bytes()) as usize);
-        let more = |busy: usize| (busy < max).then_some(busy + 1);
-        BUSY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        take_place().or_else(|| {
-            give_busy();
-            None
-        })
+        take_one_of(&BUSY, BUSY_MAX.min((BUSY_BYTES_MAX / bytes_of_one()) as usize))
     }
 
     /// Such a place was given back.
     pub(super) fn give_busy() {
         BUSY.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A place for a counter that is to have one from the beginning.
+    pub(super) fn take_place_at_hand() -> Option<CounterPlace> {
+        take_one_of(&HAVE_AT_HAND, (AT_HAND_BYTES_MAX / bytes_of_one()) as usize)
+    }
+
+    /// Such a place was given back.
+    pub(super) fn give_at_hand() {
+        HAVE_AT_HAND.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A place, one of at most `max` that `taken` counts.
+    fn take_one_of(taken: &AtomicUsize, max: usize) -> Option<CounterPlace> {
+        let more = |taken: usize| (taken < max).then_some(taken + 1);
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        take_place().or_else(|| {
+            taken.fetch_sub(1, Ordering::Relaxed);
+            None
+        })
     }
 
     /// The counter is being dropped, so no thread adds to it.
@@ -344,9 +378,11 @@ mod registry {
 
     pub(super) fn give_busy() {}
 
-    pub(super) fn take_place() -> Option<CounterPlace> {
-        Some(CounterPlace(0))
+    pub(super) fn take_place_at_hand() -> Option<CounterPlace> {
+        Some(CounterPlace(1))
     }
+
+    pub(super) fn give_at_hand() {}
 
     pub(super) fn give_place(_: CounterPlace) {}
 
@@ -367,7 +403,7 @@ mod tests {
     #[test]
     fn no_count_is_lost_and_none_is_inherited() {
         let _turn = TURNS.lock();
-        for make in [ThreadCounter::default, || ThreadCounter::with_place().unwrap()].into_iter().cycle().take(6) {
+        for make in [ThreadCounter::default, || ThreadCounter::at_hand().0].into_iter().cycle().take(6) {
             let counter = Arc::new(make());
             for _ in 0..3 {
                 let threads: Vec<_> = (0..4)
@@ -396,18 +432,22 @@ mod tests {
         assert_eq!((busy.sum(), idle[8].sum()), (202, 2));
     }
 
+    /// Each open file had one, whatever it took: 200 MiB for 100,000 files and 256 CPUs.
     #[test]
-    fn counters_with_places_are_many_but_not_without_end() {
+    fn counters_at_hand_are_few_enough_and_the_others_count_too() {
         let _turn = TURNS.lock();
-        let counters: Vec<_> = std::iter::from_fn(ThreadCounter::with_place).collect();
-        assert!(counters.len() > PLACES / 2);
-        counters[counters.len() - 1].add(3);
-        assert_eq!(counters[counters.len() - 1].sum(), 3);
-        assert_eq!(counters[counters.len() - 2].sum(), 0);
-        let late = ThreadCounter::default();
+        let most = (AT_HAND_BYTES_MAX / bytes_of_one()) as usize;
+        let counters: Vec<_> = (0..most).map(|_| ThreadCounter::at_hand()).collect();
+        let bytes: u64 = counters.iter().map(|(_, place)| place.bytes()).sum();
+        // Other tests of this process may have some.
+        assert!((AT_HAND_BYTES_MAX / 2..=AT_HAND_BYTES_MAX).contains(&bytes), "{bytes}");
+        let (late, none) = ThreadCounter::at_hand();
+        assert!(none.is_none() && none.bytes() == 0 && !none.try_add(1));
         (0..200).for_each(|_| late.add(1));
-        assert_eq!((late.sum(), late.place().is_none()), (200, true), "it does without one");
+        assert_eq!((late.sum(), late.place().is_some()), (200, true), "it has a place when it is busy");
+        assert!(counters[most / 2].1.try_add(3));
+        assert_eq!((counters[most / 2].0.sum(), counters[most / 2 - 1].0.sum()), (3, 0));
         drop(counters);
-        assert!(ThreadCounter::with_place().is_some());
+        assert!(!ThreadCounter::at_hand().1.is_none());
     }
 }

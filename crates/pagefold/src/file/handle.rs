@@ -60,11 +60,11 @@ impl Handle {
     /// Opens the file at `path`. Also returns the place of the counter of hits.
     ///
     /// # Errors
-    /// [`Error::TooManyCounters`]; no room in the budget; those of opening.
+    /// No room in the budget; those of opening.
     pub(super) fn open(group: &Group, path: &Path, access: Access) -> Result<(Arc<Self>, CounterPlace), Error> {
         let manager = group.pagefold().manager();
-        let (hits, place) = Hits::with_place()?;
-        let bytes = Self::bytes() + CounterPlace::bytes();
+        let (hits, place) = Hits::at_hand();
+        let bytes = Self::bytes() + place.bytes();
         manager.charge_metadata(bytes)?;
         let file = manager.open(path, access).inspect_err(|_| manager.frames.budget().uncharge(bytes))?;
         Ok((Self::of(group, file, hits, access.writes(), bytes), place))
@@ -162,9 +162,9 @@ impl Handle {
         self.advice.load(Ordering::Relaxed) == Advice::Random as u8
     }
 
-    /// Counts a hit of a thread that is ending.
+    /// Counts a hit of a thread that is ending, or of one of very many handles.
     #[cold]
-    pub(crate) fn count_last_hit(&self) {
+    pub(crate) fn count_slowly(&self) {
         self.hits.counter.add(1);
     }
 }

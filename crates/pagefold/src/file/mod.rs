@@ -176,7 +176,7 @@ impl File {
     #[inline(always)]
     fn count_hit(&self) {
         if !self.hits.try_add(1) {
-            self.handle.count_last_hit();
+            self.handle.count_slowly();
         }
     }
 

@@ -71,15 +71,15 @@ pub(super) struct Place {
 
 impl Place {
     /// What one takes, from when it is first taken until the space goes.
-    fn bytes() -> u64 {
-        size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + CounterPlace::bytes() + FREE_PLACE_BYTES
+    fn bytes(counter: CounterPlace) -> u64 {
+        size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + counter.bytes() + FREE_PLACE_BYTES
     }
 
     /// Counts a hit.
     #[inline]
     pub(super) fn count_hit(&self) {
         if !self.counter.try_add(1) {
-            self.hits.counter.add(1); // The thread is ending.
+            self.hits.counter.add(1); // It has no place, or the thread is ending.
         }
     }
 }
@@ -195,15 +195,18 @@ impl MappedFiles {
         let frames = &payer.manager.frames;
         let charge_nearby = |bytes| frames.try_charge_beside_maps(bytes);
         payer.manager.spaces.nearby.prepare(charge_nearby, |bytes| frames.budget().uncharge(bytes));
-        let mut charged = 0;
+        let (mut charged, mut hits) = (0, None);
         let (mut made, place, new_place) = loop {
             let made = self.made.lock();
             let place = made.free.last().copied().unwrap_or(made.places);
             if place >> PLACE_BITS != 0 || (made.mappings + 1) >> (FILE_BITS - PLACE_BITS) != 0 {
                 account.uncharge(payer, charged);
-                return Err(Error::TooManyCounters);
+                return Err(Error::TooManyMappings);
             }
-            let new_place = if self.places.get(place).is_none() { Place::bytes() } else { 0 };
+            let new_place = match self.places.get(place) {
+                Some(_) => 0,
+                None => Place::bytes(hits.get_or_insert_with(Hits::at_hand).1),
+            };
             let bytes = Mapping::bytes() + new_place + self.places.bytes_for(place);
             if bytes <= charged {
                 account.uncharge(payer, charged - bytes);
@@ -214,9 +217,12 @@ impl MappedFiles {
             account.charge(payer, bytes - charged).inspect_err(|_| account.uncharge(payer, charged))?;
             charged = bytes;
         };
-        let uncharge = || account.uncharge(payer, Mapping::bytes() + new_place);
         let file = &*openings.normal.file;
-        let at = self.prepare_place(&openings.group, place).inspect_err(|_| uncharge())?;
+        if let (true, Some((hits, counter))) = (new_place > 0, hits) {
+            let hits = HitCount::enter(hits, openings.group.state());
+            self.places.fill(place, Place { window: Window::new(), hits, counter, mapping: Home::default() });
+        }
+        let at = self.place(place).expect("it was filled");
         at.window.show(file.map.number(), delta << file.page_shift());
         at.hits.begin(file);
         if made.free.pop().is_none() {
@@ -227,16 +233,6 @@ impl MappedFiles {
         let number = made.mappings << PLACE_BITS | place;
         at.mapping.put(Arc::new(Mapping { number, delta, openings, pages: AtomicU64::new(0) }));
         Ok(number)
-    }
-
-    /// A place that is prepared, made when it is first taken.
-    fn prepare_place(&self, group: &Group, place: u64) -> Result<&Place, Error> {
-        if self.places.get(place).is_none() {
-            let (hits, counter) = Hits::with_place()?;
-            let hits = HitCount::enter(hits, group.state());
-            self.places.fill(place, Place { window: Window::new(), hits, counter, mapping: Home::default() });
-        }
-        Ok(self.place(place).expect("it was filled"))
     }
 
     /// The place of a mapping, which may have gone: it is another one's then.

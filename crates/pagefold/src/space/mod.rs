@@ -209,7 +209,7 @@ impl Space {
     /// # Errors
     /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing;
     /// [`Error::BadAddress`], also for a file of another Pagefold, and for an offset above 2^62;
-    /// [`Error::TooManyCounters`]; as [`map`](Self::map).
+    /// [`Error::TooManyMappings`]; as [`map`](Self::map).
     pub fn map_file(&self, file: &File, offset: u64, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         state.map_somewhere(len, |pages| state.map_file(pages, file, offset, protection))

@@ -7,7 +7,6 @@ use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, CounterPlace, ThreadCounter};
 
-use crate::error::Error;
 use crate::file::state::FileState;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
@@ -24,14 +23,10 @@ pub(crate) struct Hits {
 }
 
 impl Hits {
-    /// None as yet, and the counter's place, which it has from the start.
-    ///
-    /// # Errors
-    /// [`Error::TooManyCounters`].
-    pub(crate) fn with_place() -> Result<(Self, CounterPlace), Error> {
-        let counter = ThreadCounter::with_place().ok_or(Error::TooManyCounters)?;
-        let place = counter.place().ok_or(Error::TooManyCounters)?;
-        Ok((Self { counter, settled: AtomicU64::new(0) }, place))
+    /// None as yet, and the counter's place, which it has from the start unless there are many.
+    pub(crate) fn at_hand() -> (Self, CounterPlace) {
+        let (counter, place) = ThreadCounter::at_hand();
+        (Self { counter, settled: AtomicU64::new(0) }, place)
     }
 
     fn unsettled(&self) -> u64 {
