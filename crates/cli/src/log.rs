@@ -23,7 +23,7 @@ const SAID_BY_THE_COMMAND: &str = "pagefold::room";
 /// # Errors
 /// Usage: a level that isn't one.
 pub(crate) fn start() -> Result<(), Failure> {
-    let level = match std::env::var_os(VARIABLE) {
+    let level = match std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
         None => LevelFilter::WARN,
         Some(text) => level(&text.to_string_lossy())?,
     };

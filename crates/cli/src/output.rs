@@ -1,7 +1,7 @@
 //! Where results go: standard output, and the files of `--prometheus` and `--plot`.
 //!
 //! A pipe may have no reader, or one that takes its time. A signal that asks the command to end
-//! does so meanwhile: the run is over then.
+//! does so meanwhile, if these are the last results.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::failure::Failure;
 use crate::signals;
 
-/// How often is looked whether a pipe has a reader.
+/// How long [`open`] waits between two tries.
 const LOOKS: Duration = Duration::from_millis(20);
 
 /// Writes to standard output, now.

@@ -282,6 +282,7 @@ fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: 
                     fails_too(&mut failure, print(&table::run(&outcome.report, &report.workload)));
                 }
                 report.runs.push(outcome.report);
+                signals::set_has_results(args.json || args.plot.is_some() || args.plot_latency.is_some());
                 if let Some(path) = &args.prometheus {
                     fails_too(&mut failure, output::write(path, outcome.metrics.as_bytes()));
                 }
@@ -306,6 +307,7 @@ fn fails_too(failure: &mut Option<Failure>, result: Result<(), Failure>) {
 /// Prints what concerns all runs, and passes the failure on.
 fn finish(args: &ReplayArgs, report: &mut Report, mut failure: Option<Failure>) -> Result<(), Failure> {
     report.interrupted = matches!(failure, Some(Failure::Interrupted(_)));
+    signals::set_has_results(false);
     report.error = failure.as_ref().filter(|_| !report.interrupted).map(ToString::to_string);
     if args.json {
         let json = serde_json::to_string_pretty(report).context("can't write the report as JSON")?;

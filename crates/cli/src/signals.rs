@@ -1,7 +1,7 @@
 //! Ctrl-C, and the other requests to end: the first one stops the work in good order, the second
 //! one at once. If the first takes longer than a second, the command says what it waits for. Where
 //! nothing would be lost, the first one ends it at once, too: while it waits for input, which may
-//! never come, or for the system to touch memory, and while it writes results.
+//! never come, or for the system to touch memory, and while it writes its last results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +24,11 @@ static RECEIVED: AtomicU32 = AtomicU32::new(0);
 /// Bytes that were written to a file which doesn't have them yet, a moment ago.
 static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// Nothing would be lost.
+/// A signal may end the process at once: nothing would be lost.
 static ENDS_AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// There are results of runs that aren't written yet.
+static HAS_RESULTS: AtomicBool = AtomicBool::new(false);
 
 /// What has to be deleted even if the process ends at once.
 static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -112,12 +115,18 @@ pub(crate) fn while_nothing_is_lost<T>(body: impl FnOnce() -> Result<T, Failure>
     ending_at_once(|| check().and_then(|()| body()))
 }
 
-/// Does what may take long. A signal that comes meanwhile ends the process.
+/// Does what may take long. A signal that comes meanwhile ends the process, unless there are
+/// results that it would lose.
 pub(crate) fn ending_at_once<T>(body: impl FnOnce() -> T) -> T {
-    ENDS_AT_ONCE.store(true, Ordering::SeqCst);
+    ENDS_AT_ONCE.store(!HAS_RESULTS.load(Ordering::Relaxed), Ordering::SeqCst);
     let result = body();
     ENDS_AT_ONCE.store(false, Ordering::SeqCst);
     result
+}
+
+/// Whether there are results of runs that aren't written yet.
+pub(crate) fn set_has_results(yes: bool) {
+    HAS_RESULTS.store(yes, Ordering::Relaxed);
 }
 
 /// So many bytes would be lost if the process ended at once.

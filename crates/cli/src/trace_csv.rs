@@ -76,8 +76,9 @@ const OP_WORDS: [&str; 22] = [
 const OFFSET_NAMES: [&str; 5] = ["offset", "byteoffset", "offsetbytes", "position", "pos"];
 const LENGTH_NAMES: [&str; 9] =
     ["length", "len", "size", "bytes", "lengthbytes", "sizebytes", "iosize", "requestsize", "reqsize"];
-/// Names of the column that says which volume or file a request is for. A replay has one.
-const VOLUME_NAMES: [&str; 17] = [
+/// Names of columns that say which volume or file a request is for. A replay has one.
+const VOLUME_NAMES: [&str; 18] = [
+    "hostname",
     "disknumber",
     "disknum",
     "disk",
@@ -105,7 +106,7 @@ pub(crate) struct Columns {
     length: usize,
     group: Option<usize>,
     thread: Option<usize>,
-    volume: Option<Volume>,
+    volumes: Vec<Volume>,
     /// Fields behind these are empty.
     fields_max: usize,
     /// The first line has been seen.
@@ -149,7 +150,7 @@ impl Default for Columns {
             length: 2,
             group: Some(3),
             thread: Some(4),
-            volume: None,
+            volumes: Vec::new(),
             fields_max: 5,
             started: false,
             record: Record::default(),
@@ -168,14 +169,16 @@ impl Columns {
         // One column, unless another one has the very name of what is looked for.
         let only = |wanted: &[&str]| -> anyhow::Result<Option<usize>> {
             let mut found = (0..names.len()).filter(|&at| wanted.contains(&names[at].as_str()));
-            match (column(&wanted[..1]), found.next(), found.next()) {
-                (None, Some(one), Some(other)) => bail!(
+            let mut named = found.clone().filter(|&at| names[at] == wanted[0]);
+            match (named.next(), named.next(), found.next(), found.next()) {
+                (Some(named), None, ..) => Ok(Some(named)),
+                (_, _, Some(one), Some(other)) => bail!(
                     "the header's columns `{}` and `{}` may both be the {}: call one of them `{2}`",
                     header.field(one).unwrap_or_default(),
                     header.field(other).unwrap_or_default(),
                     wanted[0]
                 ),
-                (named, first, _) => Ok(named.or(first)),
+                (_, _, first, _) => Ok(first),
             }
         };
         let (offset, length) = (only(&OFFSET_NAMES)?, only(&LENGTH_NAMES)?);
@@ -195,13 +198,13 @@ impl Columns {
                  and leave it out or name another column `op` if it isn't"
             );
         }
-        let volume = column(&VOLUME_NAMES).map(|column| Volume {
-            column,
-            name: header.field(column).unwrap_or_default().to_owned(),
-            first: None,
-        });
+        // A descriptor has another number for each opening of a file that is named beside it.
+        let has_path = column(&["path", "file", "filename"]).is_some();
+        let is_volume = |name: &str| VOLUME_NAMES.contains(&name) && !(has_path && name == "fd");
+        let volume = |column| Volume { column, name: header.field(column).unwrap_or_default().to_owned(), first: None };
+        let volumes = (0..names.len()).filter(|&at| is_volume(&names[at])).map(volume).collect();
         let (fields_max, record) = (names.len(), Record::default());
-        Ok(Some(Self { op, offset, length, group, thread, volume, fields_max, started: true, record }))
+        Ok(Some(Self { op, offset, length, group, thread, volumes, fields_max, started: true, record }))
     }
 
     /// The request of a line; `None` for a header.
@@ -218,9 +221,7 @@ impl Columns {
         if (self.fields_max..count).any(|at| field(at).is_some()) {
             bail!("{count} fields, and {} columns: expected {SHAPE}, or what the header names", self.fields_max);
         }
-        if let Some(volume) = &mut self.volume {
-            volume.check(&self.record)?;
-        }
+        self.volumes.iter_mut().try_for_each(|volume| volume.check(&self.record))?;
         let op_text = match self.op {
             None => "r",
             Some(column) => field(column).with_context(|| format!("no op: expected {SHAPE}"))?,
@@ -367,11 +368,21 @@ fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let bytes = match hexadecimal {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        // A time, or a column of another meaning.
-        None if text.ends_with(|c: char| c.is_ascii_digit()) => None,
-        None => text.parse::<pagefold::Size>().ok().map(|size| size.0),
+        None => match text.split_once('.') {
+            // As tables of numbers with gaps are written.
+            Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole.parse().ok(),
+            // A time, or a column of another meaning.
+            Some((_, fraction)) if !has_unit(fraction) => None,
+            _ => text.parse::<pagefold::Size>().ok().map(|size| size.0),
+        },
     };
     bytes.with_context(|| format!("{what} `{text}` isn't a number of bytes"))
+}
+
+/// Whether a number has a unit larger than a byte behind it.
+fn has_unit(number: &str) -> bool {
+    let unit = number.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').trim_start();
+    unit.starts_with(|c: char| "kmgtpe".contains(c.to_ascii_lowercase()))
 }
 
 #[cfg(test)]
@@ -470,13 +481,17 @@ mod tests {
             ("r,0,1,a,b,c", "6 fields"),
             ("r,0,0.5", "length `0.5`"),
             ("r,17.25,1", "offset `17.25`"),
+            ("r,17.25 bytes,1", "offset `17.25 bytes`"),
             ("r,0,1\rw,0,1", "carriage return"),
             ("op,offset", "header lacks"),
         ] {
             let error = parse(&[bad]).unwrap_err();
             assert!(error.contains(message), "{bad}: {error}");
         }
-        assert_eq!(parse(&["r,0,1.5k,,,,"]).unwrap(), [read(0, 1536, None, None)]);
+        assert_eq!(
+            parse(&["r,0,1.5k,,,,", "r,8.0,1_000"]).unwrap(),
+            [read(0, 1536, None, None), read(8, 1000, None, None)]
+        );
     }
 
     /// Each was replayed as another trace than was meant, without a word.
@@ -493,5 +508,11 @@ mod tests {
         let volumes = ["Hostname,DiskNumber,Type,Offset,Size", "hm,1,Read,0,1", "hm,,Read,1,1", "hm,0,Write,0,1"];
         assert!(parse(&volumes).unwrap_err().contains("`DiskNumber` has `0` here and `1` before"));
         assert_eq!(parse(&volumes[..3]).unwrap().len(), 2);
+        let hosts = [volumes[0], volumes[1], "proj,1,Read,0,1"];
+        assert!(parse(&hosts).unwrap_err().contains("`Hostname` has `proj` here and `hm` before"));
+        let files = ["path,fd,op,offset,size", "/a,3,r,0,1", "/a,4,r,0,1", "/b,4,r,0,1"];
+        assert_eq!(parse(&files[..3]).unwrap().len(), 2);
+        assert!(parse(&files).unwrap_err().contains("`path` has `/b` here"));
+        assert!(parse(&["offset,size,offset"]).unwrap_err().contains("may both be the offset"));
     }
 }

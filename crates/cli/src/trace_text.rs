@@ -6,6 +6,8 @@ use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 
+use crate::trace_line::LONE_CR;
+
 /// A longer line is no trace; without a bound, a file without line ends would be read into memory
 /// whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -82,13 +84,18 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Ok(n > 0)
     }
 
-    /// Names what a compressed trace needs, and drops a byte order mark.
+    /// Names what a trace needs that is compressed, or has other ends of lines, and drops a byte
+    /// order mark.
     fn look_at_start(&mut self) -> anyhow::Result<()> {
         if let Some((_, tool)) = COMPRESSED.iter().find(|(magic, _)| self.line.starts_with(magic)) {
             bail!("{}: compressed; unpack it on the way: {tool} {0} | pagefold replay --trace -", self.name);
         }
         if self.line.starts_with(b"\xef\xbb\xbf") {
             self.line.drain(..3);
+        }
+        // Before it is taken for one long line, or for a comment. In quotes it may be a field's.
+        if self.line.trim_ascii().contains(&b'\r') && !self.line.contains(&b'"') {
+            bail!("{}: {LONE_CR}", self.name);
         }
         Ok(())
     }
@@ -159,6 +166,9 @@ mod tests {
         assert_eq!(lines(b"r,0,1,\x1b[2Jx\n").unwrap_err(), "t:1: not text: it contains control characters");
         assert!(lines(b"\x1f\x8b\x08\x00").unwrap_err().contains("zcat t |"));
         assert_eq!(shown(b"caf\xe9 \x1b[2J \xc3\xa9"), "caf\\xe9 \\u{1b}[2J é");
+        for one_line in ["# head\rr,0,1\r".to_owned(), "r,0,1\r".repeat(20_000)] {
+            assert!(lines(one_line.as_bytes()).unwrap_err().contains("carriage return"));
+        }
         assert!(lines(&[b'0'; 100_000]).unwrap_err().starts_with("t:1: longer than"));
     }
 }

@@ -101,19 +101,26 @@ pub fn map_room() -> u64 {
 /// take twice as much as it does, page words a quarter of all, and the process has uses of its own.
 #[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
+/// And so much of the memory that may be written.
+#[cfg(not(pagefold_loom))]
+const WRITABLE_SHARE: u64 = 2;
 
 /// How far a budget of `memory` bytes may grow: to `wanted`, or a half or a quarter of it and so
-/// on, as the process has address space for. Most of what a budget reserves is writable, which
-/// counts where the system allows no more than it has (`vm.overcommit_memory=2`), and for
-/// `RLIMIT_DATA`; so that is what is asked for here.
+/// on, as the process has address space for. Frames are reserved writable, which counts where the
+/// system allows no more than it has (`vm.overcommit_memory=2`), and for `RLIMIT_DATA`: of such
+/// memory there has to be twice the budget.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
     use crate::region::{Protection, Region};
+    let can_reserve = |bytes: u64, closed| {
+        let protection = Protection { closed, ..Protection::default() };
+        let reserve = |words| Region::<sync::atomic::AtomicU64>::reserve(words, protection);
+        usize::try_from(bytes / size_of::<u64>() as u64).is_ok_and(|words| reserve(words).is_ok())
+    };
     let is_there = |bytes: u64| {
-        let words = bytes.saturating_mul(ADDRESS_SHARE) / size_of::<u64>() as u64;
-        let reserve = |words| Region::<sync::atomic::AtomicU64>::reserve(words, Protection::default());
-        usize::try_from(words).is_ok_and(|words| reserve(words).is_ok())
+        can_reserve(bytes.saturating_mul(ADDRESS_SHARE), true)
+            && can_reserve(bytes.saturating_mul(WRITABLE_SHARE), false)
     };
     let mut most = wanted;
     while most > memory && !is_there(most) {

@@ -164,6 +164,15 @@ fn a_refused_direct_read_is_done_buffered() {
     assert!(!fs::fcntl_getfl(&auto.fd).unwrap().contains(OFlags::DIRECT));
 }
 
+/// They were taken for memory, so nothing was read ahead, and of a batch one page after the other.
+#[test]
+fn a_buffered_file_is_read_from_a_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of(&dir, PAGE);
+    let file = Posix::new(DirectIo::Never).open_file(&path, Access::Read).unwrap();
+    assert_eq!(file.reads_by_copy(), file.in_memory);
+}
+
 #[test]
 fn direct_reads_that_want_more_than_pages_are_not_tried() {
     assert_eq!([0, 1, 4, 512, 4096, 8192, 65_536].map(suits), [false, true, true, true, true, false, false]);
@@ -189,7 +198,7 @@ fn a_file_in_memory_is_read_buffered_and_keeps_its_pages() {
         return not_here("tmpfs in /dev/shm");
     }
     let file = Posix::default().open_file(&path, Access::Read).unwrap();
-    assert!(file.in_memory && !file.direct.load(Ordering::Relaxed));
+    assert!(file.in_memory && !file.direct.load(Ordering::Relaxed) && file.reads_by_copy());
     let pages = Pages::new(100);
     assert_eq!(read_full(&file, 0, pages.bytes()), Ok(100 * PAGE));
     assert!(pages.to_vec() == contents(100 * PAGE));

@@ -15,6 +15,7 @@
 //! | those for files on tmpfs, which are the kernel's memory | the submitter |
 //! | those for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
 //! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
+//! | those of a ring for which the kernel has had no memory for a second | threads |
 //! | all, once the kernel has refused a call of io_uring: a seccomp filter may come after the start | threads |
 //!
 //! After a fork the child has no rings: requests are done in the caller there, and nothing of the

@@ -119,8 +119,8 @@ impl Builder {
     /// into effect. Until the device answers some request, further calls that need it fail at once;
     /// calls that find their pages in memory don't. What was written stays in memory, and is
     /// written when the device answers. Closing a file waits no longer than this, and the rest is
-    /// done later; so does dropping the last handle of the Pagefold, and what the device hasn't
-    /// taken when the process ends after that is lost.
+    /// done later. Dropping the last handle of the Pagefold waits no longer either. If the process
+    /// then ends, what the device hasn't taken is lost.
     ///
     /// Requests are then always done by the kernel or by other threads, which costs a read that
     /// misses some microseconds. Opening files and swapping aren't bounded. A time that a healthy

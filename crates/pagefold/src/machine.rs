@@ -95,13 +95,16 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
         if mounts.is_empty() {
             mounts.push(hierarchy.usual_place());
         }
-        for Mount { root, point } in mounts {
-            // A group that isn't below the one that is mounted has another name here: a container
-            // sees its own as the root, whatever it is called outside.
-            let below = Path::new(OsStr::from_bytes(group)).strip_prefix(root).unwrap_or(Path::new(""));
-            let is_above = below.components().any(|part| part == Component::ParentDir);
-            let below = if is_above { Path::new("") } else { below };
-            files.extend(below.ancestors().map(|group| point.join(group).join(hierarchy.limit())));
+        let below = |mount: &Mount| {
+            let below = Path::new(OsStr::from_bytes(group)).strip_prefix(&mount.root).ok()?;
+            below.components().all(|part| part != Component::ParentDir).then(|| below.to_owned())
+        };
+        let is_seen = mounts.iter().any(|mount| below(mount).is_some());
+        for mount in &mounts {
+            // A group that isn't below any that is mounted has another name here: a container sees
+            // its own as the root, whatever it is called outside.
+            let Some(below) = below(mount).or_else(|| (!is_seen).then(PathBuf::new)) else { continue };
+            files.extend(below.ancestors().map(|group| mount.point.join(group).join(hierarchy.limit())));
         }
     }
     files
@@ -185,6 +188,9 @@ mod tests {
         let one = ["run/my groups/b/memory.limit_in_bytes", "run/my groups/memory.limit_in_bytes"];
         assert_eq!(files(b"5:memory:/docker/a/b\n"), one.map(PathBuf::from));
         assert_eq!(files(b"5:memory:/elsewhere\n"), [PathBuf::from(one[1])]);
+        let other = format!("{mounts}33 24 0:26 / /all rw - cgroup cgroup rw,memory\n");
+        let all = limit_files(b"5:memory:/elsewhere\n", other.as_bytes());
+        assert!(all.len() == 2 && all.iter().all(|file| file.starts_with("all")), "{all:?}");
         let two = files(b"0::/caf\xe9\n");
         assert_eq!(two[0].as_os_str().as_bytes(), b"groups/caf\xe9/memory.max");
         assert_eq!(two[1..], [PathBuf::from("groups/memory.max")]);

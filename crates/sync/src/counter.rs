@@ -69,6 +69,13 @@ fn bytes_of_one() -> u64 {
     size_of::<u64>() as u64 * crate::cpu::count() as u64
 }
 
+/// How many counters have their place from the beginning, at most: as many as leave the busy ones
+/// theirs.
+#[cfg(not(pagefold_loom))]
+fn at_hand_max() -> usize {
+    ((AT_HAND_BYTES_MAX / bytes_of_one()) as usize).min(PLACES - 1 - BUSY_MAX)
+}
+
 /// One counter.
 #[derive(Debug)]
 pub struct ThreadCounter {
@@ -163,7 +170,7 @@ fn bump(number: &AtomicU64, n: u64) {
 #[cfg(not(pagefold_loom))]
 mod registry {
     use super::{
-        AT_HAND_BYTES_MAX, AtomicU64, BUSY_BYTES_MAX, BUSY_MAX, Block, CounterPlace, Ordering, PLACES, at, bytes_of_one,
+        AtomicU64, BUSY_BYTES_MAX, BUSY_MAX, Block, CounterPlace, Ordering, PLACES, at, at_hand_max, bytes_of_one,
     };
     use crate::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
     use std::alloc::{Layout, alloc_zeroed};
@@ -320,7 +327,7 @@ mod registry {
 
     /// A place for a counter that is to have one from the beginning.
     pub(super) fn take_place_at_hand() -> Option<CounterPlace> {
-        take_one_of(&HAVE_AT_HAND, (AT_HAND_BYTES_MAX / bytes_of_one()) as usize)
+        take_one_of(&HAVE_AT_HAND, at_hand_max())
     }
 
     /// Such a place was given back.
@@ -436,11 +443,12 @@ mod tests {
     #[test]
     fn counters_at_hand_are_few_enough_and_the_others_count_too() {
         let _turn = TURNS.lock();
-        let most = (AT_HAND_BYTES_MAX / bytes_of_one()) as usize;
+        let most = at_hand_max();
         let counters: Vec<_> = (0..most).map(|_| ThreadCounter::at_hand()).collect();
         let bytes: u64 = counters.iter().map(|(_, place)| place.bytes()).sum();
         // Other tests of this process may have some.
-        assert!((AT_HAND_BYTES_MAX / 2..=AT_HAND_BYTES_MAX).contains(&bytes), "{bytes}");
+        let all = most as u64 * bytes_of_one();
+        assert!(all <= AT_HAND_BYTES_MAX && (all / 2..=all).contains(&bytes), "{bytes} of {all}");
         let (late, none) = ThreadCounter::at_hand();
         assert!(none.is_none() && none.bytes() == 0 && !none.try_add(1));
         (0..200).for_each(|_| late.add(1));

@@ -14,14 +14,29 @@ pub(super) fn check(manifests: &[(PathBuf, String)]) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, text) in below("crates") {
         for (number, line) in text.lines().enumerate() {
-            let key = line.split(['.', '=']).next().unwrap_or_default().trim().trim_matches('"');
-            if lab.contains(&key) || line.contains("lab/") {
-                let what = format!("`{key}` belongs to the lab, and this crate to the product");
+            if let Some(of_lab) = lab.iter().find(|name| depends(line, name)) {
+                let what = format!("`{of_lab}` belongs to the lab, and this crate to the product");
                 found.push(Violation { path: path.clone(), line: number + 1, what });
             }
         }
     }
     found
+}
+
+/// Whether a line of a manifest makes its crate depend on the package: as a key, as a table of its
+/// own, or under another name.
+fn depends(line: &str, package: &str) -> bool {
+    if line.starts_with('#') {
+        return false;
+    }
+    let table = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+    let key = match table {
+        Some(table) => table.rsplit_once("dependencies.").map_or("", |(_, key)| key),
+        None => line.split(['.', '=']).next().unwrap_or_default(),
+    };
+    key.trim().trim_matches('"') == package
+        || line.contains(&format!("package = \"{package}\""))
+        || line.contains(&format!("lab/{package}\""))
 }
 
 /// A package's name.
@@ -42,6 +57,9 @@ mod tests {
         };
         assert_eq!(check("[dependencies]\nlibc.workspace = true\nbenchmarks = \"1\"\n"), 0);
         assert_eq!(check("[dependencies]\nbench.workspace = true\n"), 1);
+        assert_eq!(check("# As in lab/bench\n[package]\nname = \"io\"\n"), 0);
+        assert_eq!(check("[dev-dependencies.bench]\nworkspace = true\n"), 1);
+        assert_eq!(check("[dependencies]\nb = { package = \"bench\", workspace = true }\n"), 1);
         assert_eq!(check("[dev-dependencies]\nother = { path = \"../../lab/bench\" }\n"), 1);
     }
 }

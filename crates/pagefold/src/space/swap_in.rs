@@ -206,8 +206,7 @@ impl SpaceState {
     }
 
     /// What another thread's load says to one that waited for it: that it is over, or why it
-    /// failed.
-    /// `entry` says where the page is then.
+    /// failed. `entry` says where the page is, for the error.
     pub(super) fn outcome(
         &self,
         page: u64,

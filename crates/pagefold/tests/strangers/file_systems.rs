@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use pagefold::{Advice, Error, SwapArea};
+use pagefold::{AddError, Advice, Error, SwapArea};
 
 use crate::{NOT_HERE, a_file_is_used, in_a_process, open, small_fold};
 
@@ -64,6 +64,7 @@ fn every_file_system_that_can_be_mounted_is_used() {
         "on_an_overlay",
         "on_an_overlay_that_copies_up_under_a_reader",
         "over_a_loop_device",
+        "swap_on_a_device_that_is_in_use",
     ] {
         in_a_process(&format!("file_systems::{scenario}"));
     }
@@ -179,6 +180,40 @@ fn on_an_overlay_that_copies_up_under_a_reader() {
         assert_eq!(bytes, [2; 10_000]);
         let _ = run("umount", &["-l", text(&at.join("merged"))]);
     });
+}
+
+/// Swapping to a device that another Pagefold swaps to, or that has a file system which is mounted,
+/// destroyed both.
+#[test]
+#[ignore = "for a process of its own"]
+fn swap_on_a_device_that_is_in_use() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let image = directory.path().join("image");
+    fs::File::create(&image).and_then(|file| file.set_len(8 << 20)).unwrap();
+    let device = match Command::new("losetup").args(["--find", "--show", text(&image)]).output() {
+        Ok(done) if done.status.success() => String::from_utf8(done.stdout).unwrap().trim().to_owned(),
+        Ok(done) => return println!("{NOT_HERE}losetup ({})", String::from_utf8_lossy(&done.stderr).trim()),
+        Err(error) => return println!("{NOT_HERE}losetup ({error})"),
+    };
+    let (fold, other) = (small_fold(), small_fold());
+    let area = || SwapArea::path(&device).overwrite(true);
+    let added = fold.add_swap(area());
+    let second = other.add_swap(area());
+    drop(fold);
+    let mounts = unshare().and_then(|()| run("mkfs.ext4", &["-q", "-F", &device])).and_then(|()| {
+        let at = directory.path().join("mounted");
+        fs::create_dir(&at).unwrap();
+        run("mount", &[&device, text(&at)])
+    });
+    let over_mounted = mounts.map(|()| other.add_swap(area()));
+    let _ = run("umount", &[&device]);
+    run("losetup", &["--detach", &device]).unwrap();
+    added.unwrap();
+    assert!(matches!(second, Err(Error::SwapRefused(AddError::InUse { .. }))), "{second:?}");
+    match over_mounted {
+        Ok(refused) => assert!(matches!(refused, Err(Error::SwapRefused(AddError::InUse { .. }))), "{refused:?}"),
+        Err(what) => println!("{NOT_HERE}{what}"),
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Areas come and go while pages are in them.
 
+use std::io::ErrorKind;
+
 use super::*;
 use pagefold::{AddError, Error, Placement, RemoveError};
 
@@ -85,7 +87,8 @@ fn what_cant_be_an_area_is_told_and_left_as_it_is() {
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
     assert!(matches!(Pagefold::builder().memory("8MiB").swap(&path, "1MiB").build(), Err(Error::SwapRefused(_))));
     mm.add_swap(SwapArea::path(&path).overwrite(true)).unwrap();
-    assert!(matches!(refusal(SwapArea::path(&path).overwrite(true)), AddError::InUse { .. }));
+    let in_use = refusal(SwapArea::path(&path).overwrite(true));
+    assert!(matches!(in_use, AddError::InUse { .. }) && in_use.kind() == ErrorKind::ResourceBusy, "{in_use}");
 }
 
 /// Through the machine's file systems, by whatever is chosen there.

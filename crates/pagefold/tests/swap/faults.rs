@@ -131,6 +131,7 @@ fn an_error_on_read_is_told_and_the_page_comes_back_later() {
     let stuck = mm.remove_swap(0).unwrap_err();
     assert!(matches!(stuck, Error::SwapInUse(RemoveError::Stuck { error: Some(IoError::IO), .. })), "{stuck:?}");
     assert!(stuck.to_string().ends_with(&IoError::IO.to_string()), "{stuck}");
+    assert_eq!(stuck.kind(), IoError::IO.kind());
     faulty.set_schedule(Schedule::Never);
     check(&space, base, 5, 0);
     for (page, fault) in [Fault::Short(512), Fault::Interrupted, Fault::Again].into_iter().cycle().take(40).enumerate()
