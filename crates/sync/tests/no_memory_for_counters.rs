@@ -1,5 +1,5 @@
-//! A thread's first hit made a block of counters, of 16 MiB of address space, and aborted the process
-//! if that couldn't be had.
+//! A thread's first hit made a block of counters, of 16 MiB of address space, and aborted the
+//! process if that couldn't be had.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 #![allow(unsafe_code)]
 
