@@ -23,7 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, CWD, FileType, FsWord, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, CWD, FileType, FsWord, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use sync::random::mix;
@@ -119,7 +119,12 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     let kind = Kind::of(&stat)?;
     let file_system =
         if kind == Kind::Regular { retry_on_intr(|| fs::fstatfs(&fd)).ok().map(|it| it.f_type) } else { None };
-    if kind == Kind::Regular && !has_length(&fd, &stat, file_system)? {
+    let has_length = match kind {
+        Kind::Regular => has_length(&fd, &stat, file_system)?,
+        // One without a medium, or a loop device without a file.
+        Kind::BlockDevice => fs::seek(&fd, SeekFrom::End(0))? > 0,
+    };
+    if !has_length {
         return Err(IoError::NoLength);
     }
     let has_name = kind == Kind::Regular && matches!(access, Access::Write | Access::Create | Access::CreateNew);

@@ -5,6 +5,7 @@
 //! | a test is ignored for one of a few reasons, and its name says which; quarantined ones are counted | [`ignored`] |
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
+//! | files of a crate import no others in a circle, but for those that are counted | [`layers`] |
 //! | what users depend on depends on nothing in `lab/` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
 //! | prose has 100 columns, and says who or what acts (60 lines may not) | [`prose`] |
@@ -13,6 +14,7 @@
 
 mod ignored;
 mod lab;
+mod layers;
 mod links;
 mod prose;
 mod rows;
@@ -67,6 +69,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
     let contributing = pages.iter().find(|(path, _)| path == Path::new("CONTRIBUTING.md")).map_or("", |(_, text)| text);
     let ignored = ignored::check(&sources);
     let prose = prose::check(&sources, &pages);
+    let (circles, in_circles) = layers::check(&sources);
     let violations: Vec<Violation> = sources
         .iter()
         .flat_map(seam::check)
@@ -75,11 +78,13 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
         .chain(rows::check(contributing, gate))
         .chain(prose.violations)
         .chain(lab::check(&manifests))
+        .chain(circles)
         .collect();
     violations.iter().for_each(|violation| eprintln!("{violation}"));
     ignored.quarantined.iter().for_each(|test| println!("in quarantine: {test}"));
     println!(
-        "{} sources, {} pages, {} violations, {} tests in quarantine, {} lines that leave open who acts",
+        "{} sources, {} pages, {} violations, {} tests in quarantine, {} lines that leave open who acts, {in_circles} \
+         files that import each other in circles",
         sources.len(),
         pages.len(),
         violations.len(),

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use pagefold::io::IoError;
 use pagefold::{AddError, Advice, Error, SwapArea};
 
 use crate::{NOT_HERE, a_file_is_used, in_a_process, open, small_fold};
@@ -208,6 +209,11 @@ fn swap_on_a_device_that_is_in_use() {
     let over_mounted = mounts.map(|()| other.add_swap(area()));
     let _ = run("umount", &[&device]);
     run("losetup", &["--detach", &device]).unwrap();
+    // It has no size now, unless another process has it already.
+    match other.group("a").build().unwrap().open(&device) {
+        Ok(file) => assert!(file.len() > 0),
+        Err(error) => assert!(matches!(error, Error::OpenFailed { error: IoError::NoLength, .. }), "{error}"),
+    }
     added.unwrap();
     assert!(matches!(second, Err(Error::SwapRefused(AddError::InUse { .. }))), "{second:?}");
     match over_mounted {
