@@ -6,7 +6,7 @@ use sync::random::Random;
 
 use crate::generate::Generator;
 use crate::trace::Request;
-use crate::trace_line::Op;
+use crate::trace_request::Op;
 
 /// One operation to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

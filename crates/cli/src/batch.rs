@@ -7,7 +7,7 @@ use pagefold::{ReadRequest, WriteRequest};
 use crate::accesses::Access;
 use crate::stamp::Stamp;
 use crate::tally::Tally;
-use crate::trace_line::Op;
+use crate::trace_request::Op;
 use crate::worker::{Failed, Fault, PIECE_BYTES_MAX, Worker, ns};
 use crate::write_log::Write;
 

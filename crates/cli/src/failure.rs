@@ -68,3 +68,18 @@ impl From<anyhow::Error> for Failure {
         Self::Failed(error)
     }
 }
+
+/// Sizes that can't be had are the command line's fault, the rest is the machine's.
+pub(crate) fn refused(error: pagefold::Error) -> Failure {
+    use pagefold::Error;
+    match error {
+        Error::BadSize(_) | Error::BadPageSize { .. } | Error::TooSmall { .. } | Error::BudgetTooLarge { .. } => {
+            Failure::usage(error.to_string())
+        }
+        Error::FileInUse { path } => Failure::Failed(anyhow::anyhow!(
+            "another program writes to {}, and has it locked: wait until that program has closed it, or replay without writes",
+            path.display()
+        )),
+        error => Failure::Failed(error.into()),
+    }
+}

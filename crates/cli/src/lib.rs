@@ -3,7 +3,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `args`, `choices`, `units` | the command line |
-//! | `trace`, `trace_text`, `trace_line`, `trace_csv`, `trace_iolog`, `trace_files` | access traces |
+//! | `trace`, `trace_text`, `trace_line`, `trace_request`, `trace_csv`, `trace_iolog`, `trace_files` | access traces |
 //! | `generate`, `zipf` | made-up accesses |
 //! | `content`, `temp_file`, `target` | the file that is read and written |
 //! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
@@ -50,6 +50,7 @@ mod trace_csv;
 mod trace_files;
 mod trace_iolog;
 mod trace_line;
+mod trace_request;
 mod trace_text;
 mod units;
 mod worker;

@@ -14,7 +14,7 @@ use crate::backend;
 use crate::checker::{Before, Checker};
 use crate::choices::{BackendChoice, SwapChoice};
 use crate::explain::explain;
-use crate::failure::Failure;
+use crate::failure::{Failure, refused};
 use crate::live::{self, Live};
 use crate::plan::{GroupPlan, Plan};
 use crate::process;
@@ -299,21 +299,6 @@ fn groups(pagefold: &Pagefold, plan: &Plan) -> Result<Vec<Group>, Failure> {
         pagefold.group(&group.name).max(limit).build().map_err(refused)
     };
     plan.groups.iter().map(build).collect()
-}
-
-/// Sizes that can't be had are the command line's fault, the rest is the machine's.
-pub(crate) fn refused(error: pagefold::Error) -> Failure {
-    use pagefold::Error;
-    match error {
-        Error::BadSize(_) | Error::BadPageSize { .. } | Error::TooSmall { .. } | Error::BudgetTooLarge { .. } => {
-            Failure::usage(error.to_string())
-        }
-        Error::FileInUse { path } => Failure::Failed(anyhow::anyhow!(
-            "another program writes to {}, and has it locked: wait until that program has closed it, or replay without writes",
-            path.display()
-        )),
-        error => Failure::Failed(error.into()),
-    }
 }
 
 /// Waits for the threads, ending them on a signal.

@@ -3,8 +3,7 @@
 use pagefold::{Error, File, Group, Protection, ReadRequest, Space, WriteRequest};
 
 use crate::content::Content;
-use crate::failure::Failure;
-use crate::run::refused;
+use crate::failure::{Failure, refused};
 
 /// Bytes that memory is filled in at once.
 const PIECE: u64 = 1 << 20;

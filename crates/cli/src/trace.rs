@@ -15,11 +15,9 @@ use crate::failure::Failure;
 use crate::signals;
 use crate::trace_files::{self, Mapped, Reach, Skipped, TraceFile};
 use crate::trace_iolog::Iolog;
-use crate::trace_line::{Format, Line, LineParser, Op, looks_like_a_trace};
+use crate::trace_line::{Format, LineParser, looks_like_a_trace};
+use crate::trace_request::{Line, Op};
 use crate::trace_text::{Place, TraceText};
-
-/// More threads than this are taken for a mistake, here as for `--threads`.
-pub(crate) const THREADS_MAX: usize = 1024;
 
 /// So many threads of a trace have a thread of their own, if the user doesn't say how many there
 /// are: each takes memory.

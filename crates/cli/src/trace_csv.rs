@@ -10,7 +10,8 @@
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
 
-use crate::trace_line::{LONE_CR, Line, Op};
+use crate::trace_request::{Line, Op};
+use crate::trace_text::LONE_CR;
 
 /// What a line looks like, for messages.
 const SHAPE: &str = "op,offset,length[,group[,thread]]";

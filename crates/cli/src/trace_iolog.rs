@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use anyhow::{Context, bail};
 
 use crate::trace_files::Skipped;
-use crate::trace_line::{Line, Op};
+use crate::trace_request::{Line, Op};
 use crate::trace_text::shown;
 
 /// How the first line begins, and ends.

@@ -5,7 +5,8 @@ use clap::ValueEnum;
 
 use crate::trace_csv::{self, Columns};
 use crate::trace_iolog::{self, Iolog};
-use crate::trace_text::as_text;
+use crate::trace_request::{Line, Op};
+use crate::trace_text::{LONE_CR, as_text};
 
 /// The formats of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,33 +17,6 @@ pub(crate) enum Format {
     Blocks,
     /// What `fio --write_iolog` writes, version 2 or 3
     Iolog,
-}
-
-/// Of a trace whose lines end in a carriage return alone: only its first one would be replayed.
-pub(crate) const LONE_CR: &str =
-    "a carriage return within the line: if lines end in it alone, make them lines on the way (tr '\\r' '\\n')";
-
-/// What a line asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// Bytes out of the file.
-    Read,
-    /// Bytes into the file.
-    Write,
-    /// What was written is to survive a power cut: all of it, or a range.
-    Sync,
-}
-
-/// A parsed line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
-    pub(crate) op: Op,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    pub(crate) group: Option<&'a str>,
-    pub(crate) thread: Option<&'a str>,
-    /// Index into [`Iolog::files`]; 0 in the formats that name no files.
-    pub(crate) file: usize,
 }
 
 /// Turns lines of one trace into requests.

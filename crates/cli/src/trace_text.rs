@@ -6,11 +6,13 @@ use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 
-use crate::trace_line::LONE_CR;
-
 /// A longer line is no trace; without a bound, a file without line ends would be read into memory
 /// whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Of a trace whose lines end in a carriage return alone: only its first one would be replayed.
+pub(crate) const LONE_CR: &str =
+    "a carriage return within the line: if lines end in it alone, make them lines on the way (tr '\\r' '\\n')";
 
 /// How compressed files begin, and what unpacks them.
 const COMPRESSED: [(&[u8], &str); 4] =

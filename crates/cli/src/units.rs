@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use crate::trace::THREADS_MAX;
+/// More threads than this are taken for a mistake, here as for `--threads`.
+const THREADS_MAX: usize = 1024;
 
 /// Three significant digits of `value`, which is at least 1 unless it is the smallest unit.
 fn digits(value: f64) -> String {

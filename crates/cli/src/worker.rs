@@ -13,7 +13,7 @@ use crate::shared::{Ended, Shared};
 use crate::stamp::{MixedCells, Stamps};
 use crate::subject::Subject;
 use crate::tally::Tally;
-use crate::trace_line::Op;
+use crate::trace_request::Op;
 use crate::write_log::{Write, WriteLog};
 
 /// A longer read or write is done in pieces, so that a trace can't make our buffers larger than the

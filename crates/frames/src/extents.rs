@@ -17,7 +17,8 @@ use std::ops::Range;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::lock::{Mutex, MutexGuard};
 
-use crate::frame_table::{FrameId, FrameTable};
+use crate::frame_id::FrameId;
+use crate::frame_table::FrameTable;
 use crate::free_frames::Batch;
 use crate::population::{NodeRuns, Population};
 

@@ -24,7 +24,8 @@ use sync::PerCpu;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::Mutex;
 
-use crate::frame_table::{FrameId, FrameTable};
+use crate::frame_id::FrameId;
+use crate::frame_table::FrameTable;
 use crate::numa::Nodes;
 
 /// Frames in a full batch, where the arena is large enough for full ones.

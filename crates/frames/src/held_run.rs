@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use sync::{SharedBytes, StableBytes};
 
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::page_map::PageMap;
 use crate::write_state::Unclean;
 use crate::writeback::HeldPage;

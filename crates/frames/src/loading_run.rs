@@ -16,7 +16,7 @@ use std::fmt;
 use sync::atomic::{Ordering, fence};
 use sync::{Arc, SharedBytes, StableBytes};
 
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::frames::{Frames, OwnedFrame};
 use crate::page_map::{Loading, PageMap, PinnedFrame};
 use crate::page_word::PageWord;

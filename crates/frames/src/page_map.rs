@@ -267,7 +267,7 @@ impl PageMap {
         // Acquire only because looking up a frame asks for it: nothing is read.
         let word = PageWord::from_bits(word.load(Ordering::Acquire));
         if word.is_hot() {
-            sync::prefetch::prefetch_bytes(self.lookup.frame(self.frames(), word).1, offset, len);
+            self.lookup.frame(self.frames(), word).1.prefetch(offset, len);
         }
     }
 

@@ -37,7 +37,7 @@
 
 use core::fmt;
 
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 
 /// The value of a page word.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use sync::lock::Mutex;
 use crate::budget::Budget;
 use crate::chunks::{Chunks, NoRoom};
 use crate::error::ReserveError;
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::length::Length;
 use crate::page_word::{PageState, PageWord};
 use crate::region::{Protection, Region};

@@ -39,7 +39,7 @@
 use sync::SharedBytes;
 use sync::atomic::Ordering;
 
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::frames::{Frames, IsolatedFrame, OwnedFrame};
 use crate::page_map::{Detach, PageMap};
 use crate::page_word::PageWord;

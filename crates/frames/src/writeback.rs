@@ -13,7 +13,7 @@
 
 use sync::atomic::{AtomicU64, Ordering};
 
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::frames::Frames;
 use crate::page_map::PageMap;
 use crate::page_word::PageWord;

@@ -42,7 +42,8 @@
 
 use sync::atomic::{AtomicU64, Backoff, Ordering, fence};
 
-use crate::frame_table::{FrameId, FrameRecord};
+use crate::frame_id::FrameId;
+use crate::frame_table::FrameRecord;
 use crate::frames::Frames;
 use crate::page_map::PageMap;
 use crate::page_word::PageWord;

@@ -14,5 +14,5 @@ mod word;
 
 pub use guard::{RangeReadGuard, RangeWriteGuard};
 pub use lock::RangeLock;
-pub use node::BYPASS_MAX;
+pub use queue::BYPASS_MAX;
 pub use range::{BadRange, LockRange};

@@ -51,10 +51,6 @@ use crate::claim::{Claim, Mode};
 use crate::queue::{Patience, Queue};
 use crate::word::{NodeWord, Packed};
 
-/// How often a waiter is overtaken at most, give or take the claims that were there before it. A
-/// model has few turns.
-pub const BYPASS_MAX: u32 = if cfg!(pagefold_loom) { 1 } else { 64 };
-
 /// How long a claim spins before it sleeps: about what falling asleep and waking up costs.
 const SPIN: Duration = Duration::from_micros(2);
 

@@ -22,8 +22,8 @@ use crate::page_out::PageOut;
 use crate::rotation::is_rotating;
 use crate::seal::seal;
 use crate::slot_table::StaleSlot;
-use crate::slot_word::{NUMBER_BITS, Note, SlotState};
-use crate::slots::{BATCH_MAX, Placement, SlotBatch, Slots};
+use crate::slot_word::{BATCH_MAX, NUMBER_BITS, Note, SlotBatch, SlotState};
+use crate::slots::{Placement, Slots};
 use crate::{Owner, SlotId};
 
 /// A device that has had something to write for so long, and finished nothing, comes last: pages go

@@ -11,8 +11,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 
 use crate::SlotId;
 use crate::area::Area;
-use crate::slot_word::AREA_BITS;
-use crate::slots::SlotBatch;
+use crate::slot_word::{AREA_BITS, SlotBatch};
 
 /// Areas that there can be at a time.
 pub(crate) const AREAS_MAX: usize = 1 << AREA_BITS;

@@ -23,10 +23,7 @@
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
 
-use crate::slot_bits::SlotBits;
-
-/// Slots in a cluster.
-pub(crate) const SLOTS: usize = if cfg!(pagefold_loom) { 2 } else { 512 };
+use crate::slot_bits::{SLOTS, SlotBits};
 
 /// Where a cluster is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use crate::cluster::{Cluster, List, LockedCluster, SLOTS};
+use crate::cluster::{Cluster, List, LockedCluster};
 use crate::cluster_list::ClusterList;
+use crate::slot_bits::SLOTS;
 use crate::slot_table::SlotTable;
-use crate::slots::SlotBatch;
+use crate::slot_word::SlotBatch;
 
 #[derive(Debug)]
 pub(crate) struct Clusters {

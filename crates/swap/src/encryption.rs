@@ -31,7 +31,7 @@ use sync::zeroed::zeroed;
 use sync::{CachePadded, SharedBytes};
 
 use crate::page_out::PageOut;
-use crate::slots::BATCH_MAX;
+use crate::slot_word::BATCH_MAX;
 use crate::{AddError, Owner, SlotId};
 use aes_gcm::Cipher;
 use buffers::{Buffer, Buffers};

@@ -48,6 +48,7 @@ mod slot_word;
 mod slots;
 mod spill;
 mod swap;
+mod write_out;
 
 pub use allowance::Memory;
 pub use area::{AreaOptions, Source};
@@ -57,6 +58,6 @@ pub use header::HeaderError;
 pub use page_entry::{Fill, PageEntry};
 pub use page_out::PageOut;
 pub use slot_table::StaleSlot;
-pub use slot_word::{Note, Owner, SlotId, SlotState};
-pub use slots::{BATCH_MAX, Placement, SlotBatch, Slots};
+pub use slot_word::{BATCH_MAX, Note, Owner, SlotBatch, SlotId, SlotState};
+pub use slots::{Placement, Slots};
 pub use swap::{AreaInfo, NotBack, Owners, Position, Swap};

@@ -2,9 +2,10 @@
 
 use sync::atomic::{AtomicU64, Ordering};
 
-use crate::cluster::SLOTS;
-
 const WORDS: usize = SLOTS.div_ceil(64);
+
+/// Slots in a cluster.
+pub(crate) const SLOTS: usize = if cfg!(pagefold_loom) { 2 } else { 512 };
 
 /// A bit for each slot, changed under the cluster's lock alone. One cache line.
 #[derive(Debug, Default)]

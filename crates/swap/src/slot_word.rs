@@ -29,7 +29,14 @@
 //! eviction (the *note*, one word: 24 bits of group, 40 of shadow), and the seal (32 bits). So a
 //! slot takes 20 bytes, 0.5 % of a 4 KiB page.
 
+use arrayvec::ArrayVec;
 use core::fmt;
+
+/// Slots that are allocated at once, at most.
+pub const BATCH_MAX: usize = 64;
+
+/// Slots just allocated, in the order of their numbers as far as they follow each other.
+pub type SlotBatch = ArrayVec<SlotId, BATCH_MAX>;
 
 /// Bits of a generation.
 pub(crate) const GENERATION_BITS: u32 = 24;

@@ -44,18 +44,13 @@ use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 
-use crate::cluster::{Cluster, List, SLOTS};
+use crate::cluster::{Cluster, List};
 use crate::clusters::{Claimed, Clusters, Effort};
 use crate::hand::{Hand, Turn, Way};
 use crate::reserve::Reserve;
+use crate::slot_bits::SLOTS;
 use crate::slot_table::{SlotTable, StaleSlot};
-use crate::slot_word::{Note, Owner, SlotId, SlotState};
-
-/// Slots that are allocated at once, at most.
-pub const BATCH_MAX: usize = 64;
-
-/// Slots just allocated, in the order of their numbers as far as they follow each other.
-pub type SlotBatch = ArrayVec<SlotId, BATCH_MAX>;
+use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 
 /// Slots that a CPU collects before it frees them.
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };

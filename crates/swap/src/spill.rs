@@ -30,9 +30,10 @@ use crate::SwapOutError;
 use crate::area::Area;
 use crate::area_list::{AREAS_MAX, Handle};
 use crate::compressed::{Compressed, Fate, Turn};
-use crate::page_out::{PageOut, Tried, write_out};
+use crate::page_out::PageOut;
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
+use crate::write_out::Tried;
 
 /// Pages that are tried at a time: a sixteenth of a small area, but so many that what they leave is
 /// of use.
@@ -97,7 +98,7 @@ impl Swap {
         // The page is in no frame. The number 0 does no harm: that frame doesn't have this slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
-        write_out(self, &[out], tried, &mut |_, result| written = result);
+        self.write_out(&[out], tried, &mut |_, result| written = result);
         let new = written?;
         let _ = self.set_swapped(new, owner, note); // It was allocated just now.
         Ok(new)

@@ -35,9 +35,10 @@ use crate::area::{Area, AreaOptions, Source};
 use crate::area_list::{AREAS_MAX, AreaList, Handle};
 use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
-use crate::page_out::{PageOut, Tried, write_out};
-use crate::slot_word::{Note, Owner, SlotId, SlotState};
-use crate::slots::{Placement, SlotBatch, Slots};
+use crate::page_out::PageOut;
+use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
+use crate::slots::{Placement, Slots};
+use crate::write_out::{Tried, write_out};
 
 /// How often removal tries pages that can't be read, when there are no others.
 const READS_MAX: u32 = 8;
@@ -272,12 +273,19 @@ impl Swap {
     /// caller's, or with why it has none. A page that couldn't be written in one place was tried in
     /// others.
     pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
-        write_out(self, pages, Tried::default(), &mut |at, result| done(at, result));
+        self.write_out(pages, Tried::default(), &mut |at, result| done(at, result));
     }
 
-    /// [`AreaList::allocate`], in this CPU's copy.
-    pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<Arc<Handle>> {
-        self.here().allocate(want, avoid, never, into).cloned()
+    /// [`write_out()`], to areas of this CPU's copy.
+    pub(crate) fn write_out(
+        &self,
+        pages: &[PageOut<'_>],
+        tried: Tried,
+        done: &mut dyn FnMut(usize, Result<SlotId, SwapOutError>),
+    ) {
+        let allocate =
+            |want, avoid, never, into: &mut SlotBatch| self.here().allocate(want, avoid, never, into).cloned();
+        write_out(&allocate, pages, tried, done);
     }
 
     /// The area of a slot, for longer than its copy's lock is held.

@@ -8,20 +8,7 @@ pub use manycore::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Atomic
 #[cfg(pagefold_loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-pub use crate::wait::Backoff;
-
-/// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another
-/// one's store.
-#[inline]
-#[cfg_attr(pagefold_manycore, track_caller)]
-pub fn spin_hint() {
-    #[cfg(pagefold_manycore)]
-    manycore::spin_hint();
-    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-    core::hint::spin_loop();
-    #[cfg(pagefold_loom)]
-    loom::thread::yield_now();
-}
+pub use crate::wait::{Backoff, spin_hint};
 
 /// A `SeqCst` fence between an atomic read-modify-write that this thread has made, whatever its
 /// ordering, with all that it did before, and what follows. On x86-64 such an instruction is a

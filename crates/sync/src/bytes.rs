@@ -23,9 +23,12 @@
 use core::ops::Range;
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::prefetch::LINE;
 #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
 use crate::prefetch::prefetch_to_write;
+use crate::prefetch::{LINE, prefetch};
+
+/// Lines that are asked for before the CPU sees by itself that they are read in order.
+const LINES_MAX: usize = 4;
 
 /// Bytes in a word.
 const WORD: usize = 8;
@@ -92,6 +95,17 @@ impl<'a> SharedBytes<'a> {
     pub fn with_word(&self, offset: usize, look: impl FnOnce(&AtomicU64)) {
         if let Some(word) = self.words.get(offset / WORD) {
             look(word);
+        }
+    }
+
+    /// Asks the CPU to fetch the lines of the first of `len` bytes at `offset`. No more than these
+    /// bytes are looked for.
+    #[inline]
+    pub fn prefetch(&self, offset: usize, len: usize) {
+        let first = offset / LINE * LINE;
+        let end = (offset + len).min(first + LINES_MAX * LINE).min(self.len());
+        for at in (first..end).step_by(LINE) {
+            self.with_word(at, prefetch);
         }
     }
 

@@ -1,7 +1,5 @@
 //! Hints to the CPU.
 
-use crate::SharedBytes;
-
 /// Asks the CPU to fetch a cache line that is about to be looked at.
 #[inline]
 pub fn prefetch<T>(value: &T) {
@@ -33,16 +31,3 @@ pub(crate) fn prefetch_to_write(to: *const u8, len: usize) {
 
 /// Bytes in a cache line.
 pub(crate) const LINE: usize = 64;
-/// Lines that are asked for before the CPU sees by itself that they are read in order.
-const LINES_MAX: usize = 4;
-
-/// Asks for the lines of the first of `len` bytes at `offset`. No more than a page's bytes are
-/// looked for.
-#[inline]
-pub fn prefetch_bytes(bytes: SharedBytes<'_>, offset: usize, len: usize) {
-    let first = offset / LINE * LINE;
-    let end = (offset + len).min(first + LINES_MAX * LINE).min(bytes.len());
-    for at in (first..end).step_by(LINE) {
-        bytes.with_word(at, prefetch);
-    }
-}

@@ -25,9 +25,21 @@
 //! with one hint a turn, as that waits for a store to what the thread looked at, and sleeps in
 //! virtual time.
 
-use crate::atomic::spin_hint;
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};
+
+/// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another
+/// one's store.
+#[inline]
+#[cfg_attr(pagefold_manycore, track_caller)]
+pub fn spin_hint() {
+    #[cfg(pagefold_manycore)]
+    manycore::spin_hint();
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    core::hint::spin_loop();
+    #[cfg(pagefold_loom)]
+    loom::thread::yield_now();
+}
 
 /// How long [`Backoff::wait_or`] waits before it gives up. A call may meet two such waits, and
 /// answers within 5 s.

@@ -2,7 +2,7 @@
 
 use super::Frames;
 use crate::extents::Drain;
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 
 /// Extents of frames on their way back to the system. While one of these lives, another drain
 /// waits.

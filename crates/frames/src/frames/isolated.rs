@@ -4,7 +4,7 @@
 use sync::atomic::{AtomicU64, Ordering};
 
 use super::{Frames, OwnedFrame};
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
 
 /// A page that can't be evicted now.

@@ -26,7 +26,7 @@
 use sync::atomic::Ordering;
 
 use super::{Frames, IsolatedFrame, OwnedFrame};
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
 
 /// A page that stays where it is, and the frame that it was to move to.

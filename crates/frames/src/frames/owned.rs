@@ -4,7 +4,7 @@ use sync::SharedBytes;
 use sync::atomic::{Ordering, fence};
 
 use super::Frames;
-use crate::frame_table::FrameId;
+use crate::frame_id::FrameId;
 
 /// A frame that only its owner can reach. It holds no page until the owner publishes one in it.
 /// Dropping it frees the frame.

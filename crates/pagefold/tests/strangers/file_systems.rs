@@ -211,7 +211,7 @@ fn swap_on_a_device_that_is_in_use() {
     run("losetup", &["--detach", &device]).unwrap();
     // It has no size now, unless another process has it already.
     match other.group("a").build().unwrap().open(&device) {
-        Ok(file) => assert!(file.len() > 0),
+        Ok(file) => assert!(!file.is_empty()),
         Err(error) => assert!(matches!(error, Error::OpenFailed { error: IoError::NoLength, .. }), "{error}"),
     }
     added.unwrap();

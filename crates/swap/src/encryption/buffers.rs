@@ -4,7 +4,7 @@ use sync::SharedBytes;
 use sync::lock::{Condvar, Mutex};
 use sync::time::{Duration, Instant};
 
-use crate::slots::BATCH_MAX;
+use crate::slot_word::BATCH_MAX;
 
 /// What direct I/O wants addresses to be a multiple of.
 const ALIGNMENT: usize = 4096;

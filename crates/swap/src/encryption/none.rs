@@ -5,7 +5,7 @@ use sync::SharedBytes;
 use sync::time::Duration;
 
 use crate::page_out::PageOut;
-use crate::slots::BATCH_MAX;
+use crate::slot_word::BATCH_MAX;
 use crate::{AddError, Owner, SlotId};
 
 /// Whether this build can encrypt.

@@ -1,6 +1,7 @@
 //! The allocator against a plain model, and what it promises on purpose.
 
 use super::*;
+use crate::slot_word::BATCH_MAX;
 use std::collections::HashMap;
 use sync::random::Random;
 

@@ -1,0 +1,81 @@
+//! Pages on their way to areas: which one takes them, and what is tried if that doesn't.
+
+use arrayvec::ArrayVec;
+use sync::Arc;
+
+use crate::allowance::Need;
+use crate::area_list::Handle;
+use crate::error::SwapOutError;
+use crate::page_out::PageOut;
+use crate::slot_word::{BATCH_MAX, SlotBatch, SlotId};
+
+/// How often a page is tried elsewhere that couldn't be written, the first time included.
+const WRITES_MAX: u32 = 3;
+
+/// What became of earlier attempts to write the same pages.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tried {
+    times: u32,
+    /// A bit for each area in which it failed.
+    areas: u32,
+    /// And for each that doesn't take them, or has no room for them.
+    refused_by: u32,
+    error: Option<SwapOutError>,
+}
+
+impl Tried {
+    /// Nothing was tried, and the areas whose bits are set are out of the question.
+    pub(crate) fn refused_by(areas: u32) -> Self {
+        Self { refused_by: areas, ..Self::default() }
+    }
+}
+
+/// Allocates at most so many slots in one area: in one of the first set of bits only if no other
+/// has room, and in none of the second.
+type Allocate<'a> = dyn Fn(usize, u32, u32, &mut SlotBatch) -> Option<Arc<Handle>> + 'a;
+
+type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
+
+/// Writes pages to slots of areas. No lock is held while a device writes.
+pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
+    let mut at = 0;
+    while at < pages.len() {
+        let mut batch = SlotBatch::new();
+        let mut refused = ArrayVec::<usize, BATCH_MAX>::new();
+        let Some(area) = allocate(pages.len() - at, tried.areas, tried.refused_by, &mut batch) else {
+            let error = tried.error.unwrap_or(SwapOutError::Full);
+            return (at..pages.len()).for_each(|at| done(at, Err(error)));
+        };
+        for run in batch.chunk_by(|&a, &b| area.joins(a, b)) {
+            let (start, of_run) = (at, &pages[at..at + run.len()]);
+            at += run.len();
+            match area.write(run, of_run, Need::Usual) {
+                Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
+                Err(error) => {
+                    // Their numbers are good: they were allocated just now.
+                    run.iter().for_each(|&slot| _ = area.free(slot));
+                    if error == SwapOutError::Full {
+                        // Sometimes: an area has no room for pages that it has slots for.
+                        refused.extend(start..at);
+                        continue;
+                    }
+                    tracing::warn!(area = area.name, pages = run.len(), %error, "can't write to a swap area");
+                    let areas_tried = tried.areas | 1 << area.number;
+                    let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error), ..tried };
+                    if tried.times < WRITES_MAX {
+                        // Sometimes: pages are tried in another area after a failed write.
+                        write_out(allocate, of_run, tried, &mut |at, result| done(start + at, result));
+                    } else {
+                        (start..at).for_each(|at| done(at, Err(error)));
+                    }
+                }
+            }
+        }
+        if !refused.is_empty() {
+            // Together again, for one large write.
+            let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
+            let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
+            write_out(allocate, &elsewhere, tried, &mut |at, result| done(refused[at], result));
+        }
+    }
+}
