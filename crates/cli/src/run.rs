@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use pagefold::io::{IoError, SimulatedDisk};
+use pagefold::io::{IoError, Posix, SimulatedDisk};
 use pagefold::{Group, Pagefold};
 use rustix::io::Errno;
 use sync::Arc;
@@ -288,6 +288,8 @@ fn key() -> u64 {
 /// Usage: sizes that are too small, or not possible.
 pub(crate) fn check_sizes(plan: &Plan, memory: u64, page_bytes: u64) -> Result<(), Failure> {
     let builder = Pagefold::builder().memory(memory).memory_max(memory).page_size(page_bytes);
+    // No file is opened.
+    let builder = builder.backend(Posix::default());
     let pagefold = builder.build().map_err(refused)?;
     plan.check_memory(memory, page_bytes)?;
     groups(&pagefold, plan).map(drop)

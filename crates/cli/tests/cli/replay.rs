@@ -290,17 +290,16 @@ fn a_temporary_file_has_its_name_in_messages() {
 #[test]
 fn what_the_library_notices_is_said() {
     let place = Place::new();
-    let run = |level: Option<&str>| {
+    let run = |level: &str| {
         let line = "replay --size 1MiB --memory 512KiB --ops 10 --backend posix --anonymous --swap memory:2MiB";
         let mut command = place.command(line, &[]);
-        command.envs(level.map(|level| ("PAGEFOLD_LOG", level)));
-        Done::of(command.spawn().unwrap())
+        Done::of(command.env("PAGEFOLD_LOG", level).spawn().unwrap())
     };
-    assert!(!run(None).err.contains("note:"));
-    assert!(!run(Some("")).err.contains("note:"));
-    let told = run(Some("info"));
+    assert!(!run("warn").err.contains("note:"));
+    assert!(!run("").err.contains("note:"));
+    let told = run("info");
     assert!(told.err.contains("note: swap area added area=\"memory\""), "{told:?}");
-    let wrong = run(Some("loud"));
+    let wrong = run("loud");
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     assert!(wrong.err.contains("PAGEFOLD_LOG=loud is none of off, error, warn"), "{wrong:?}");
 }

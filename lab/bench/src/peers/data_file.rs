@@ -85,11 +85,13 @@ impl DataFile {
     }
 }
 
-/// Memory if the machine has the usual mount for it, with room for so many bytes.
+/// Memory if the machine has the usual mount for it, to be written to and with room for so many
+/// bytes.
 fn temporary_directory(length: u64) -> PathBuf {
     let shm = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(shm).map_or(0, |space| space.f_bavail.saturating_mul(space.f_frsize));
-    if free >= length { shm.to_path_buf() } else { std::env::temp_dir() }
+    let is_writable = rustix::fs::access(shm, rustix::fs::Access::WRITE_OK).is_ok();
+    if is_writable && free >= length { shm.to_path_buf() } else { std::env::temp_dir() }
 }
 
 fn write(file: &File, path: &Path, pages: u32, contents: Contents) -> Result<()> {

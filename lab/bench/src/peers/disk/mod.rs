@@ -50,11 +50,12 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
 }
 
-/// Subjects that make sense here.
+/// Subjects that make sense here, on this machine.
 pub(crate) fn possible() -> Vec<Kind> {
     let others = [Kind::Fio, Kind::Mmap, Kind::Pread, Kind::PreadDirect, Kind::UringLru];
+    let others = others.into_iter().filter(|kind| *kind != Kind::UringLru || stores::has_io_uring());
     let ours = [Kind::Pagefold, Kind::PagefoldQueue, Kind::PagefoldAsync, Kind::PagefoldThreads, Kind::PagefoldNoUring];
-    others.into_iter().chain(ours).collect()
+    others.chain(ours).collect()
 }
 
 /// Whether a subject has a place in a workload. Pagefold's ways of doing many operations at once

@@ -17,6 +17,7 @@ use crate::peers::subjects::Kind;
 
 pub(super) use self::pagefold::{builder as pagefold_builder, open as open_pagefold};
 use self::threads::Threads;
+pub(super) use self::uring_lru::has_io_uring;
 
 /// What operations are given to.
 pub(super) trait Store {

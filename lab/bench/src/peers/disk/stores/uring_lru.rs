@@ -60,6 +60,11 @@ struct Request {
     slot: u32,
 }
 
+/// Whether the system has rings to give.
+pub(crate) fn has_io_uring() -> bool {
+    IoUring::new(RING).is_ok()
+}
+
 impl UringLru {
     /// As many pages as the budget holds; those on the way are extra.
     pub(super) fn new(file: &Scratch, budget_pages: u32) -> Result<Self> {
