@@ -75,13 +75,12 @@ impl File {
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file ends within the range.
-    #[inline(always)]
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
-        if self.map.read_hot(offset, buf) {
-            self.count_hit();
-            return Ok(());
+        let wanted = buf.len();
+        if self.read_at(buf, offset)? < wanted {
+            return Err(self.handle.past_end(offset, wanted as u64));
         }
-        self.handle.read_exact(buf, offset)
+        Ok(())
     }
 
     /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard
