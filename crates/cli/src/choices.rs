@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use pagefold::io::ThreadPool;
 
+use crate::temp_file::free_bytes;
 use crate::units::{bytes, parse_positive_size};
 
 /// More groups than this are taken for a mistake.
@@ -146,11 +147,7 @@ impl SwapChoice {
             return None;
         }
         let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-        let system = rustix::fs::statvfs(if path.is_dir() { path } else { parent }).ok()?;
-        if system.f_blocks == 0 {
-            return None; // Not counted there.
-        }
-        let room = system.f_bavail.saturating_mul(system.f_frsize);
+        let room = free_bytes(if path.is_dir() { path } else { parent })?;
         (room < self.bytes).then(|| {
             let [wanted, room] = [self.bytes, room].map(bytes);
             format!("the swap file in {} may become {wanted}, and there is room for {room}", path.display())

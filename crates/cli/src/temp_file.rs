@@ -165,7 +165,7 @@ fn in_memory(directory: &Path) -> bool {
 }
 
 /// Room for an ordinary user; `None` if the system won't say.
-fn free_bytes(directory: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(directory: &Path) -> Option<u64> {
     // Some file systems don't count their blocks.
     let system = rustix::fs::statvfs(directory).ok().filter(|system| system.f_blocks > 0)?;
     Some(system.f_bavail.saturating_mul(system.f_frsize))

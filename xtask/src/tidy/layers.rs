@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemFn, ItemMod, ItemUse, UseTree};
 
-use super::{Source, Violation};
+use super::{Source, Violation, is_test};
 
 /// Files that import each other in circles today, by crate. These numbers only ever fall.
 const KNOWN: [(&str, usize); 4] = [("frames", 12), ("io", 9), ("manycore", 9), ("pagefold", 48)];
@@ -47,12 +47,6 @@ fn check_against(sources: &[Source], known: &[(&str, usize)]) -> (Vec<Violation>
         }
     }
     (violations, all)
-}
-
-fn is_test(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let folders = path.iter().any(|part| part == "tests" || part == "models");
-    folders || ["tests", "models"].iter().any(|of| stem == *of || stem.ends_with(&format!("_{of}")))
 }
 
 /// The files of a crate that are in circles, one list for each circle.

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, ItemFn, ItemMod, ItemUse, UseTree};
 
-use super::{Source, Violation};
+use super::{Source, Violation, is_test};
 
 /// Crates that go through the seam.
 const CRATES: [&str; 6] = ["pagefold", "frames", "swap", "io", "span-lock", "smp-list"];
@@ -44,9 +44,7 @@ pub(super) fn check(source: &Source) -> Vec<Violation> {
 
 /// The sources of these crates, but for their tests and models.
 fn is_product(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let is_test = ["tests", "models", "patience"].iter().any(|of| stem == *of || stem.ends_with(&format!("_{of}")));
-    !is_test && CRATES.iter().any(|name| path.starts_with(Path::new("crates").join(name).join("src")))
+    !is_test(path) && CRATES.iter().any(|name| path.starts_with(Path::new("crates").join(name).join("src")))
 }
 
 struct Search<'a> {
