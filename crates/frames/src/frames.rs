@@ -7,7 +7,7 @@ mod owned;
 
 pub use drain::FrameDrain;
 pub(crate) use isolated::vacate;
-pub use isolated::{IsolatedFrame, Refused};
+pub use isolated::{IsolatedFrame, Refused, Use};
 pub use moving::NotMoved;
 pub use owned::OwnedFrame;
 

@@ -50,7 +50,7 @@ pub use budget::Budget;
 pub use config::{Config, FRAMES_MAX, map_room, room_to_grow};
 pub use error::ReserveError;
 pub use frame_id::FrameId;
-pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, NotMoved, OwnedFrame, Refused};
+pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, NotMoved, OwnedFrame, Refused, Use};
 pub use held_run::HeldRun;
 pub use loading_run::{KeptPin, LoadingRun};
 pub use page_map::{BeginLoad, Detach, Labels, Loading, PageMap, PinError, PinnedFrame, Pinner};

@@ -32,6 +32,7 @@ use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ReserveError;
+use crate::frame_table::FrameRecord;
 use crate::frames::Frames;
 use crate::lookup::Lookup;
 use crate::map_state::MapState;
@@ -244,8 +245,7 @@ impl PageMap {
         let after = self.lookup.copy_and_look(self.frames(), (word, before), offset, into, still);
         let Some(after) = after.filter(|&after| before.same_stay(after)) else { return false };
         if !after.is_referenced() {
-            reference(word, after);
-            *ahead = self.lookup.frame(self.frames(), before).0.write_state.take_ahead();
+            *ahead = note_use(word, after, self.lookup.frame(self.frames(), before).0);
         }
         true
     }
@@ -305,9 +305,19 @@ impl PageMap {
     }
 }
 
-/// Notes that a page was used. The only write on the way of a hit, and only where reclaim has
-/// looked since the last.
+/// Notes that a page was used, and says whether that is the first use of a page that was read
+/// ahead. Such a use leaves the page unreferenced: it is the one that the page was loaded for.
 #[cold]
+fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
+    let ahead = record.write_state.take_ahead();
+    if ahead == Ahead::No {
+        reference(word, seen);
+    }
+    ahead
+}
+
+/// Sets the referenced bit. The only write on the way of a hit, and only where reclaim has looked
+/// since the last.
 fn reference(word: &AtomicU64, seen: PageWord) {
     // Looks first, so that a word that is gone isn't written to (`chunks`). Relaxed: the bit
     // publishes nothing.

@@ -64,3 +64,22 @@ fn what_was_used_long_ago_gives_way() {
     // Each page is used ten times; 10 is the least.
     assert!(missed <= 33, "{missed} %");
 }
+
+/// Pages had been read ahead, and then used all the time, before memory was short for the first
+/// time. Reclaim took these uses for one burst that came with the load, and evicted the pages.
+#[test]
+fn what_was_read_ahead_and_is_used_stays_when_memory_gets_short() {
+    let (_mm, group, file) = open(4 * ROOM);
+    let hot = ROOM / 2;
+    let read = |page: u64| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap();
+    (0..4 * hot).for_each(|access| read(access % hot));
+    file.advise(Advice::Random, hot..hot + 1).unwrap();
+    let before = group.stats().bytes_in;
+    let cold = 2 * ROOM;
+    for access in 0..cold {
+        read(hot + access);
+        read(access * 7 % hot);
+    }
+    let again = (group.stats().bytes_in - before) / PAGE - cold;
+    assert!(again <= hot / 50, "{again} of {hot} pages were read again");
+}

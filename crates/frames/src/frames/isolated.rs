@@ -16,6 +16,18 @@ pub struct Refused {
     pub unclean: bool,
 }
 
+/// What is known of a page's use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It wasn't used.
+    None,
+    /// It was read ahead, then used for the first time, and used again. All of that may have been
+    /// one burst, such as small reads in a row.
+    Doubtful,
+    /// It was used.
+    Certain,
+}
+
 /// A resident frame that is on no list, and that only its holder may list again or evict. It must
 /// not be forgotten: end it with [`Frames::put_back`] or [`Frames::evict`].
 #[derive(Debug)]
@@ -59,12 +71,25 @@ impl Frames {
     /// Returns whether the page was used since the last call, and resets that. The caller must have
     /// the frame isolated, which keeps it from being freed.
     ///
-    /// The use that a page was loaded for doesn't count. A page that was read ahead gets its first
-    /// use later: that use doesn't count either, nor do other uses between the same two calls.
+    /// Doubtful uses don't count.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
+        self.take_use(frame) == Use::Certain
+    }
+
+    /// Returns what is known of the page's use since the last call, and resets that. The caller
+    /// must have the frame isolated, which keeps it from being freed.
+    ///
+    /// The use that a page was loaded for is none. A page that was read ahead gets that use later:
+    /// it doesn't count either.
+    #[must_use]
+    pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
-        self.take_reference(frame) && !first
+        match (self.take_reference(frame), first) {
+            (false, _) => Use::None,
+            (true, true) => Use::Doubtful,
+            (true, false) => Use::Certain,
+        }
     }
 
     fn take_reference(&self, frame: FrameId) -> bool {

@@ -5,7 +5,7 @@
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
 
-use super::{PageMap, reference};
+use super::{PageMap, note_use};
 use crate::frame_table::{FrameRecord, PinRefused};
 use crate::lookup::Lookup;
 use crate::page_word::PageWord;
@@ -41,8 +41,7 @@ impl<'a> PinnedFrame<'a> {
         if after.is_written() {
             self.record.write_state.reference();
         } else if !after.is_referenced() {
-            reference(word, after);
-            *ahead = self.record.write_state.take_ahead();
+            *ahead = note_use(word, after, self.record);
         }
         Some(self)
     }

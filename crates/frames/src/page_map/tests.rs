@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::Config;
-use crate::frames::IsolatedFrame;
+use crate::frames::{IsolatedFrame, Use};
 use crate::wait_table::LoadFailure;
 
 const PAGE: usize = 4096;
@@ -62,6 +62,31 @@ fn a_page_comes_is_used_and_goes() {
     assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "a failed load keeps the shadow");
     drop(begin(&map, 3));
     assert_eq!(map.state(3), PageState::Vacant { shadow: 77 }, "so does an abandoned one");
+}
+
+#[test]
+fn what_a_page_was_read_ahead_for_is_no_use_of_it() {
+    let map = map(1);
+    let frame = map.frames().allocate().expect("a frame is free");
+    let labels = Labels { ahead: Ahead::Marked, ..Labels::default() };
+    let (isolated, _) = begin(&map, 0).publish(frame, labels, false);
+    let used = || map.frames().take_use(isolated.id());
+    let read = || {
+        let mut ahead = Ahead::No;
+        assert!(map.read_first(0, &mut [0; 8], &mut ahead));
+        ahead
+    };
+    assert_eq!(used(), Use::None);
+    assert_eq!((read(), used()), (Ahead::Marked, Use::None));
+    assert_eq!((read(), used(), used()), (Ahead::No, Use::Certain, Use::None));
+
+    drop(map.frames().evict(isolated, 0).expect("in use by no one"));
+    let frame = map.frames().allocate().expect("a frame is free");
+    let (isolated, _) = begin(&map, 0).publish(frame, labels, false);
+    let used = || map.frames().take_use(isolated.id());
+    assert_eq!((read(), read(), read()), (Ahead::Marked, Ahead::No, Ahead::No));
+    assert_eq!((used(), used()), (Use::Doubtful, Use::None));
+    assert_eq!((read(), used()), (Ahead::No, Use::Certain));
 }
 
 #[test]

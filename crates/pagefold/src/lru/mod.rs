@@ -13,7 +13,8 @@
 //!   page in a row: the bit is cleared when a page moves on to cold. A scan therefore never looks
 //!   like use.
 //! - **cold** is where one honest second use earns a page its level 1, and where pages wait to be
-//!   evicted.
+//!   evicted. A page that was read ahead may get here before its first use. Its first uses may be
+//!   one burst, so they earn nothing; but as long as main has room, the page goes round cold again.
 //! - **main** is everything else. Only a page of a higher level takes a place there once it is
 //!   full.
 //! - **ageing**: pages of main are looked at as challengers lose against it, and go down a level if

@@ -28,7 +28,7 @@ pub(crate) mod unwanted;
 pub(crate) mod walk;
 
 use arrayvec::ArrayVec;
-use frames::{Frames, IsolatedFrame, OwnedFrame, Refused};
+use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
 
 use crate::group::state::{ANONYMOUS, GroupState};
 use crate::lru::rank::Rank;
@@ -367,9 +367,14 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
     let mut challengers = Batch::new();
     for frame in cut.cold {
         let rank = Rank::of(frames, frame.id());
-        let level = if frames.take_referenced(frame.id()) { rank.level().up() } else { rank.level() };
+        let used = frames.take_use(frame.id());
+        let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
+        // Without a rival for its place, it gets the time to be used once more.
+        let has_time = used == Use::Doubtful && main_room > 0;
         if !insist && frames.spare_ahead(frame.id()) {
             sorting.spared += 1;
+            sorting.stay(frames, frame, rank.cold());
+        } else if !insist && has_time && level.index() == 0 {
             sorting.stay(frames, frame, rank.cold());
         } else if level.index() == 0 || insist {
             sorting.victims.push(frame);
