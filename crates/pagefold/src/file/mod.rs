@@ -75,12 +75,13 @@ impl File {
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file ends within the range.
+    #[inline(always)]
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
-        let wanted = buf.len();
-        if self.read_at(buf, offset)? < wanted {
-            return Err(self.handle.past_end(offset, wanted as u64));
+        if self.map.read_hot(offset, buf) {
+            self.count_hit();
+            return Ok(());
         }
-        Ok(())
+        self.handle.read_exact(buf, offset)
     }
 
     /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard
