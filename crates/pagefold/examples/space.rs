@@ -42,3 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::remove_file(&path)?;
     Ok(())
 }
+
+#[test]
+fn runs() {
+    main().unwrap();
+}

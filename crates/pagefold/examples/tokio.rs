@@ -48,3 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} pages in {:?} by {TASKS} tasks on 2 threads\n{}", sum, start.elapsed(), mm.stats());
     Ok(())
 }
+
+#[test]
+fn runs() {
+    main().unwrap();
+}

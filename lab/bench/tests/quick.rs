@@ -232,3 +232,21 @@ fn mistakes_are_told_apart_from_failures() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&failed.stderr).contains("cannot create /nowhere/at/all"));
 }
+
+/// Each command line is read to its end, and help printed: so every name and option in it is known.
+#[test]
+fn documented_commands_are_known() {
+    let pages = concat!(include_str!("../../../README.md"), include_str!("../../../BENCHMARKS.md"));
+    let line = |line: &'static str| {
+        let peers = line.strip_prefix("cargo run --release -p bench -- ").map(|rest| ("", rest));
+        let (name, rest) = peers.or_else(|| Some(("real ", line.strip_prefix("cargo bench-real ")?)))?;
+        Some(name.to_owned() + rest.split('#').next().unwrap_or_default())
+    };
+    let lines: Vec<String> = pages.lines().filter_map(line).collect();
+    assert!(lines.len() >= 5, "{lines:?}");
+    for line in lines {
+        let arguments: Vec<&str> = line.split_whitespace().chain(["--help"]).collect();
+        let output = bench(&arguments);
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

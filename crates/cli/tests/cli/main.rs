@@ -2,6 +2,7 @@
 
 mod anonymous;
 mod bad_input;
+mod documented;
 mod iolog;
 mod place;
 mod replay;

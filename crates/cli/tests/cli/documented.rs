@@ -1,0 +1,43 @@
+//! The commands that the README shows, as a reader would type them, only smaller.
+
+use std::process::Command;
+
+use crate::place::Place;
+
+const README: &str = include_str!("../../../../README.md");
+
+/// The lines of the blocks of shell commands, without comments.
+fn commands() -> Vec<&'static str> {
+    let blocks = README.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
+    let lines = blocks.flat_map(str::lines).map(|line| line.split(" #").next().unwrap_or_default().trim());
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+/// Whether the line is another program's, which has a test of its own.
+fn is_of_another_program(line: &str) -> bool {
+    ["cargo run --release -p bench -- ", "cargo bench-virtual ", "cargo xtask test"]
+        .iter()
+        .any(|program| line.starts_with(program))
+}
+
+#[test]
+fn the_readmes_commands_work() {
+    let place = Place::new();
+    let mut runs = 0;
+    for line in commands() {
+        if let Some(arguments) = line.strip_prefix("cargo run --release -- ") {
+            // As much as the reader sees, in less time and room.
+            let is_of_a_file = arguments.contains("data.bin") || arguments.contains("--help");
+            let smaller: &[&str] = if is_of_a_file { &[] } else { &["--size", "32MiB", "--ops", "2k"] };
+            let done = place.run(arguments, smaller);
+            assert_eq!(done.code, Some(0), "{line}: {done:?}");
+            runs += 1;
+        } else if line.starts_with("head ") || line.starts_with("printf ") {
+            let status = Command::new("sh").args(["-c", line]).current_dir(place.path("")).status().unwrap();
+            assert!(status.success(), "{line}");
+        } else {
+            assert!(is_of_another_program(line), "nothing is known of the README's `{line}`");
+        }
+    }
+    assert!(runs >= 5, "{runs} commands were run");
+}

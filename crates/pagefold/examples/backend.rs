@@ -1,0 +1,128 @@
+//! A backend of one's own: files that are objects in memory, as a stand-in for a store elsewhere.
+//!
+//! A backend opens files by name, and moves whole pages to and from them. What isn't implemented
+//! here has a default: each request is done by the thread that needs it. `io::ThreadPool` puts
+//! threads before a backend, so that many requests are under way at once.
+//! ```sh
+//! cargo run --release -p pagefold --example backend
+//! ```
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use pagefold::Pagefold;
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SharedBytes, ThreadPool};
+
+/// An object: its number, and its bytes.
+struct Object {
+    number: u64,
+    bytes: RwLock<Vec<u8>>,
+}
+
+/// Objects by name. Clones are the same store.
+#[derive(Clone, Default)]
+struct Store(Arc<Mutex<HashMap<PathBuf, Arc<Object>>>>);
+
+impl Backend for Store {
+    fn name(&self) -> &'static str {
+        "store"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = objects.len() as u64;
+        let object = match objects.get(path) {
+            Some(_) if access == Access::CreateNew => return Err(IoError::EXISTS),
+            Some(object) => Arc::clone(object),
+            None if access.makes() => {
+                let object = Arc::new(Object { number, bytes: RwLock::default() });
+                objects.insert(path.to_owned(), Arc::clone(&object));
+                object
+            }
+            None => return Err(IoError::NOT_FOUND),
+        };
+        Ok(Box::new(OpenObject(object)))
+    }
+}
+
+struct OpenObject(Arc<Object>);
+
+impl OpenObject {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        change(&mut self.0.bytes.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl BackingFile for OpenObject {
+    // The same for one object however it was opened: its pages are in memory once.
+    fn identity(&self) -> Identity {
+        Identity { device: u64::MAX, inode: self.0.number }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(self.0.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let bytes = self.0.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = bytes.get(offset as usize..).unwrap_or_default();
+        let all = rest.len();
+        for slice in into {
+            let (now, later) = rest.split_at(slice.len().min(rest.len()));
+            slice.copy_from(0, now);
+            rest = later;
+        }
+        Ok(all - rest.len()) // 0 is the end. Pagefold goes on after a short read.
+    }
+
+    fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
+        self.change(|bytes| {
+            let (start, end) = (offset as usize, offset as usize + len);
+            bytes.resize(bytes.len().max(end), 0);
+            let mut into = &mut bytes[start..end];
+            for slice in from {
+                let (now, later) = into.split_at_mut(slice.len().min(into.len()));
+                slice.prefix(now.len()).copy_to(0, now);
+                into = later;
+            }
+        });
+        Ok(len)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), IoError> {
+        self.change(|bytes| bytes.resize(len as usize, 0));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), IoError> {
+        Ok(()) // What was written would be made to last here.
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = Store::default();
+    let threads = ThreadPool::new(store.clone(), 4)?;
+    let mm = Pagefold::builder().memory("16MiB").backend(threads).build()?;
+    let tenant = mm.group("tenant-a").build()?;
+
+    let file = tenant.open_options().write(true).create(true).open("objects/1")?;
+    for number in 0..100_000_u64 {
+        file.write_at(&number.to_le_bytes(), 8 * number)?;
+    }
+    file.sync()?;
+    let object = Arc::clone(&store.0.lock().unwrap_or_else(PoisonError::into_inner)[Path::new("objects/1")]);
+    assert_eq!(object.bytes.read().unwrap_or_else(PoisonError::into_inner).len(), 800_000);
+
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, 8 * 99_999)?;
+    assert_eq!(u64::from_le_bytes(bytes), 99_999);
+    let error = tenant.open("objects/2").unwrap_err();
+    println!("{error}\n{}", mm.stats());
+    Ok(())
+}
+
+#[test]
+fn runs() {
+    main().unwrap();
+}

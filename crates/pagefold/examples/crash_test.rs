@@ -1,0 +1,80 @@
+//! A crash test: a log on a simulated disk whose power is cut, again and again.
+//!
+//! The disk loses what a real one may lose: of what wasn't synced, each sector is there or isn't.
+//! A seed decides, so a run that fails can be repeated.
+//! ```sh
+//! cargo run --release -p pagefold --example crash_test
+//! ```
+
+use pagefold::io::SimulatedDisk;
+use pagefold::{Error, File, Pagefold};
+
+const CRASHES: u64 = 200;
+const RECORDS: u64 = 60;
+/// A record: 200 bytes that repeat its number, and a sum of them.
+const RECORD: usize = 208;
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+fn append(log: &File, number: u64) -> Result<(), Error> {
+    let mut record = number.to_le_bytes().repeat(RECORD / 8 - 1);
+    record.extend(sum(&record).to_le_bytes());
+    log.write_at(&record, number * RECORD as u64)
+}
+
+/// The records from the first on, up to the first that isn't whole.
+fn recover(log: &File) -> Result<u64, Error> {
+    let mut record = [0; RECORD];
+    for number in 0.. {
+        let offset = number * RECORD as u64;
+        if log.read_at(&mut record, offset)? < RECORD {
+            return Ok(number);
+        }
+        let (bytes, their_sum) = record.split_at(RECORD - 8);
+        if sum(bytes).to_le_bytes() != their_sum || !bytes.starts_with(&number.to_le_bytes()) {
+            return Ok(number);
+        }
+    }
+    unreachable!("files end")
+}
+
+/// Writes records until the power goes. Returns how many were synced, and how many there are
+/// afterwards.
+fn crash(seed: u64) -> Result<(u64, u64), Error> {
+    let disk = SimulatedDisk::default();
+    let start = || Pagefold::builder().memory("1MiB").backend(disk.clone()).build();
+
+    let (mm, mut synced) = (start()?, 0);
+    let log = mm.group("log").build()?.open_options().write(true).create(true).open("log")?;
+    for number in 0..seed % RECORDS {
+        append(&log, number)?;
+        if number % 7 == 6 {
+            log.sync()?;
+            synced = number + 1;
+        }
+    }
+    disk.power_cut(seed);
+    drop((log, mm)); // What was in memory is lost: the disk refuses what is open.
+
+    let mm = start()?;
+    let again = mm.group("log").build()?.open_options().write(true).create(true).open("log")?;
+    Ok((synced, recover(&again)?))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut unsynced = 0;
+    for seed in 0..CRASHES {
+        let (synced, found) = crash(seed)?;
+        assert!(found >= synced, "seed {seed}: {synced} records were synced, {found} are there");
+        unsynced += found - synced;
+    }
+    println!("{CRASHES} crashes: every synced record was there, and {unsynced} more");
+    Ok(())
+}
+
+#[test]
+fn runs() {
+    main().unwrap();
+}

@@ -1,0 +1,43 @@
+//! Memory four times as large as the budget: pages that aren't used go to compressed memory, and
+//! those that have been there for long, or don't shrink, to a file.
+//! ```sh
+//! cargo run --release -p pagefold --example swap
+//! ```
+
+use pagefold::{Pagefold, Protection};
+
+const PAGE: u64 = 4096;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = std::env::temp_dir();
+    let mm = Pagefold::builder()
+        .memory("16MiB")
+        .compressed_swap("4MiB")
+        .swap(&directory, "128MiB") // A file without a name: it is gone when the process ends.
+        .build()?;
+    // A group has a limit for its memory, and one for what it has in swap.
+    let tenant = mm.group("tenant-a").swap_max("96MiB").build()?;
+    let space = tenant.space()?;
+    let heap = space.map(64 << 20, Protection::ReadWrite)?;
+
+    for address in heap.clone().step_by(PAGE as usize) {
+        space.write_at(&address.to_le_bytes(), address)?;
+    }
+    let mut bytes = [0; 8];
+    for address in heap.clone().step_by(PAGE as usize) {
+        space.read_at(&mut bytes, address)?;
+        assert_eq!(u64::from_le_bytes(bytes), address);
+    }
+
+    let stats = mm.stats();
+    assert!(stats.used_bytes <= stats.budget_bytes);
+    println!("{stats}");
+    space.unmap(heap)?; // What is in swap goes, too.
+    assert_eq!(tenant.stats().swapped_bytes, 0);
+    Ok(())
+}
+
+#[test]
+fn runs() {
+    main().unwrap();
+}
