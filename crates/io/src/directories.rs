@@ -13,9 +13,11 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use sync::lock::Mutex;
 use sync::{Arc, Weak};
+
+use crate::retry::retry_interrupted;
 
 /// Directories that are open.
 #[derive(Debug, Default)]
@@ -124,7 +126,7 @@ impl Name {
     pub(crate) fn sync(&mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         match self {
             Self::In(entry) => entry.sync(),
-            Self::Somewhere => retry_on_intr(|| fs::syncfs(file)),
+            Self::Somewhere => retry_interrupted(|| fs::syncfs(file)),
         }
     }
 }
@@ -141,7 +143,7 @@ impl Entry {
             return Ok(());
         }
         syncs.begun += 1;
-        match retry_on_intr(|| fs::fsync(fd.as_fd())) {
+        match retry_interrupted(|| fs::fsync(fd.as_fd())) {
             // File systems that have nothing to sync in a directory say so.
             Ok(()) | Err(Errno::INVAL) => {
                 syncs.done = syncs.begun;

@@ -15,10 +15,11 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::fs;
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use sync::lock::Mutex;
 
 use crate::directories::Name;
+use crate::retry::retry_interrupted;
 
 /// The syncs of one open file.
 #[derive(Debug)]
@@ -45,9 +46,9 @@ impl Durability {
     /// after one, an `Ok` would mean nothing.
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.in_turn(|unsynced| match unsynced {
-            None => retry_on_intr(|| fs::fdatasync(fd)),
+            None => retry_interrupted(|| fs::fdatasync(fd)),
             Some(name) => {
-                retry_on_intr(|| fs::fsync(fd))?;
+                retry_interrupted(|| fs::fsync(fd))?;
                 name.sync(fd)?;
                 *unsynced = None;
                 Ok(())

@@ -31,7 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FsWord, OFlags, SeekFrom, StatxFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
@@ -41,6 +41,7 @@ use crate::drop_behind::{DropBehind, Written};
 use crate::durability::Durability;
 use crate::posix_lock::FileLock;
 use crate::posix_open::{self, Kind, Opened};
+use crate::retry::retry_interrupted;
 use crate::system_calls::{Limit, preadv, pwritev, soft_limit};
 use crate::{Access, Backend, BackingFile, Direction, Fingerprint, Identity, IoError};
 
@@ -193,7 +194,7 @@ impl PosixFile {
     /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they
     /// are tried.
     fn alignment_suits(&self) -> bool {
-        match retry_on_intr(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
+        match retry_interrupted(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
                 suits(statx.stx_dio_mem_align) && suits(statx.stx_dio_offset_align)
             }
@@ -280,9 +281,9 @@ impl BackingFile for PosixFile {
 
     fn len(&self) -> Result<u64, IoError> {
         Ok(match self.kind {
-            Kind::Regular => u64::try_from(retry_on_intr(|| fs::fstat(&self.fd))?.st_size).unwrap_or(0),
+            Kind::Regular => u64::try_from(retry_interrupted(|| fs::fstat(&self.fd))?.st_size).unwrap_or(0),
             // This moves the file's position, which nothing uses.
-            Kind::BlockDevice => retry_on_intr(|| fs::seek(&self.fd, SeekFrom::End(0)))?,
+            Kind::BlockDevice => retry_interrupted(|| fs::seek(&self.fd, SeekFrom::End(0)))?,
         })
     }
 
@@ -330,7 +331,7 @@ impl BackingFile for PosixFile {
         self.check_writable()?;
         range_of(len, 0)?;
         self.check_new_len(len)?;
-        Ok(retry_on_intr(|| fs::ftruncate(&self.fd, len))?)
+        Ok(retry_interrupted(|| fs::ftruncate(&self.fd, len))?)
     }
 
     fn lock(&self) -> Result<(), IoError> {
@@ -347,7 +348,7 @@ impl BackingFile for PosixFile {
         let Some(last) = len.checked_sub(1) else { return Ok(()) };
         self.check_new_len(len)?;
         // `ftruncate` would cut off what another process appends after the look at the length.
-        match retry_on_intr(|| fs::fallocate(&self.fd, FallocateFlags::empty(), last, 1)) {
+        match retry_interrupted(|| fs::fallocate(&self.fd, FallocateFlags::empty(), last, 1)) {
             Ok(()) => Ok(()),
             // File systems without it, and full ones: a length takes no room.
             Err(_) if self.len()? < len => self.set_len(len),

@@ -7,9 +7,11 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, FlockOperation};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use sync::atomic::{AtomicBool, Backoff, Ordering};
 use sync::lock::Mutex;
+
+use crate::retry::retry_interrupted;
 
 /// The lock of one open file: the process that has taken it through this one, if any has.
 #[derive(Debug, Default)]
@@ -24,7 +26,7 @@ impl FileLock {
         let mut holder = self.0.lock();
         let mut backoff = Backoff::new();
         loop {
-            match retry_on_intr(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+            match retry_interrupted(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
                 Ok(()) => *holder = Some(std::process::id()),
                 Err(Errno::WOULDBLOCK) => {
                     backoff.wait_or(|| Errno::BUSY)?;

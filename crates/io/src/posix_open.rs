@@ -24,11 +24,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, CWD, FileType, FsWord, Mode, OFlags, SeekFrom, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 use sync::random::mix;
 
 use crate::directories::Place;
+use crate::retry::retry_interrupted;
 use crate::{Access, Identity, IoError};
 
 /// File systems whose files are made up as they are read (`statfs`'s `f_type`).
@@ -100,7 +101,7 @@ impl Kind {
 pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     // Asked before the file is opened: opening a pipe waits for its writer, and opening some
     // devices has effects.
-    let (fd, made_in) = match retry_on_intr(|| fs::stat(path)) {
+    let (fd, made_in) = match retry_interrupted(|| fs::stat(path)) {
         _ if access == Access::Unnamed => (make_unnamed(path)?, None),
         Ok(_) if access == Access::CreateNew => return Err(IoError::EXISTS),
         Ok(stat) => {
@@ -115,10 +116,10 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
         Err(error) => return Err(error.into()),
     };
     // And again, because another file may have taken the name.
-    let stat = retry_on_intr(|| fs::fstat(&fd))?;
+    let stat = retry_interrupted(|| fs::fstat(&fd))?;
     let kind = Kind::of(&stat)?;
     let file_system =
-        if kind == Kind::Regular { retry_on_intr(|| fs::fstatfs(&fd)).ok().map(|it| it.f_type) } else { None };
+        if kind == Kind::Regular { retry_interrupted(|| fs::fstatfs(&fd)).ok().map(|it| it.f_type) } else { None };
     let has_length = match kind {
         Kind::Regular => has_length(&fd, &stat, file_system)?,
         // One without a medium, or a loop device without a file.
@@ -139,10 +140,10 @@ fn has_length(fd: &OwnedFd, stat: &Stat, file_system: Option<FsWord>) -> Result<
         return Ok(false);
     }
     // Where it can't be read, reads will say so.
-    let can_be_read = || retry_on_intr(|| rustix::io::pread(fd, &mut [0; 1], 0)).is_ok_and(|n| n > 0);
+    let can_be_read = || retry_interrupted(|| rustix::io::pread(fd, &mut [0; 1], 0)).is_ok_and(|n| n > 0);
     let has_bytes = stat.st_size == 0 && can_be_read();
     // Another process may have appended to it just now.
-    Ok(!has_bytes || retry_on_intr(|| fs::fstat(fd))?.st_size > 0)
+    Ok(!has_bytes || retry_interrupted(|| fs::fstat(fd))?.st_size > 0)
 }
 
 /// Where the file has its name. `None` if it has none there any more.
@@ -161,20 +162,20 @@ fn name_of(path: &Path, file: &Stat) -> Option<Place> {
         Ok(directory) => directory,
         Err(error) => return gone_or_somewhere(Some(error)),
     };
-    match retry_on_intr(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)) {
+    match retry_interrupted(|| fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)) {
         Ok(found) => (found.st_dev == file.st_dev && found.st_ino == file.st_ino).then_some(Place::In(directory)),
         Err(error) => gone_or_somewhere(Some(error)),
     }
 }
 
 fn open_existing(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-    retry_on_intr(|| fs::openat(CWD, path, flags, Mode::empty()))
+    retry_interrupted(|| fs::openat(CWD, path, flags, Mode::empty()))
 }
 
 /// A file without a name in the directory `path`, or in the directory of `path`, which names no
 /// file.
 fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
-    let directory = match retry_on_intr(|| fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)) {
+    let directory = match retry_interrupted(|| fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)) {
         _ if path.is_dir() => path,
         Ok(_) => return Err(Errno::EXIST),
         Err(Errno::NOENT) => parent(path),
@@ -184,7 +185,7 @@ fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
     let owners = Mode::RUSR | Mode::WUSR;
     // `O_EXCL`: it never gets a name either.
     let unnamed = flags(Access::Unnamed) | OFlags::TMPFILE | OFlags::EXCL;
-    match retry_on_intr(|| fs::openat(&directory, ".", unnamed, owners)) {
+    match retry_interrupted(|| fs::openat(&directory, ".", unnamed, owners)) {
         // Kernels and file systems that don't know such files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => make_and_unlink(&directory),
         made => made,
@@ -199,11 +200,11 @@ fn make_and_unlink(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     for attempt in 0..NAMES_MAX {
         let number = mix(mix(started.as_nanos() as u64 ^ u64::from(std::process::id())).wrapping_add(attempt));
         let name = format!(".pagefold-{number:016x}");
-        match retry_on_intr(|| fs::openat(directory, &name, new, owners)) {
+        match retry_interrupted(|| fs::openat(directory, &name, new, owners)) {
             Err(Errno::EXIST) => {}
             made => {
                 let made = made?;
-                retry_on_intr(|| fs::unlinkat(directory, &name, AtFlags::empty()))?;
+                retry_interrupted(|| fs::unlinkat(directory, &name, AtFlags::empty()))?;
                 return Ok(made);
             }
         }
@@ -218,7 +219,7 @@ fn parent(path: &Path) -> &Path {
 
 fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     let search = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    retry_on_intr(|| fs::openat(CWD, path, search, Mode::empty()))
+    retry_interrupted(|| fs::openat(CWD, path, search, Mode::empty()))
 }
 
 /// A directory that files are to be made in, and whether it can be synced. One that may not be read
@@ -227,7 +228,7 @@ fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     match open_directory(path) {
         Err(Errno::ACCESS | Errno::PERM) => {
             let only_name = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            Ok((retry_on_intr(|| fs::openat(CWD, path, only_name, Mode::empty()))?, false))
+            Ok((retry_interrupted(|| fs::openat(CWD, path, only_name, Mode::empty()))?, false))
         }
         opened => Ok((opened?, true)),
     }
@@ -245,7 +246,7 @@ fn make(path: &Path, access: Access) -> Result<(OwnedFd, Option<Place>), Errno> 
     let (directory, can_be_synced) = open_directory_to_change(parent(&path))?;
     let new = if access == Access::CreateNew { OFlags::EXCL } else { OFlags::empty() };
     let flags = flags(access) | OFlags::CREATE | new;
-    let fd = retry_on_intr(|| fs::openat(&directory, name, flags, Mode::from_raw_mode(0o666)))?;
+    let fd = retry_interrupted(|| fs::openat(&directory, name, flags, Mode::from_raw_mode(0o666)))?;
     Ok((fd, Some(if can_be_synced { Place::In(directory) } else { Place::Somewhere })))
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -19,6 +19,8 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::OnceCell;
 
 use io_uring::IoUring;
+
+use crate::retry::retry_interrupted;
 
 /// What is told of answers.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Reaper {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             events.clear();
-            retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None))?;
+            retry_interrupted(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None))?;
             for event in &events {
                 let number = event.data.u64();
                 if number == END {

@@ -12,6 +12,7 @@
 //! [`uninterrupted`] is for calls that aren't reads or writes. They have done nothing when they are
 //! interrupted.
 
+use rustix::io::Errno;
 use sync::thread::{sleep, yield_now};
 use sync::time::Duration;
 
@@ -80,11 +81,20 @@ impl Retries {
 ///
 /// # Errors
 /// The call's, other than `EINTR`.
-pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, IoError>) -> Result<T, IoError> {
+pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, IoError>) -> Result<T, IoError> {
+    until_done(IoError::INTERRUPTED, call)
+}
+
+/// The same for a system call.
+pub(crate) fn retry_interrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    until_done(Errno::INTR, call)
+}
+
+fn until_done<T, E: PartialEq>(interrupted: E, mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let mut retries = Retries::default();
     loop {
         match call() {
-            Err(IoError::INTERRUPTED) => {
+            Err(error) if error == interrupted => {
                 retries.again_after(IoError::INTERRUPTED);
                 retries.pause();
             }

@@ -271,6 +271,13 @@ impl Slots {
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
+    /// Slots in batches: they are free, and can't be found yet. Exact if no thread frees any
+    /// meanwhile.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.lock().len() as u64).sum()
+    }
+
     /// Whether about half of the slots are free, by what a few clusters have, this one's and others
     /// all over the area.
     #[must_use]

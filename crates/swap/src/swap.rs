@@ -92,7 +92,7 @@ pub struct AreaInfo {
     pub placement: Placement,
     /// Pages that it has room for.
     pub slots: u64,
-    /// How many of them are in use, or about to be free.
+    /// How many of them are in use.
     pub used: u64,
     /// Its device has had something to write for a while, and hasn't answered: pages go to other
     /// areas, as long as one has room.
@@ -479,7 +479,8 @@ impl Swap {
         areas.that_may_keep(slot).is_some_and(|area| area.slots.set_cached(slot, frame).is_ok())
     }
 
-    /// Makes all slots free that were given back. [`areas`](Self::areas) is exact after that.
+    /// Makes all slots free that were given back, and gives back memory that compressed pages don't
+    /// need.
     pub fn drain(&self) {
         self.here().all().for_each(|area| area.drain());
     }
@@ -504,7 +505,7 @@ impl Swap {
             priority: area.priority,
             placement: area.slots.placement(),
             slots: area.slots.slots(),
-            used: area.slots.used(),
+            used: area.slots.used().saturating_sub(area.slots.waiting()),
             is_stalled: area.is_stalled(),
             is_encrypted: area.is_encrypted(),
             compressed: area.compressed().map(Compressed::info),

@@ -5,8 +5,7 @@
 //! it, and waits. It waits for no lock for long: others may have been taken at a fork, and `exit`
 //! is called in children as well.
 
-use std::sync::Once;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::lock::Mutex;
@@ -26,15 +25,18 @@ const LIST_MAX: Duration = Duration::from_secs(1);
 
 static LIST: Mutex<Vec<Weak<dyn Leaving>>> = Mutex::new(Vec::new());
 
-/// Has this asked when the process ends, if it lives then. Returns whether that can be done.
+/// Has this asked when the process ends, if it lives then. Returns whether that can be done: not
+/// where the C library has no room for another function to call, nor in a child that was forked
+/// while another thread changed the list.
 pub fn register(leaving: &Weak<dyn Leaving>) -> bool {
-    static HOOK: Once = Once::new();
+    static IS_HOOKED: OnceLock<bool> = OnceLock::new();
+    // SAFETY: a function of this crate, which doesn't unwind.
+    if !IS_HOOKED.get_or_init(|| unsafe { libc::atexit(at_exit) } == 0) {
+        return false;
+    }
     // In a forked child the lock may be taken for good.
     let Some(mut list) = LIST.try_lock_for(LIST_MAX) else { return false };
     list.push(Weak::clone(leaving));
-    drop(list);
-    // SAFETY: a function of this crate, which doesn't unwind.
-    HOOK.call_once(|| _ = unsafe { libc::atexit(at_exit) });
     true
 }
 

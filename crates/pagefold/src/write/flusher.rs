@@ -267,7 +267,9 @@ impl Manager {
     /// Has what is dirty written when the process ends.
     fn write_at_exit(self: &Arc<Self>) {
         if !sync::exit::register(&self.as_leaving()) {
-            tracing::warn!("what is unwritten when the process ends will be lost: it was forked at a bad moment");
+            tracing::warn!(
+                "what is unwritten when the process ends will be lost: no function could be registered that is called then"
+            );
         }
     }
 
