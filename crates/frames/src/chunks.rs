@@ -38,8 +38,8 @@ use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
 
 use crate::budget::Budget;
 use crate::page_word::{PageState, PageWord};
-use crate::page_words::WordGeometry;
 use crate::region::Region;
+use crate::word_geometry::WordGeometry;
 
 const PRESENT: u32 = 1 << 31;
 const LOCKED: u32 = 1 << 30;

@@ -1,8 +1,8 @@
 //! What frames are made of: sizes given by the user, and the layout that follows from them.
 
 use crate::page_word::FRAME_BITS;
-use crate::page_words::WordGeometry;
 use crate::tables::TABLE_BYTES;
+use crate::word_geometry::WordGeometry;
 
 /// What a [`Frames`](crate::Frames) is to be like.
 #[derive(Clone, Debug)]

@@ -45,7 +45,8 @@
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::frames::Frames;
-use crate::tables::{NUMBER_SHIFT, TABLE_BYTES, TABLE_SHIFT, Table, Tables};
+use crate::map_number::NUMBER_SHIFT;
+use crate::tables::{TABLE_BYTES, TABLE_SHIFT, Table, Tables};
 
 /// In a link to a table, so that none is 0. The bits below [`NUMBER_SHIFT`] are free.
 const THERE: u64 = 1;

@@ -8,7 +8,7 @@ use crate::error::ReserveError;
 use crate::far_words::{FarWords, NoWords};
 use crate::frames::Frames;
 use crate::length::Length;
-use crate::page_maps::MapNumber;
+use crate::map_number::MapNumber;
 use crate::page_words::MAP_SHIFT;
 
 /// No object has more bytes: files count theirs in an `off_t`.

@@ -35,8 +35,8 @@ use crate::error::ReserveError;
 use crate::frame_table::FrameRecord;
 use crate::frames::Frames;
 use crate::lookup::Lookup;
+use crate::map_number::MapNumber;
 use crate::map_state::MapState;
-use crate::page_maps::MapNumber;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 

@@ -19,48 +19,12 @@ use sync::atomic::AtomicU64;
 
 use crate::frames::Frames;
 use crate::lookup::Lookup;
+use crate::map_number::{MapInWord, MapNumber, NUMBER_SHIFT};
 use crate::page_words::MAP_SHIFT;
+use crate::tables::Table;
 #[cfg(not(pagefold_loom))]
 use crate::tables::TableLookup;
-use crate::tables::{NUMBER_SHIFT, Table};
 use crate::writing::{BeginWrite, Writer};
-
-/// Which page map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapNumber(pub(crate) usize);
-
-impl MapNumber {
-    /// For keeping it in a word.
-    #[inline]
-    #[must_use]
-    pub fn bits(self) -> u64 {
-        self.0 as u64
-    }
-
-    /// From [`bits`](Self::bits).
-    #[inline]
-    #[must_use]
-    pub fn from_bits(bits: u64) -> Self {
-        Self(bits as usize)
-    }
-}
-
-/// A word that has a page map's number from the bit [`NUMBER_SHIFT`] on, among other things. Where
-/// a mask leaves it, it needn't be shifted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapInWord(pub u64);
-
-impl MapInWord {
-    /// Bits that a number takes, at most.
-    pub const BITS: u32 = 22;
-
-    /// The number.
-    #[inline]
-    #[must_use]
-    pub fn number(self) -> MapNumber {
-        MapNumber((self.0 >> NUMBER_SHIFT) as usize & ((1 << Self::BITS) - 1))
-    }
-}
 
 /// All page maps of some frames.
 #[derive(Clone)]

@@ -23,8 +23,8 @@ use sync::lock::Mutex;
 
 use crate::error::ReserveError;
 #[cfg(not(pagefold_loom))]
-use crate::page_maps::MapInWord;
-use crate::page_maps::MapNumber;
+use crate::map_number::MapInWord;
+use crate::map_number::{MapNumber, NUMBER_SHIFT};
 use crate::region::{Protection, Region};
 
 /// Words in a table, as a power of two. A model makes do with few.
@@ -36,8 +36,6 @@ pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
 /// number stands where a mask makes it the table's place in the array, in bytes.
 const NUMBER_BITS: u32 = 24;
 const COUNT_BITS: u32 = 26;
-/// Where a number begins in a [`Table`], and a page map's in what leads to its table.
-pub const NUMBER_SHIFT: u32 = 12;
 /// Tables are made writable so many at a time.
 const STEP: usize = 512;
 /// Tables given back that keep their memory for the next use.

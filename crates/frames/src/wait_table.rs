@@ -20,7 +20,6 @@ use sync::lock::{Condvar, Mutex};
 use sync::tasks::wake_all;
 use sync::time::{Duration, Instant};
 
-use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 
 /// Why a page couldn't be loaded, in a number whose meaning is the policy's.
@@ -113,7 +112,7 @@ impl WaitTable {
 
     /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't
     /// loading.
-    fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
+    pub(crate) fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let bucket = self.bucket(index);
         let mut waker = waker.cloned(); // W3
         let ticket = bucket.waiters.lock().enter(index, word, &mut waker)?;
@@ -154,16 +153,6 @@ impl WaitTable {
 pub struct Waiting<'a> {
     bucket: &'a Bucket,
     ticket: Option<usize>,
-}
-
-impl PageMap {
-    /// Begins to wait for another thread's load of the page: `waker` is called when the load is
-    /// over. `None` if the page isn't being loaded.
-    #[must_use]
-    pub fn begin_wait(&self, page: u64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
-        let (index, word) = self.word(page)?;
-        self.shared.frames.waits.enter(index, word, waker)
-    }
 }
 
 impl Waiting<'_> {

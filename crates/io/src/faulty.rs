@@ -5,28 +5,20 @@
 //! call it named was never made.
 //!
 //! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer
-//! past the bytes delivered is overwritten with [`RUBBISH`], so a caller that forgets to zero or
+//! past the bytes delivered is overwritten with rubbish, so a caller that forgets to zero or
 //! refill the buffer shows that to its reader. A failed write has written some of its sectors from
 //! the front, how many being chosen by the number of the call: perhaps none, perhaps all. The other
 //! calls, when they fail, have done nothing.
 
 use std::path::Path;
 
-use sync::atomic::{AtomicU64, Ordering};
-use sync::lock::Mutex;
-use sync::random::mix;
 use sync::{Arc, SharedBytes};
 
+use crate::faults::{Call, Faults, spoil, written_by_failure};
 use crate::faulty_request::prepare;
 use crate::{
     Access, Backend, BackingFile, Fault, FaultKind, Fingerprint, Helping, Identity, IoError, Queue, Request, Schedule,
 };
-
-/// What failed reads leave behind.
-const RUBBISH: [u8; 64] = [0xdb; 64];
-
-/// What failed writes write in units of, as disks do.
-const SECTOR: usize = 512;
 
 /// A backend some of whose calls fail. Clones share their schedule and their counts, so a test
 /// keeps one and gives the other away.
@@ -36,128 +28,42 @@ pub struct FaultyBackend {
     faults: Arc<Faults>,
 }
 
-/// A kind of call, to count by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// [`Backend::open`].
-    Open,
-    /// [`BackingFile::len`].
-    Len,
-    /// [`BackingFile::read`].
-    Read,
-    /// [`BackingFile::write`].
-    Write,
-    /// [`BackingFile::sync`].
-    Sync,
-    /// [`BackingFile::set_len`].
-    SetLen,
-}
-
-impl Call {
-    const COUNT: usize = 6;
-
-    /// Whether it can be short.
-    fn transfers(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
-    }
-}
-
-/// The counters are `Relaxed`: they are read when the calls are over, and a thread that waited for
-/// that sees them.
-#[derive(Default)]
-pub(crate) struct Faults {
-    plan: Mutex<Plan>,
-    calls: [AtomicU64; Call::COUNT],
-    fired: [AtomicU64; FaultKind::ALL.len()],
-}
-
-#[derive(Default)]
-struct Plan {
-    schedule: Schedule,
-    /// Calls since the schedule was set.
-    calls: u64,
-    /// What the next call of each kind fails with.
-    pending: [Option<i32>; Call::COUNT],
-}
-
 impl FaultyBackend {
     /// `inner`, with faults.
     #[must_use]
     pub fn new(inner: impl Backend, schedule: Schedule) -> Self {
         let faults = Arc::new(Faults::default());
-        faults.plan.lock().schedule = schedule;
+        faults.set_schedule(schedule);
         Self { inner: Arc::new(inner), faults }
     }
 
     /// Goes on with another schedule, whose call 1 is the next one. Counts of faults go on.
     pub fn set_schedule(&self, schedule: Schedule) {
-        *self.faults.plan.lock() = Plan { schedule, ..Plan::default() };
+        self.faults.set_schedule(schedule);
     }
 
     /// Calls seen since the schedule was set, failed ones included. Below N, call N was never made.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.faults.plan.lock().calls
+        self.faults.calls()
     }
 
     /// Calls of one kind seen since the beginning.
     #[must_use]
     pub fn calls_of(&self, call: Call) -> u64 {
-        self.faults.calls[call as usize].load(Ordering::Relaxed)
+        self.faults.calls_of(call)
     }
 
     /// Faults of one kind that have fired since the beginning.
     #[must_use]
     pub fn fired(&self, kind: FaultKind) -> u64 {
-        self.faults.fired[kind.index()].load(Ordering::Relaxed)
+        self.faults.fired(kind)
     }
 
     /// Faults that have fired since the beginning.
     #[must_use]
     pub fn fired_total(&self) -> u64 {
         FaultKind::ALL.into_iter().map(|kind| self.fired(kind)).sum()
-    }
-}
-
-impl Faults {
-    /// Counts a call, and says its number and what is to happen to it.
-    pub(crate) fn next(&self, call: Call) -> (u64, Option<Fault>) {
-        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
-        let mut plan = self.plan.lock();
-        plan.calls += 1;
-        let mut fault = plan.schedule.fault(plan.calls);
-        let pending = &mut plan.pending[call as usize];
-        if let Some(errno) = pending.take() {
-            fault = Some(Fault::Errno(errno));
-        } else if let Some(Fault::ShortThenErrno(_, errno)) = fault {
-            *pending = Some(errno).filter(|_| call.transfers());
-        }
-        (plan.calls, fault)
-    }
-
-    pub(crate) fn count(&self, kind: FaultKind) {
-        self.fired[kind.index()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The error that `fault` is, counted; none if it is a short read or write.
-    pub(crate) fn error(&self, fault: Fault) -> Result<(), IoError> {
-        let (kind, error) = match fault {
-            Fault::Interrupted => (FaultKind::Interrupted, IoError::INTERRUPTED),
-            Fault::Again => (FaultKind::Again, IoError::AGAIN),
-            Fault::Errno(errno) => match IoError::Os(errno) {
-                IoError::INTERRUPTED => (FaultKind::Interrupted, IoError::INTERRUPTED),
-                IoError::AGAIN => (FaultKind::Again, IoError::AGAIN),
-                error => (FaultKind::Errno, error),
-            },
-            Fault::Short(_) | Fault::ShortThenErrno(..) => return Ok(()),
-        };
-        self.count(kind);
-        Err(error)
-    }
-
-    /// [`next`](Self::next) for a call that can't be short.
-    pub(crate) fn check(&self, call: Call) -> Result<(), IoError> {
-        self.next(call).1.map_or(Ok(()), |fault| self.error(fault))
     }
 }
 
@@ -281,23 +187,6 @@ impl BackingFile for FaultyFile {
 
     fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         self.inner.help_as(queue, how, done);
-    }
-}
-
-/// How much a failed write of `len` bytes has written.
-pub(crate) fn written_by_failure(call: u64, len: usize) -> usize {
-    let sectors = len.div_ceil(SECTOR) as u64;
-    usize::try_from(mix(call) % (sectors + 1)).unwrap_or(0).saturating_mul(SECTOR).min(len)
-}
-
-/// Overwrites what follows `from`.
-pub(crate) fn spoil(into: &[SharedBytes<'_>], from: usize) {
-    let mut start = 0;
-    for slice in into {
-        for at in (from.saturating_sub(start)..slice.len()).step_by(RUBBISH.len()) {
-            slice.copy_from(at, &RUBBISH[..RUBBISH.len().min(slice.len() - at)]);
-        }
-        start += slice.len();
     }
 }
 

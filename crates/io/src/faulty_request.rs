@@ -2,9 +2,9 @@
 
 use sync::Arc;
 
-use crate::faulty::{Call, Faults, spoil, written_by_failure};
-use crate::progress::{Direction, Slices};
-use crate::request::{FileLen, Operation};
+use crate::faults::{Call, Faults, spoil, written_by_failure};
+use crate::progress::{Direction, FileLen, Slices};
+use crate::request::Operation;
 use crate::{Fault, FaultKind, IoError, Request};
 
 /// The next attempt at `inner`, and what is to happen to it.

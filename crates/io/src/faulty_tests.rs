@@ -1,3 +1,5 @@
+use sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::retry::AGAIN_MAX;
 use crate::{SimulatedDisk, generated_word, read_full};

@@ -1,5 +1,7 @@
 use std::collections::HashSet;
 
+use sync::atomic::AtomicU64;
+
 use super::*;
 use crate::{SimulatedDisk, generated_word, read_full, write_full};
 

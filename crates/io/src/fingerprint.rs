@@ -19,19 +19,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(pagefold_loom))]
 use rustix::fs::{self, AtFlags, StatxFlags};
 
-use crate::BackingFile;
-
-/// Looks at two files that differ, before they are taken for two: one file may change between two
-/// looks.
-const FINGERPRINTS_MAX: usize = 8;
-
-/// Whether both are the same file, as far as can be told.
-#[must_use]
-pub fn is_same_file(one: &dyn BackingFile, other: &dyn BackingFile) -> bool {
-    let is_same = || one.fingerprint().is_of_the_same_file_as(&other.fingerprint());
-    one.identity() == other.identity() && (0..FINGERPRINTS_MAX).any(|_| is_same())
-}
-
 /// What a file has that another one with its [`Identity`](crate::Identity) hasn't.
 #[derive(Clone, Debug, Default)]
 pub struct Fingerprint(What);

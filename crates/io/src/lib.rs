@@ -43,9 +43,11 @@ mod directories;
 mod drop_behind;
 #[cfg(not(pagefold_loom))]
 mod durability;
+mod faults;
 mod faulty;
 mod faulty_request;
 mod fingerprint;
+mod io_error;
 mod lines;
 #[cfg(all(test, not(pagefold_loom)))]
 mod patience;
@@ -67,6 +69,7 @@ mod request;
 mod retry;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod ring;
+mod same_file;
 mod schedule;
 mod simulated;
 mod simulated_contents;
@@ -85,18 +88,22 @@ mod write_full;
 
 #[cfg(not(pagefold_loom))]
 pub use automatic::automatic;
-pub use backend::{Access, Backend, BackingFile, Helping, Identity, IoError};
+pub use backend::{Access, Backend, BackingFile, Helping, Identity};
 pub use copies::{Copies, Copy};
-pub use faulty::{Call, FaultyBackend};
-pub use fingerprint::{Fingerprint, is_same_file};
+pub use faults::Call;
+pub use faulty::FaultyBackend;
+pub use fingerprint::Fingerprint;
+pub use io_error::IoError;
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;
 pub use read_full::{read_full, read_full_vectored};
 pub use request::{Batch, Queue, Request};
 pub use retry::uninterrupted;
+pub use same_file::is_same_file;
 pub use schedule::{Fault, FaultKind, Schedule};
 pub use simulated::{DiskStats, SimulatedDisk, generated_word};
+pub use sync::{SharedBytes, StableBytes};
 pub use thread_pool::ThreadPool;
 pub use under_way::{Task, UnderWay};
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]

@@ -21,7 +21,6 @@ use arrayvec::ArrayVec;
 use sync::SharedBytes;
 
 use crate::IoError;
-use crate::request::FileLen;
 use crate::retry::Retries;
 
 /// How often in a row an attempt without any new byte, and without an error, is taken for an
@@ -47,6 +46,9 @@ pub enum Direction {
     /// To the file.
     Write,
 }
+
+/// The length of the file that a request is for.
+pub(crate) type FileLen<'a> = dyn Fn() -> Result<u64, IoError> + 'a;
 
 /// How far a read or write has come.
 #[derive(Clone, Copy, Debug)]

@@ -24,11 +24,11 @@
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, StableBytes};
 
-use crate::progress::{Direction, Progress, Slices, zero_rest};
-use crate::{BackingFile, IoError};
+use crate::IoError;
+use crate::progress::{Direction, FileLen, Progress, Slices, zero_rest};
 
 /// Where submitted requests wait to be answered, and which of them a thread helps with: see
-/// [`BackingFile::help_as`].
+/// [`BackingFile::help_as`](crate::BackingFile::help_as).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     pub(crate) place: u32,
@@ -85,9 +85,6 @@ pub struct Request {
     /// After the operation: it counts until what is done at the end is done.
     member: Option<Member>,
 }
-
-/// The length of the file that a request is for.
-pub(crate) type FileLen<'a> = dyn Fn() -> Result<u64, IoError> + 'a;
 
 /// What a backend sees of a request, and what it does at the end.
 pub(crate) trait Operation: Send {
@@ -201,26 +198,6 @@ impl Request {
         let mut rest = operation.complete(len, answer)?;
         rest.member = member;
         Some(rest)
-    }
-
-    /// Does all of it, in this thread.
-    pub fn run(self, file: &(impl BackingFile + ?Sized)) {
-        let mut rest = Some(self);
-        while let Some(request) = rest {
-            request.pause();
-            let answer = request.attempt(file);
-            rest = request.complete(&|| file.len(), answer);
-        }
-    }
-
-    /// Makes the next attempt, in this thread.
-    pub(crate) fn attempt(&self, file: &(impl BackingFile + ?Sized)) -> Result<usize, IoError> {
-        let (slices, asked) = self.next();
-        match self.direction() {
-            _ if asked == 0 => Ok(0),
-            Direction::Read => file.read(self.offset(), &slices),
-            Direction::Write => file.write(self.offset(), &slices, asked),
-        }
     }
 }
 

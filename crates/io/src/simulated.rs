@@ -24,7 +24,7 @@ use sync::{Arc, SharedBytes};
 use crate::simulated_contents::Contents;
 use crate::simulated_directory::Directory;
 use crate::simulated_file::File;
-use crate::simulated_queue::{SimulatedQueue, Submitted};
+use crate::simulated_queue::{DiskFile, SimulatedQueue, Submitted};
 use crate::virtual_clock::{Timing, VirtualClock};
 use crate::{Access, Backend, BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
@@ -55,7 +55,7 @@ struct Shared {
     files: Mutex<Directory>,
     meter: Mutex<Meter>,
     failing: Mutex<Failing>,
-    queue: Arc<SimulatedQueue>,
+    queue: Arc<SimulatedQueue<OpenFile>>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
     /// How often the power was cut. Shared by every request, so that a cut is at one moment for all
@@ -95,7 +95,7 @@ impl SimulatedDisk {
             files: Mutex::new(Directory::new()),
             meter: Mutex::new(meter),
             failing: Mutex::default(),
-            queue: Arc::default(),
+            queue: Arc::new(SimulatedQueue::new()),
             numbers_alike: AtomicBool::new(false),
             cuts: RwLock::new(0),
         };
@@ -253,7 +253,7 @@ impl Backend for SimulatedDisk {
 }
 
 #[derive(Clone)]
-pub(crate) struct OpenFile {
+struct OpenFile {
     file: Arc<File>,
     shared: Arc<Shared>,
     writable: bool,
@@ -264,11 +264,6 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// The same file, moving bytes in no time: for a caller that has waited already.
-    pub(crate) fn without_waiting(&self) -> impl BackingFile {
-        Waited(self)
-    }
-
     fn read_now(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         let _power = self.power()?;
         let n = self.file.read(offset, into);
@@ -395,6 +390,12 @@ impl BackingFile for OpenFile {
         let _power = self.power_to_write()?;
         self.file.set_len(|now| now.max(len));
         Ok(())
+    }
+}
+
+impl DiskFile for OpenFile {
+    fn attempt_at_once(&self, request: &Request) -> Result<usize, IoError> {
+        request.attempt(&Waited(self))
     }
 }
 

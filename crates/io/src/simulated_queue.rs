@@ -19,19 +19,23 @@ use sync::random::Random;
 use sync::time::{Duration, Instant};
 use sync::{Arc, thread};
 
-use crate::simulated::OpenFile;
-use crate::{BackingFile as _, Helping, Queue, Request};
+use crate::{BackingFile, Helping, IoError, Queue, Request};
+
+/// A file on the disk.
+pub(crate) trait DiskFile: BackingFile + 'static {
+    /// Makes a request's next attempt, in no time: the disk's has been waited for already.
+    fn attempt_at_once(&self, request: &Request) -> Result<usize, IoError>;
+}
 
 /// A request, and the file that it is for.
-pub(crate) struct Submitted {
-    pub(crate) file: OpenFile,
+pub(crate) struct Submitted<F> {
+    pub(crate) file: F,
     pub(crate) request: Request,
     pub(crate) transfer: Transfer,
 }
 
-#[derive(Default)]
-struct State {
-    line: VecDeque<Submitted>,
+struct State<F> {
+    line: VecDeque<Submitted<F>>,
     /// Taken from the line, and not over.
     taken: usize,
     over: u64,
@@ -41,14 +45,27 @@ struct State {
     closed: bool,
 }
 
-#[derive(Default)]
-pub(crate) struct SimulatedQueue {
-    state: Mutex<State>,
+pub(crate) struct SimulatedQueue<F> {
+    state: Mutex<State<F>>,
     /// Something in `state` has changed that a thread may wait for.
     changed: Condvar,
 }
 
-impl SimulatedQueue {
+impl<F: DiskFile> SimulatedQueue<F> {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        let state = State {
+            line: VecDeque::new(),
+            taken: 0,
+            over: 0,
+            order: None,
+            by_hand: false,
+            has_thread: false,
+            closed: false,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::default() }
+    }
+
     /// From now on any request may be the next one, as the seed says.
     pub(crate) fn reorder(&self, seed: u64) {
         self.state.lock().order = Some(Random::seeded(seed));
@@ -61,7 +78,7 @@ impl SimulatedQueue {
     }
 
     /// Puts requests into the line, and sees to it that there is a thread to answer them.
-    pub(crate) fn submit(self: &Arc<Self>, requests: impl Iterator<Item = Submitted>) {
+    pub(crate) fn submit(self: &Arc<Self>, requests: impl Iterator<Item = Submitted<F>>) {
         let mut state = self.state.lock();
         state.line.extend(requests);
         let start = !state.by_hand && !state.has_thread;
@@ -116,7 +133,7 @@ impl SimulatedQueue {
         let _over = Over(self);
         let Submitted { file, request, transfer } = submitted;
         transfer.wait();
-        let answer = request.attempt(&file.without_waiting());
+        let answer = file.attempt_at_once(&request);
         if let Some(rest) = request.complete(&|| file.len(), answer) {
             rest.run(&file);
         }
@@ -148,9 +165,9 @@ impl SimulatedQueue {
 }
 
 /// Counts a request as over when dropped: by unwinding too.
-struct Over<'a>(&'a SimulatedQueue);
+struct Over<'a, F>(&'a SimulatedQueue<F>);
 
-impl Drop for Over<'_> {
+impl<F> Drop for Over<'_, F> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.taken -= 1;

@@ -22,43 +22,13 @@
 //!
 //! Allocation itself costs no virtual time.
 
+use crate::free_blocks::{KEPT_MAX, LINE};
 use crate::world;
 use std::alloc::{GlobalAlloc, Layout, System};
-
-/// Bytes in a line.
-const LINE: usize = 64;
-/// Larger allocations come from the host, and go back to it.
-const KEPT_MAX: usize = 8192;
-/// Blocks kept on each list.
-const LIST_MAX: usize = 64;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator;
-
-/// Free blocks, by CPU and size.
-pub(crate) struct FreeBlocks {
-    /// For each CPU, for each number of lines, the addresses of free blocks; no lists yet for a CPU
-    /// that freed nothing.
-    lists: Vec<Vec<Vec<*mut u8>>>,
-}
-
-impl FreeBlocks {
-    pub(crate) fn new(cpus: usize) -> Self {
-        Self { lists: vec![Vec::new(); cpus] }
-    }
-}
-
-impl Drop for FreeBlocks {
-    fn drop(&mut self) {
-        for (lines, list) in self.lists.iter_mut().flat_map(|lists| lists.iter_mut().enumerate()) {
-            for block in list.drain(..) {
-                // SAFETY: A2: the block came from `System` with this layout.
-                unsafe { System.dealloc(block, Layout::from_size_align_unchecked(lines * LINE, LINE)) };
-            }
-        }
-    }
-}
 
 /// The layout that is really allocated: whole lines.
 fn whole_lines(layout: Layout) -> Option<Layout> {
@@ -112,23 +82,13 @@ impl world::World {
     /// A free block of that many lines, from the running CPU's list.
     fn take_block(&self, lines: usize) -> Option<*mut u8> {
         let cpu = self.state.try_borrow().ok()?.cpu;
-        self.free_blocks.try_borrow_mut().ok()?.lists[cpu].get_mut(lines)?.pop()
+        self.free_blocks.try_borrow_mut().ok()?.take(cpu, lines)
     }
 
     /// Puts a block on the running CPU's list. False if it is full, or the machine's own.
-    fn keep_block(&self, lines_wide: usize, block: *mut u8) -> bool {
+    fn keep_block(&self, lines: usize, block: *mut u8) -> bool {
         let Ok(cpu) = self.state.try_borrow().map(|state| state.cpu) else { return false };
-        let Ok(mut blocks) = self.free_blocks.try_borrow_mut() else { return false };
-        let lists = &mut blocks.lists[cpu];
-        if lists.is_empty() {
-            lists.resize(KEPT_MAX / LINE + 1, Vec::new());
-        }
-        let list = &mut lists[lines_wide];
-        let kept = list.len() < LIST_MAX;
-        if kept {
-            list.push(block);
-        }
-        kept
+        self.free_blocks.try_borrow_mut().is_ok_and(|mut blocks| blocks.keep(cpu, lines, block))
     }
 
     /// Other memory lies at this address from now on.

@@ -1,6 +1,5 @@
 //! What can go wrong: setting a machine up, and running it.
 
-use crate::preset;
 use std::fmt;
 
 /// A machine that can't be had.
@@ -24,10 +23,12 @@ pub enum SetupError {
         asked: usize,
     },
     /// There is no such preset.
-    #[error("no preset is called {name:?}: there are {}", preset::names())]
+    #[error("no preset is called {name:?}: there are {known}")]
     UnknownPreset {
         /// The name asked for.
         name: String,
+        /// All names.
+        known: String,
     },
     /// There is no such cost.
     #[error("no cost is called {name:?}: there are {known}")]

@@ -10,8 +10,11 @@ pub mod cpu;
 mod description;
 mod directory;
 mod error;
+mod figures;
+mod free_blocks;
 mod ledger;
 mod local;
+mod locals;
 pub mod lock;
 mod machine;
 #[cfg(feature = "plot")]

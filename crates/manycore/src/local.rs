@@ -2,23 +2,9 @@
 //!
 //! `std::thread_local!` is no use inside a machine: all virtual threads share one host thread.
 
-use crate::task::TaskId;
-use crate::world::{self, World};
-use std::any::Any;
+use crate::locals::{Found, Local, Locals, find};
+use crate::world;
 use std::cell::{Cell, RefCell};
-
-/// A thread's values, in the order in which they were made.
-pub(crate) type Locals = Vec<Local>;
-
-/// A value of a thread's own.
-pub(crate) struct Local {
-    /// The address of its key.
-    key: usize,
-    /// None once it was dropped.
-    value: Option<Box<dyn Any>>,
-    /// It has nothing to do when dropped, and so is there for the others' destructors.
-    is_plain: bool,
-}
 
 thread_local! {
     /// Those of a host thread, outside of any machine.
@@ -133,33 +119,5 @@ impl<T: 'static> LocalKey<Cell<T>> {
     /// Replaces this thread's value; returns the old one.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
-    }
-}
-
-/// What there is under a key.
-enum Found<T> {
-    Nothing,
-    Value(*const T),
-    Dropped,
-}
-
-fn find<T: 'static>(locals: &Locals, key: usize) -> Found<T> {
-    match locals.iter().find(|local| local.key == key).map(|local| &local.value) {
-        None => Found::Nothing,
-        Some(None) => Found::Dropped,
-        Some(Some(value)) => value.downcast_ref::<T>().map_or(Found::Dropped, |value| Found::Value(value)),
-    }
-}
-
-/// Drops a thread's values, on that thread, the latest first; those that destructors make
-/// meanwhile, too.
-pub(crate) fn drop_all(world: &World, task: TaskId) {
-    let next = || {
-        let mut locals = world.locals.borrow_mut();
-        let left = locals[task as usize].iter_mut().rev().find(|local| local.value.is_some() && !local.is_plain);
-        left.and_then(|local| local.value.take())
-    };
-    while let Some(value) = next() {
-        drop(value);
     }
 }

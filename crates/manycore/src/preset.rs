@@ -164,7 +164,7 @@ impl Preset {
     /// [`SetupError::UnknownPreset`], which lists the names.
     pub fn find(name: &str) -> Result<&'static Self, SetupError> {
         let found = PRESETS.iter().find(|preset| preset.name == name);
-        found.ok_or_else(|| SetupError::UnknownPreset { name: name.to_owned() })
+        found.ok_or_else(|| SetupError::UnknownPreset { name: name.to_owned(), known: names() })
     }
 
     /// The whole cost table.
@@ -184,7 +184,7 @@ impl Preset {
 }
 
 /// The names of all presets, for messages.
-pub(crate) fn names() -> String {
+fn names() -> String {
     PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
 }
 

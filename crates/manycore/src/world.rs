@@ -17,10 +17,10 @@
 //!   thread's panic count would be taken for the next coroutine's. If it has to wait for another
 //!   thread meanwhile, the run ends.
 
-use crate::allocator::FreeBlocks;
 use crate::error::{Cause, Failure, Position};
+use crate::free_blocks::FreeBlocks;
 use crate::ledger::At;
-use crate::local::Locals;
+use crate::locals::{self, Locals};
 use crate::state::{Next, Setup, State};
 use crate::task::{Doing, Suspender, TaskId};
 use crate::ticks::{NS, Ticks};
@@ -199,7 +199,7 @@ fn run_body(suspender: &Suspender, body: Body) {
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
         body();
-        crate::local::drop_all(world, task);
+        locals::drop_all(&world.locals, task);
     }));
     let mut state = world.state.borrow_mut();
     if let Err(payload) = result {

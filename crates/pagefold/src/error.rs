@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::io::IoError;
 use crate::size::{Size, SizeError};
-use crate::space::Protection;
+use crate::space::protection::Protection;
 
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
 ///

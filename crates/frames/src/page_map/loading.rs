@@ -2,13 +2,15 @@
 //! has to end the load; the others wait for it. The loader already has its frame, so a thread that
 //! has a word in *loading* never waits for memory.
 
+use std::task::Waker;
+
 use sync::atomic::Ordering;
 
 use super::{PageMap, PinnedFrame};
 use crate::chunks::NoRoom;
 use crate::far_words::NoWords;
 use crate::frames::{IsolatedFrame, OwnedFrame};
-use crate::loading_run::KeptPin;
+use crate::kept_pin::KeptPin;
 use crate::page_word::{PageState, PageWord};
 use crate::wait_table::{LoadFailure, Waiting};
 use crate::write_state::Ahead;
@@ -200,6 +202,14 @@ impl Drop for Loading<'_> {
 }
 
 impl PageMap {
+    /// Begins to wait for another thread's load of the page: `waker` is called when the load is
+    /// over. `None` if the page isn't being loaded.
+    #[must_use]
+    pub fn begin_wait(&self, page: u64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
+        let (index, word) = self.word(page)?;
+        self.shared.frames.waits.enter(index, word, waker)
+    }
+
     /// Starts to load a page that isn't in memory.
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {

@@ -9,7 +9,7 @@ use sync::atomic::Backoff;
 
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::lru::stripe::BATCH_MAX;
+use crate::lru::batch::BATCH_MAX;
 
 /// What came of an attempt to take a page out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

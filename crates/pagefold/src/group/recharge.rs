@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::file::state::FileState;
 use crate::group::charges::Charge;
 use crate::group::state::GroupState;
-use crate::lru::stripe::{Batch, Leftovers};
+use crate::lru::batch::{Batch, Leftovers};
 use crate::manager::Manager;
 
 impl Manager {

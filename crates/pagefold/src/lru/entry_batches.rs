@@ -11,9 +11,9 @@ use sync::lock::Mutex;
 
 use crate::file::drop_pages::Gone;
 use crate::group::state::GroupState;
+use crate::lru::batch::{self, Leftovers};
 use crate::lru::list::Recent;
 use crate::lru::rank::Rank;
-use crate::lru::stripe::{self, Leftovers};
 use crate::manager::Manager;
 
 /// Pages in a full batch.
@@ -161,7 +161,7 @@ impl Manager {
             let same = gone.iter().take_while(|it| self.frames.group(it.id()) == number).count();
             let others = gone.drain(same..).collect();
             let own = std::mem::replace(&mut gone, others);
-            let ids: ArrayVec<FrameId, { stripe::BATCH_MAX }> = own.iter().map(OwnedFrame::id).collect();
+            let ids: ArrayVec<FrameId, { batch::BATCH_MAX }> = own.iter().map(OwnedFrame::id).collect();
             let other = self.groups.with(number, |group| {
                 group.lists.unlink(&self.frames, &ids);
                 self.count_wasted(&own, group);

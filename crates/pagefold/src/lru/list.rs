@@ -10,8 +10,8 @@ use frames::{FrameId, Frames, IsolatedFrame};
 use smp_list::{Claim, LocalList, SmpList};
 use sync::atomic::{AtomicUsize, Ordering};
 
+use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::rank::{Place, Rank};
-use crate::lru::stripe::{Batch, Leftovers};
 
 /// On a line of its own, as its ends are what CPUs meet at.
 #[derive(Debug)]

@@ -45,6 +45,7 @@
 //! included: there is no exclusive mode, so no thread keeps others from the lists. Lengths are
 //! counters beside the lists.
 
+pub(crate) mod batch;
 pub(crate) mod entry_batches;
 pub(crate) mod list;
 pub(crate) mod rank;
@@ -54,8 +55,9 @@ pub(crate) mod stripe;
 use frames::{FrameId, Frames, IsolatedFrame};
 use sync::lock::OnceCell;
 
+use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::rank::{Place, Rank, STRIPES_MAX};
-use crate::lru::stripe::{Batch, Leftovers, Stripe};
+use crate::lru::stripe::Stripe;
 
 /// CPUs to a stripe.
 const STRIPE_CPUS: usize = 4;

@@ -1,17 +1,14 @@
 //! A stripe of a group's lists: the whole policy, for the pages that a few CPUs loaded. The picture
 //! is in `lru`.
 
-use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame};
 use smp_list::LocalList;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::list::{LruList, line_up};
 use crate::lru::rank::{KINDS, Kind, Place, Rank};
 use crate::lru::shadow::Level;
-
-/// Frames that reclaim cuts off in one go, at most.
-pub(crate) const BATCH_MAX: usize = 64;
 
 /// What pays for ageing, and what it costs, in halves of a lost duel: pages that are found used
 /// cost more, so a main that is in use keeps still while pages that are no better come by, and one
@@ -44,23 +41,6 @@ impl Shares {
         let slack = (len / 8).min(4 * BATCH_MAX);
         Self { batch, young: (len / 256).max(batch), cold: (len / 128).max(batch), slack }
     }
-}
-
-/// Isolated frames on their way through reclaim.
-pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
-
-/// What the lists' user has to see to afterwards: `Manager::settle`.
-#[derive(Debug, Default)]
-#[must_use = "frames are still charged, or isolated"]
-pub(crate) struct Leftovers {
-    /// Frames that were freed, as their page had been removed while they were isolated. They are
-    /// still charged.
-    pub(crate) orphans: u64,
-    /// The owners of those orphans that had been read ahead and were never used.
-    pub(crate) wasted: Vec<u32>,
-    /// Frames that turned out to be on other lists, when they had been isolated. They are there
-    /// still.
-    pub(crate) misplaced: ArrayVec<IsolatedFrame, 8>,
 }
 
 /// What reclaim cuts off the lists to look at.
@@ -212,9 +192,16 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that
-    /// are to age.
-    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, ageing: usize, leftovers: &mut Leftovers) -> Cut {
+    /// Cuts off what reclaim should look at to free up to `wanted` pages, `looks` of them at most
+    /// from cold, and `ageing` pages that are to age.
+    pub(crate) fn cut(
+        &self,
+        frames: &Frames,
+        wanted: usize,
+        looks: usize,
+        ageing: usize,
+        leftovers: &mut Leftovers,
+    ) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
         let shares = Shares::of(len);
@@ -224,7 +211,7 @@ impl Stripe {
         if cold.len() == 0 {
             self.ripen_to(frames, 0, leftovers);
         }
-        cold.cut(frames, wanted, &mut result.cold, leftovers);
+        cold.cut(frames, looks.min(shares.batch), &mut result.cold, leftovers);
         // Relative to what is left after this pass, or cold would be drained by the reserve that
         // reclaim keeps free.
         let main_max = len.saturating_sub(wanted + shares.young + shares.cold);

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::group::state::ANONYMOUS;
-use crate::lru::stripe::Leftovers;
+use crate::lru::batch::Leftovers;
 use crate::read::Call;
 
 /// What the user knows about the accesses to come.

@@ -377,7 +377,7 @@ impl Streams {
     }
 
     fn ask(&mut self, at: usize, pages: u64, bounds: &Bounds) -> Option<Window> {
-        self.trust.reckon(bounds);
+        self.trust.reckon(bounds.read, bounds.wasted);
         let max = bounds.window_max(self.trust.doubt);
         let stream = &mut self.streams[at];
         if max < WINDOW_MIN.max(stream.block()) {

@@ -1,7 +1,5 @@
 //! How far readers are believed: what becomes of the pages that are read ahead.
 
-use super::Bounds;
-
 /// A wasted page is made up for by so many read ahead.
 const WASTE_WEIGHT: i64 = 4;
 /// Pages to the good that count, at most: four of the largest windows can be wasted then.
@@ -29,11 +27,11 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Reckons with what was read ahead and wasted since.
-    pub(super) fn reckon(&mut self, bounds: &Bounds) {
-        let read = bounds.read.saturating_sub(self.reckoned.0).cast_signed();
-        let wasted = bounds.wasted.saturating_sub(self.reckoned.1).cast_signed();
-        self.reckoned = (bounds.read, bounds.wasted);
+    /// Reckons with so many pages that were read ahead so far, and wasted.
+    pub(super) fn reckon(&mut self, all_read: u64, all_wasted: u64) {
+        let read = all_read.saturating_sub(self.reckoned.0).cast_signed();
+        let wasted = all_wasted.saturating_sub(self.reckoned.1).cast_signed();
+        self.reckoned = (all_read, all_wasted);
         let credit = self.credit.saturating_add(read).saturating_sub(wasted.saturating_mul(WASTE_WEIGHT));
         self.credit = if credit < DOUBTED {
             self.doubt = (self.doubt + 1).min(DOUBT_MAX);

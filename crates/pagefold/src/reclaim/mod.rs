@@ -31,8 +31,9 @@ use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
 
 use crate::group::state::{ANONYMOUS, GroupState};
+use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
-use crate::lru::stripe::{BATCH_MAX, Batch, Cut, Leftovers, Stripe};
+use crate::lru::stripe::{Cut, Stripe};
 use crate::manager::Manager;
 use crate::reclaim::ranking::{Candidate, For};
 use crate::reclaim::reserve::Shortage;
@@ -168,7 +169,9 @@ impl Manager {
         while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
             // What can't go in one stripe leaves the others to be looked at.
             let stripe = group.lists.stripe((start + fruitless) % stripes);
-            let pass = self.pass(group, stripe, wanted - result.freed);
+            // The longer it looks in vain, the more it looks at in one go.
+            let missing = wanted - result.freed;
+            let pass = self.pass(group, stripe, missing, missing.max(result.looked_at));
             result.freed += pass.freed;
             result.looked_at += pass.looked_at;
             fruitless += usize::from(pass.freed == 0);
@@ -231,7 +234,7 @@ impl Manager {
 
     /// One pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted)
+        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, wanted)
     }
 
     pub(crate) fn budget_pages(&self) -> u64 {
@@ -242,18 +245,23 @@ impl Manager {
         self.clock.elapsed().as_micros() as u64
     }
 
-    /// One pass over a stripe's lists that frees up to `wanted` pages. Where all of the group's
-    /// pages were looked at in vain, it takes them as they come.
-    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
+    /// One pass over a stripe's lists that frees up to `wanted` pages, and looks at `looks` pages
+    /// of cold for that. Where all of the group's pages were looked at in vain, it takes them as
+    /// they come.
+    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, looks: usize) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        let mut cut = stripe.cut(frames, wanted, stripe.ageing_due(), &mut leftovers);
+        let mut cut = stripe.cut(frames, wanted, looks, stripe.ageing_due(), &mut leftovers);
         let mut looked_at = cut.cold.len() + cut.surplus.len();
 
         age(frames, stripe, std::mem::take(&mut cut.ageing), &mut sorting);
-        let challengers = sort_cut(frames, cut, insist, &mut sorting);
+        let Sorted { challengers, rest } = sort_cut(frames, cut, wanted, insist, &mut sorting);
+        if !rest.is_empty() {
+            looked_at -= rest.len();
+            stripe.return_cut(frames, rest, &mut leftovers);
+        }
         if !challengers.is_empty() {
             duel(frames, stripe, challengers, &mut sorting, &mut leftovers);
         }
@@ -350,8 +358,17 @@ fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut
     stripe.aged(used, all - used);
 }
 
-/// Decides on what was cut off, but for the pages that have to fight for a place in main.
-fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
+/// What is left of a cut.
+struct Sorted {
+    /// Pages that have to fight for a place in main.
+    challengers: Batch<BATCH_MAX>,
+    /// Pages that weren't looked at, as there were victims enough before.
+    rest: Batch<BATCH_MAX>,
+}
+
+/// Decides on what was cut off, but for challengers, until there are `wanted` victims of cold and
+/// challengers.
+fn sort_cut(frames: &Frames, cut: Cut, wanted: usize, insist: bool, sorting: &mut Sorting) -> Sorted {
     for frame in cut.cold.iter().chain(&cut.surplus) {
         frames.prefetch_word(frame);
     }
@@ -364,8 +381,13 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
         }
     }
     let mut main_room = cut.main_room;
-    let mut challengers = Batch::new();
+    let (mut challengers, mut rest) = (Batch::new(), Batch::new());
+    let of_main = sorting.victims.len();
     for frame in cut.cold {
+        if sorting.victims.len() - of_main + challengers.len() >= wanted {
+            rest.push(frame);
+            continue;
+        }
         let rank = Rank::of(frames, frame.id());
         let used = frames.take_use(frame.id());
         let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
@@ -386,7 +408,7 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
             challengers.push(frame);
         }
     }
-    challengers
+    Sorted { challengers, rest }
 }
 
 /// Has main give up pages in the place of so many that can't go. Says how many were looked at.

@@ -17,8 +17,8 @@ use sync::thread::sleep;
 
 use crate::error::Error;
 use crate::group::state::{ANONYMOUS, GroupState};
+use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
-use crate::lru::stripe::{BATCH_MAX, Batch, Leftovers};
 use crate::manager::Manager;
 use crate::reclaim::ranking::For;
 use crate::size::Size;

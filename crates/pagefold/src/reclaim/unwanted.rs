@@ -10,7 +10,8 @@
 
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;
-use crate::lru::stripe::{Leftovers, Stripe};
+use crate::lru::batch::Leftovers;
+use crate::lru::stripe::Stripe;
 use crate::manager::{ChargedFrame, Manager, Short};
 
 /// How many pages of each group may still be looked at for an advice.
@@ -92,8 +93,8 @@ impl Manager {
         let cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
         let looked_at = cut.cold.len() + cut.surplus.len();
         // There are no challengers: main has room for all that go up.
-        let challengers = sort_cut(frames, cut, false, &mut sorting);
-        debug_assert!(challengers.is_empty(), "main has room");
+        let sorted = sort_cut(frames, cut, usize::MAX, false, &mut sorting);
+        debug_assert!(sorted.challengers.is_empty() && sorted.rest.is_empty(), "main has room");
         let (mut freed, _) = self.evict_victims(group, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;

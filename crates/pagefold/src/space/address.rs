@@ -8,17 +8,6 @@ use crate::error::Error;
 /// Bits of an address.
 pub(super) const ADDRESS_BITS: u32 = 47;
 
-/// What may be done with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// Nothing: the addresses are taken, that is all.
-    None,
-    /// It may be read.
-    Read,
-    /// It may be read and written.
-    ReadWrite,
-}
-
 /// Pages from `first` up to `end`, at least one, by their number in the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pages {

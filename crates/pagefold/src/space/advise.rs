@@ -6,10 +6,11 @@ use arrayvec::ArrayVec;
 use frames::PageState;
 use sync::atomic::Backoff;
 
-use super::address::{Pages, Protection};
+use super::address::Pages;
 use super::entry::Entry;
+use super::fault::Fault;
+use super::protection::Protection;
 use super::region::REGION_PAGES;
-use super::swap_in::Fault;
 use super::{Mapped, Space, SpaceState};
 use crate::error::Error;
 use crate::read::Call;

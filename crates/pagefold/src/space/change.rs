@@ -13,9 +13,10 @@ use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::SpaceState;
-use super::address::{Pages, Protection};
+use super::address::Pages;
 use super::entry::Entry;
 use super::mapped::Mapping;
+use super::protection::Protection;
 use super::tidy::Locked;
 use crate::error::Error;
 

@@ -7,10 +7,10 @@ use frames::{Ahead, BeginWrite, PinError, PinnedFrame, Writing};
 use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
-use super::address::Protection;
 use super::entry::Entry;
+use super::fault::Fault;
+use super::protection::Protection;
 use super::region::REGION_PAGES;
-use super::swap_in::Fault;
 use super::tree::Trail;
 use super::write::Writable;
 use super::{Mapped, Space, SpaceState};

@@ -23,9 +23,9 @@ use sync::nearby::{Handle, Home, Nearby};
 use sync::{Arc, CounterPlace};
 
 use super::account::{Account, Payer};
-use super::address::Protection;
 use super::entry::{Entry, FILE_BITS};
 use super::lazy_table::LazyTable;
+use super::protection::Protection;
 use super::window::Window;
 use crate::error::Error;
 use crate::file::File;

@@ -66,6 +66,7 @@ mod address;
 mod advise;
 mod change;
 mod entry;
+mod fault;
 mod free_addresses;
 mod guard;
 mod index;
@@ -73,6 +74,7 @@ mod lazy_table;
 mod listing;
 mod mapped;
 mod numbers;
+pub(crate) mod protection;
 mod ranges;
 mod read;
 mod read_along;
@@ -89,10 +91,10 @@ mod warm;
 mod window;
 mod write;
 
-pub use address::Protection;
 pub use guard::MappedPage;
 pub use listing::{Area, AreaFile};
 pub(crate) use mapped::Mapped;
+pub use protection::Protection;
 pub(crate) use table::{SpaceTable, SwapIn};
 
 use std::fmt;

@@ -27,10 +27,10 @@ use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
 use sync::atomic::{Backoff, Ordering, fence};
 
-use super::address::Protection;
 use super::entry::Entry;
+use super::fault::Fault;
+use super::protection::Protection;
 use super::region::{REGION_PAGES, Region};
-use super::swap_in::Fault;
 use super::tree::Seen;
 use super::{Space, SpaceState};
 use crate::error::Error;

@@ -31,8 +31,8 @@ use swap::{Owner, PageEntry, SlotId, SlotState};
 use sync::atomic::{Ordering, fence_after_update};
 
 use super::SpaceState;
+use super::fault::{Fault, Memory, Past};
 use super::region::{REGION_PAGES, Region};
-use super::swap_in::{Fault, Memory, Past};
 use crate::manager::{ChargedFrame, Manager};
 use crate::read_ahead::advice::Advice;
 use crate::read_ahead::prefetch::Share;

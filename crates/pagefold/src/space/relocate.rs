@@ -15,8 +15,8 @@ use sync::atomic::Backoff;
 
 use super::address::Pages;
 use super::entry::Entry;
+use super::fault::Fault;
 use super::region::{REGION_PAGES, Region};
-use super::swap_in::Fault;
 use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::group::state::ANONYMOUS;

@@ -31,10 +31,10 @@ use sync::lock::{OnceBox, RwLock};
 use sync::nearby::Nearby;
 
 use super::SpaceState;
+use super::fault::Fault;
 use super::mapped::Mapping;
 use super::numbers::Numbers;
 use super::region::{REGION_PAGES, REGION_SHIFT, Region};
-use super::swap_in::Fault;
 use super::warm::WarmFrames;
 use crate::error::Error;
 use crate::manager::Manager;

@@ -7,11 +7,11 @@ use sync::atomic::{Backoff, fence_after_update};
 
 use super::SpaceState;
 use super::address::Pages;
+use super::fault::{Fault, NoMemory};
 use super::region::{REGION_PAGES, Region};
-use super::swap_in::{Fault, NoMemory};
 use crate::error::Error;
+use crate::lru::batch::BATCH_MAX;
 use crate::lru::rank::Rank;
-use crate::lru::stripe::BATCH_MAX;
 
 /// What is left of pages that are taken out of memory together.
 #[derive(Default)]

@@ -5,10 +5,10 @@ use std::ops::Range;
 use frames::BeginWrite;
 use sync::atomic::{Backoff, fence_after_update};
 
-use super::address::Protection;
 use super::entry::Entry;
+use super::fault::Fault;
+use super::protection::Protection;
 use super::region::Region;
-use super::swap_in::Fault;
 use super::tree::Trail;
 use super::{Space, SpaceState};
 use crate::error::Error;

@@ -2,6 +2,7 @@
 
 pub(crate) mod census;
 pub(crate) mod prometheus;
+pub(crate) mod swap_areas;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use sync::ThreadCounter;
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::size::Size;
-use crate::swapping::area::SwapAreaStats;
+use crate::stats::swap_areas::SwapAreaStats;
 
 /// Events that a group, or a file, counts. Counts of something that happens with every miss are
 /// kept by thread once there are more than a few, so that misses share no line for them.

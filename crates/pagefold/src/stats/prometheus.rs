@@ -4,8 +4,8 @@ use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use prometheus_client::registry::Registry;
 
+use crate::stats::swap_areas::{CompressedSwapStats, SwapAreaStats};
 use crate::stats::{FileStats, GroupStats, Stats};
-use crate::swapping::area::{CompressedSwapStats, SwapAreaStats};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct GroupLabel {

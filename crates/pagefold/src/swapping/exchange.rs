@@ -23,7 +23,8 @@ use swap::{Owner, PageEntry, SlotId};
 use sync::atomic::{AtomicU32, Ordering};
 
 use crate::group::state::GroupState;
-use crate::lru::stripe::{BATCH_MAX, Batch, Leftovers, Stripe};
+use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::stripe::Stripe;
 use crate::manager::{ChargedFrame, Manager};
 use crate::stats::Counters;
 
@@ -124,7 +125,7 @@ impl Manager {
         leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
-        let cut = stripe.cut(&self.frames, 1, 0, &mut leftovers);
+        let cut = stripe.cut(&self.frames, 1, 1, 0, &mut leftovers);
         let mut pages = cut.cold.into_iter().chain(cut.surplus);
         let left = pages.next().map(leave);
         let mut untried: Batch<2> = pages.collect();

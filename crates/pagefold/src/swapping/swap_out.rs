@@ -23,9 +23,9 @@ use swap::{Fill, Note, Owner, PageEntry, PageOut, Position, SlotId, SwapOutError
 use sync::atomic::Ordering;
 
 use crate::group::state::{ANONYMOUS, GroupState};
+use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
-use crate::lru::stripe::{BATCH_MAX, Batch, Leftovers};
 use crate::manager::Manager;
 use crate::stats::Counters;
 

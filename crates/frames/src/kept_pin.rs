@@ -1,0 +1,39 @@
+//! Pins that aren't bound to a borrow.
+
+use sync::Arc;
+
+use crate::frame_id::FrameId;
+use crate::frames::Frames;
+use crate::page_map::{PageMap, PinnedFrame};
+
+/// A pin that isn't bound to a borrow: for a page whose requester may be gone when the load ends.
+#[derive(Debug)]
+pub struct KeptPin {
+    frames: Arc<Frames>,
+    frame: Option<FrameId>,
+}
+
+impl KeptPin {
+    /// Keeps `pin`, of `frame`, beyond its borrow.
+    pub(crate) fn new(frames: &Arc<Frames>, frame: FrameId, pin: PinnedFrame<'_>) -> Self {
+        pin.give_up();
+        Self { frames: Arc::clone(frames), frame: Some(frame) }
+    }
+
+    /// The same pin, bound to a borrow of the page's map. `None` if it is a map of other frames.
+    #[must_use]
+    pub fn lend(mut self, map: &PageMap) -> Option<PinnedFrame<'_>> {
+        let frames = &map.shared.frames;
+        let frame = self.frame.filter(|_| Arc::ptr_eq(&self.frames, frames))?;
+        self.frame = None;
+        Some(PinnedFrame::new(frames.table.record(frame), frames.bytes(frame)))
+    }
+}
+
+impl Drop for KeptPin {
+    fn drop(&mut self) {
+        if let Some(frame) = self.frame {
+            self.frames.table.record(frame).unpin();
+        }
+    }
+}

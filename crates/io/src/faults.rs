@@ -1,0 +1,137 @@
+//! Which calls of a faulty backend fail, and what a failure leaves behind.
+
+use sync::SharedBytes;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
+use sync::random::mix;
+
+use crate::{Fault, FaultKind, IoError, Schedule};
+
+/// What failed reads leave behind.
+const RUBBISH: [u8; 64] = [0xdb; 64];
+
+/// What failed writes write in units of, as disks do.
+const SECTOR: usize = 512;
+
+/// A kind of call, to count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`Backend::open`](crate::Backend::open).
+    Open,
+    /// [`BackingFile::len`](crate::BackingFile::len).
+    Len,
+    /// [`BackingFile::read`](crate::BackingFile::read).
+    Read,
+    /// [`BackingFile::write`](crate::BackingFile::write).
+    Write,
+    /// [`BackingFile::sync`](crate::BackingFile::sync).
+    Sync,
+    /// [`BackingFile::set_len`](crate::BackingFile::set_len).
+    SetLen,
+}
+
+impl Call {
+    const COUNT: usize = 6;
+
+    /// Whether it can be short.
+    fn transfers(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+}
+
+/// The counters are `Relaxed`: they are read when the calls are over, and a thread that waited for
+/// that sees them.
+#[derive(Default)]
+pub(crate) struct Faults {
+    plan: Mutex<Plan>,
+    calls: [AtomicU64; Call::COUNT],
+    fired: [AtomicU64; FaultKind::ALL.len()],
+}
+
+#[derive(Default)]
+struct Plan {
+    schedule: Schedule,
+    /// Calls since the schedule was set.
+    calls: u64,
+    /// What the next call of each kind fails with.
+    pending: [Option<i32>; Call::COUNT],
+}
+
+impl Faults {
+    /// Goes on with another schedule, whose call 1 is the next one.
+    pub(crate) fn set_schedule(&self, schedule: Schedule) {
+        *self.plan.lock() = Plan { schedule, ..Plan::default() };
+    }
+
+    /// Calls since the schedule was set.
+    pub(crate) fn calls(&self) -> u64 {
+        self.plan.lock().calls
+    }
+
+    /// Calls of one kind since the beginning.
+    pub(crate) fn calls_of(&self, call: Call) -> u64 {
+        self.calls[call as usize].load(Ordering::Relaxed)
+    }
+
+    /// Faults of one kind that have fired since the beginning.
+    pub(crate) fn fired(&self, kind: FaultKind) -> u64 {
+        self.fired[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// Counts a call, and says its number and what is to happen to it.
+    pub(crate) fn next(&self, call: Call) -> (u64, Option<Fault>) {
+        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        let mut plan = self.plan.lock();
+        plan.calls += 1;
+        let mut fault = plan.schedule.fault(plan.calls);
+        let pending = &mut plan.pending[call as usize];
+        if let Some(errno) = pending.take() {
+            fault = Some(Fault::Errno(errno));
+        } else if let Some(Fault::ShortThenErrno(_, errno)) = fault {
+            *pending = Some(errno).filter(|_| call.transfers());
+        }
+        (plan.calls, fault)
+    }
+
+    pub(crate) fn count(&self, kind: FaultKind) {
+        self.fired[kind.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The error that `fault` is, counted; none if it is a short read or write.
+    pub(crate) fn error(&self, fault: Fault) -> Result<(), IoError> {
+        let (kind, error) = match fault {
+            Fault::Interrupted => (FaultKind::Interrupted, IoError::INTERRUPTED),
+            Fault::Again => (FaultKind::Again, IoError::AGAIN),
+            Fault::Errno(errno) => match IoError::Os(errno) {
+                IoError::INTERRUPTED => (FaultKind::Interrupted, IoError::INTERRUPTED),
+                IoError::AGAIN => (FaultKind::Again, IoError::AGAIN),
+                error => (FaultKind::Errno, error),
+            },
+            Fault::Short(_) | Fault::ShortThenErrno(..) => return Ok(()),
+        };
+        self.count(kind);
+        Err(error)
+    }
+
+    /// [`next`](Self::next) for a call that can't be short.
+    pub(crate) fn check(&self, call: Call) -> Result<(), IoError> {
+        self.next(call).1.map_or(Ok(()), |fault| self.error(fault))
+    }
+}
+
+/// How much a failed write of `len` bytes has written.
+pub(crate) fn written_by_failure(call: u64, len: usize) -> usize {
+    let sectors = len.div_ceil(SECTOR) as u64;
+    usize::try_from(mix(call) % (sectors + 1)).unwrap_or(0).saturating_mul(SECTOR).min(len)
+}
+
+/// Overwrites what follows `from`.
+pub(crate) fn spoil(into: &[SharedBytes<'_>], from: usize) {
+    let mut start = 0;
+    for slice in into {
+        for at in (from.saturating_sub(start)..slice.len()).step_by(RUBBISH.len()) {
+            slice.copy_from(at, &RUBBISH[..RUBBISH.len().min(slice.len() - at)]);
+        }
+        start += slice.len();
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a request failed.
+
+use std::fmt;
+use std::io::ErrorKind;
+
+/// Why a request to a backend failed. Small and `Copy`: every thread that waits for the same page
+/// gets it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum IoError {
+    /// The system's error number.
+    Os(i32),
+    /// The system reported neither an error nor progress, twice in a row.
+    NoProgress,
+    /// Another process has cut the file off below bytes that were written, and not yet written
+    /// back. These are lost.
+    CutOff,
+    /// The file has no length, or none that the system knows: a pipe, a terminal, another device
+    /// without a size, or a file that is made up as it is read, as those in `/proc` and `/sys`.
+    NoLength,
+}
+
+impl IoError {
+    /// `EINTR`.
+    pub const INTERRUPTED: Self = Self::Os(rustix::io::Errno::INTR.raw_os_error());
+    /// `EAGAIN`.
+    pub const AGAIN: Self = Self::Os(rustix::io::Errno::AGAIN.raw_os_error());
+    /// `EINVAL`.
+    pub const INVALID: Self = Self::Os(rustix::io::Errno::INVAL.raw_os_error());
+    /// `ENOENT`.
+    pub const NOT_FOUND: Self = Self::Os(rustix::io::Errno::NOENT.raw_os_error());
+    /// `EIO`.
+    pub const IO: Self = Self::Os(rustix::io::Errno::IO.raw_os_error());
+    /// `EBADF`: the file wasn't opened for this.
+    pub const BAD_FILE: Self = Self::Os(rustix::io::Errno::BADF.raw_os_error());
+    /// `ENOSPC`.
+    pub const NO_SPACE: Self = Self::Os(rustix::io::Errno::NOSPC.raw_os_error());
+    /// `EFBIG`: beyond what the file system, or `RLIMIT_FSIZE`, allows.
+    pub const FILE_TOO_LARGE: Self = Self::Os(rustix::io::Errno::FBIG.raw_os_error());
+    /// `EEXIST`.
+    pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
+    /// `EBUSY`.
+    pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
+
+    /// Whether a device may answer so to a write because its bytes were changed meanwhile: `EIO`,
+    /// and `EILSEQ`, which is disks' with protection information.
+    #[must_use]
+    pub fn may_be_about_changed_bytes(self) -> bool {
+        self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())
+    }
+
+    /// The kind of error that the standard library has for this.
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::Os(errno) => std::io::Error::from_raw_os_error(errno).kind(),
+            Self::NoProgress => ErrorKind::WriteZero,
+            Self::CutOff => ErrorKind::UnexpectedEof,
+            Self::NoLength => ErrorKind::Unsupported,
+        }
+    }
+
+    /// The system's error number, if it has one.
+    #[must_use]
+    pub fn errno(self) -> Option<i32> {
+        match self {
+            Self::Os(errno) => Some(errno),
+            Self::NoProgress | Self::CutOff | Self::NoLength => None,
+        }
+    }
+}
+
+impl From<IoError> for std::io::Error {
+    fn from(error: IoError) -> Self {
+        error.errno().map_or_else(|| Self::new(error.kind(), error), Self::from_raw_os_error)
+    }
+}
+
+impl From<rustix::io::Errno> for IoError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Os(errno.raw_os_error())
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Os(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
+            Self::NoProgress => f.write_str("the system reported neither an error nor progress"),
+            Self::CutOff => {
+                f.write_str("another process has cut the file off, and with it changes that weren't written back")
+            }
+            Self::NoLength => f.write_str(
+                "the system doesn't know how long it is (as of pipes, terminals, and files in /proc and /sys)",
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoError({self})")
+    }
+}
+
+impl std::error::Error for IoError {}
