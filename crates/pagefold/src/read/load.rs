@@ -19,12 +19,10 @@ use crate::lru::shadow::Level;
 use crate::manager::ChargedFrame;
 use crate::read::Call;
 use crate::read::flight::Purpose;
+use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 use crate::watchdog::Watch;
 
-/// How often a thread makes room for a part of the page map before it gives up: others may take the
-/// room.
-pub(crate) const ROOM_ATTEMPTS: u32 = 64;
 /// How often a page is loaded again because the file became shorter meanwhile: others may go on
 /// changing it.
 const SHORT_ATTEMPTS: u32 = 8;
@@ -98,7 +96,7 @@ impl Handle {
         if manager.frames.forked() {
             return Err(Error::Forked);
         }
-        let (mut rooms_made, mut shortened) = (0, 0);
+        let (mut rooms_made, mut shortened) = (RoomsMade::default(), 0);
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
@@ -154,12 +152,7 @@ impl Handle {
                     BeginLoad::NoPlace => return Err(self.file.too_large(page << self.file.page_shift())),
                     BeginLoad::NoRoom => {
                         drop(frame);
-                        // Sometimes: a miss makes room for its part of a page map.
-                        rooms_made += 1;
-                        if rooms_made > ROOM_ATTEMPTS {
-                            return Err(manager.limit_reached(self.group.state()));
-                        }
-                        manager.make_room(self.group.state())?;
+                        manager.make_room_for_word(self.group.state(), &mut rooms_made)?;
                         continue;
                     }
                 }

@@ -506,6 +506,31 @@ mod tests {
         }
     }
 
+    /// The longer a search is in vain, the more pages it looks at in one go. It still takes no more
+    /// than are wanted, the coldest first, and leaves the others as they were.
+    #[test]
+    fn a_search_for_one_page_takes_the_coldest_one() {
+        const USED: u64 = 100;
+        const PAGES: u64 = 1_500;
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 64 << 20);
+        let mm = Pagefold::builder().memory("16MiB").backend(disk).build().unwrap();
+        let group = mm.group("tenant").build().unwrap();
+        let file = group.open("file").unwrap();
+        file.advise(Advice::Random, 0..1).unwrap();
+        let read = |page: u64| file.read_at(&mut [0; 8], page * 4096).map(drop).unwrap();
+        (0..PAGES).for_each(read);
+        mm.manager().drain_entries();
+        (0..USED).for_each(read);
+        for taken in 1..=10 {
+            let found = (0..10).map(|_| mm.manager().look_through(group.state(), 1)).find(|pass| pass.freed > 0);
+            assert_eq!((found.unwrap().freed, group.stats().evictions), (1, taken));
+        }
+        let before = group.stats().misses;
+        (0..USED).chain(USED + 10..PAGES).for_each(read);
+        assert_eq!(group.stats().misses, before, "others are in memory");
+    }
+
     /// There were thousands of groups: some with all of their pages pinned, most with one page, and
     /// a few with many that could go. A tenant with little was refused: of all groups it had asked
     /// those with pins again and again, and else the few that came next.

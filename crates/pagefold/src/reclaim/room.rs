@@ -40,6 +40,9 @@ const EXTENTS_LOOKED_AT: usize = 16;
 const DRAINS_MAX: usize = 4;
 /// Times that an extent's pages are gone through: a page being loaded is there a moment later.
 const DRAIN_ATTEMPTS: usize = 3;
+/// How often room is made for a page's word before a call gives up: other threads may be faster
+/// each time.
+const ROOMS_MAX: u32 = 64;
 /// How long a thread waits for the next extent that a lowering of the budget gives back, and how
 /// often: for a second.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
@@ -54,6 +57,10 @@ pub(crate) enum Cost {
     Any,
 }
 
+/// How often a call has had room made for one page's word.
+#[derive(Debug, Default)]
+pub(crate) struct RoomsMade(u32);
+
 /// A budget that is being lowered.
 #[derive(Debug, Default)]
 pub(crate) struct Lowering {
@@ -64,6 +71,17 @@ pub(crate) struct Lowering {
 }
 
 impl Manager {
+    /// Makes room for the part of a page map that a page's word is in, for a call that then looks
+    /// again whether there is some.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`] if there is none to be had, or other threads were faster each time.
+    pub(crate) fn make_room_for_word(&self, group: &GroupState, made: &mut RoomsMade) -> Result<(), Error> {
+        // Sometimes: a page needs room for its part of a page map.
+        made.0 += 1;
+        if made.0 > ROOMS_MAX { Err(self.limit_reached(group)) } else { self.make_room(group) }
+    }
+
     /// Makes the budget have room for another part of a page map.
     pub(crate) fn make_room(&self, group: &GroupState) -> Result<(), Error> {
         let mut clean = self.clean_wait(None);

@@ -21,7 +21,7 @@ use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::group::state::ANONYMOUS;
 use crate::lru::rank::Rank;
-use crate::read::load::ROOM_ATTEMPTS;
+use crate::reclaim::room::RoomsMade;
 
 /// Mappings of files show nothing beyond, however often they are moved and grown: places in files
 /// are 64 bits.
@@ -242,20 +242,17 @@ impl SpaceState {
 
     fn reserve_page(&self, page: u64) -> Result<Loading<'_>, Error> {
         let Some(region) = self.region_for_page(page)? else { return Err(self.refuse(page, Entry::NONE)) };
-        let mut rooms_made = 0;
+        let mut rooms_made = RoomsMade::default();
         let mut backoff = Backoff::new();
         loop {
             match region.map.begin_load(page % REGION_PAGES) {
                 BeginLoad::Begun(loading) => return Ok(loading),
                 // A thread that went by an old entry, and finds that out now.
                 BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
-                BeginLoad::NoRoom | BeginLoad::NoPlace if rooms_made == ROOM_ATTEMPTS => {
-                    return Err(self.at(page, self.manager().limit_reached(self.group.state())));
-                }
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {
-                    rooms_made += 1;
-                    self.manager().make_room(self.group.state())?;
+                    let made = self.manager().make_room_for_word(self.group.state(), &mut rooms_made);
+                    made.map_err(|error| self.at(page, error))?;
                 }
             }
         }

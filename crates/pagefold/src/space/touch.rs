@@ -12,6 +12,7 @@ use super::region::{REGION_PAGES, Region};
 use crate::error::Error;
 use crate::lru::batch::BATCH_MAX;
 use crate::lru::rank::Rank;
+use crate::reclaim::room::RoomsMade;
 
 /// What is left of pages that are taken out of memory together.
 #[derive(Default)]
@@ -32,9 +33,7 @@ impl Gone<'_> {
     }
 }
 
-/// How often room for page words is made before a touch gives up.
-const ROOM_ATTEMPTS: u32 = 64;
-/// And how often others may be faster, but leave the page where it was.
+/// How often others may be faster, but leave the page where it was.
 const OUTRUN_MAX: u32 = 8;
 
 impl SpaceState {
@@ -48,7 +47,7 @@ impl SpaceState {
     pub(super) fn fault(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         let manager = &**self.manager();
         let local = page % REGION_PAGES;
-        let (mut rooms_made, mut outrun) = (0, 0);
+        let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
         if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
             manager.swap.prefetch([slot]);
         }
@@ -97,11 +96,7 @@ impl SpaceState {
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {
                     self.give_up(memory, along);
-                    rooms_made += 1;
-                    if rooms_made > ROOM_ATTEMPTS {
-                        return Err(manager.limit_reached(self.group.state()));
-                    }
-                    manager.make_room(self.group.state())?;
+                    manager.make_room_for_word(self.group.state(), &mut rooms_made)?;
                 }
             }
         }

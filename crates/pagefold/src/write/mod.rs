@@ -46,7 +46,7 @@ use crate::file::length::LEN_MAX;
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
 use crate::read::Call;
-use crate::read::load::ROOM_ATTEMPTS;
+use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 
 /// What came of writing to one page.
@@ -210,7 +210,7 @@ impl Handle {
         let past_end = || self.ends_before(within);
         let refused = || self.refused(within, permitted);
         let (mut writer, mut backoff) = (file.map.writer(page), Backoff::new());
-        let (mut rooms_made, mut is_counted) = (0, false);
+        let (mut rooms_made, mut is_counted) = (RoomsMade::default(), false);
         loop {
             match writer.begin() {
                 BeginWrite::Begun(writing) if self.is_foreign(&writing) => {
@@ -295,7 +295,7 @@ impl Handle {
         at: u64,
         grows: bool,
         refused: impl Fn() -> Option<Written>,
-        rooms_made: &mut u32,
+        rooms_made: &mut RoomsMade,
     ) -> Result<Option<Written>, Error> {
         let (file, group) = (&*self.file, self.group.state());
         let page = at >> file.page_shift();
@@ -310,11 +310,7 @@ impl Handle {
             BeginLoad::NoPlace => return Err(file.too_large(at)),
             BeginLoad::NoRoom => {
                 drop(frame);
-                *rooms_made += 1;
-                if *rooms_made > ROOM_ATTEMPTS {
-                    return Err(file.manager.limit_reached(group));
-                }
-                file.manager.make_room(group)?;
+                file.manager.make_room_for_word(group, rooms_made)?;
                 return Ok(None);
             }
         };
