@@ -19,7 +19,9 @@ use sync::atomic::AtomicU64;
 
 use crate::frames::Frames;
 use crate::lookup::Lookup;
-use crate::map_number::{MapInWord, MapNumber, NUMBER_SHIFT};
+#[cfg(not(pagefold_loom))]
+use crate::map_number::NUMBER_SHIFT;
+use crate::map_number::{MapInWord, MapNumber};
 use crate::page_words::MAP_SHIFT;
 use crate::tables::Table;
 #[cfg(not(pagefold_loom))]

@@ -12,6 +12,7 @@
 //! [`uninterrupted`] is for calls that aren't reads or writes. They have done nothing when they are
 //! interrupted.
 
+#[cfg(not(pagefold_loom))]
 use rustix::io::Errno;
 use sync::thread::{sleep, yield_now};
 use sync::time::Duration;
@@ -86,6 +87,7 @@ pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, IoError>) -> Result<T, I
 }
 
 /// The same for a system call.
+#[cfg(not(pagefold_loom))]
 pub(crate) fn retry_interrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     until_done(Errno::INTR, call)
 }

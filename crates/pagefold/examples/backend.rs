@@ -30,6 +30,9 @@ impl Backend for Store {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        if matches!(access, Access::Alone | Access::Unnamed) {
+            return Err(IoError::INVALID); // For swap, which this store isn't for.
+        }
         let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = objects.len() as u64;
         let object = match objects.get(path) {
@@ -42,30 +45,44 @@ impl Backend for Store {
             }
             None => return Err(IoError::NOT_FOUND),
         };
-        Ok(Box::new(OpenObject(object)))
+        Ok(Box::new(OpenObject { object, writable: access.writes() }))
     }
 }
 
-struct OpenObject(Arc<Object>);
+struct OpenObject {
+    object: Arc<Object>,
+    writable: bool,
+}
 
 impl OpenObject {
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        change(&mut self.0.bytes.write().unwrap_or_else(PoisonError::into_inner))
+    /// Makes the object `len` bytes long, or no shorter than that, and changes its bytes.
+    fn change(&self, len: u64, cuts: bool, change: impl FnOnce(&mut [u8])) -> Result<(), IoError> {
+        if !self.writable {
+            return Err(IoError::BAD_FILE);
+        }
+        let mut bytes = self.object.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let len = usize::try_from(len).map_err(|_| IoError::FILE_TOO_LARGE)?;
+        let len = if cuts { len } else { len.max(bytes.len()) };
+        let more = len.saturating_sub(bytes.len());
+        bytes.try_reserve(more).map_err(|_| IoError::NO_SPACE)?;
+        bytes.resize(len, 0);
+        change(&mut bytes);
+        Ok(())
     }
 }
 
 impl BackingFile for OpenObject {
     // The same for one object however it was opened: its pages are in memory once.
     fn identity(&self) -> Identity {
-        Identity { device: u64::MAX, inode: self.0.number }
+        Identity { device: u64::MAX, inode: self.object.number }
     }
 
     fn len(&self) -> Result<u64, IoError> {
-        Ok(self.0.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
+        Ok(self.object.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        let bytes = self.0.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.object.bytes.read().unwrap_or_else(PoisonError::into_inner);
         let mut rest = bytes.get(offset as usize..).unwrap_or_default();
         let all = rest.len();
         for slice in into {
@@ -77,26 +94,25 @@ impl BackingFile for OpenObject {
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        self.change(|bytes| {
-            let (start, end) = (offset as usize, offset as usize + len);
-            bytes.resize(bytes.len().max(end), 0);
+        let (start, end) = (offset as usize, offset as usize + len);
+        self.change(end as u64, false, |bytes| {
             let mut into = &mut bytes[start..end];
             for slice in from {
                 let (now, later) = into.split_at_mut(slice.len().min(into.len()));
                 slice.prefix(now.len()).copy_to(0, now);
                 into = later;
             }
-        });
+        })?;
         Ok(len)
     }
 
     fn set_len(&self, len: u64) -> Result<(), IoError> {
-        self.change(|bytes| bytes.resize(len as usize, 0));
-        Ok(())
+        self.change(len, true, |_| ())
     }
 
     fn sync(&self) -> Result<(), IoError> {
-        Ok(()) // What was written would be made to last here.
+        // What was written would be made to last here.
+        if self.writable { Ok(()) } else { Err(IoError::BAD_FILE) }
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! A page of the tree that is in memory is found without a lock, and stays there while its guard
 //! lives. Those that aren't used make way, so a tree of any size takes what its group may have.
+//!
+//! The tree is found again after a `sync`. A power cut at another moment may leave some pages of a
+//! split on the disk without the others: a tree that has to survive that needs a log, or new pages
+//! in place of changed ones.
 //! ```sh
 //! cargo run --release -p pagefold --example btree
 //! ```
@@ -14,8 +18,8 @@ const PAGE: u64 = 4096;
 const ROOT: u64 = 0;
 /// Entries in a node.
 const ENTRIES_MAX: usize = 255;
-/// Keys that this example puts in: about 5 MiB of nodes.
-const KEYS: u64 = 200_000;
+/// Keys that this example puts in: about 1.3 MiB of nodes.
+const KEYS: u64 = 50_000;
 
 /// The bytes of a node, as words: how many entries it has, and its level above those in the upper
 /// half; then the entries by key. An entry is a key, and its value, or the page of the node that
@@ -54,7 +58,8 @@ impl<B: Deref<Target = [u8]>> Node<B> {
         low
     }
 
-    /// The node below that has `key`, if any has. The first key of a node above the leaves is 0.
+    /// The node below that has `key`, if any has. The first key of a node above the leaves is at
+    /// most as large as any that is looked for in it.
     fn child(&self, key: u64) -> u64 {
         self.entry(self.up_to(key) - 1).1
     }
@@ -172,7 +177,7 @@ impl Tree {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("pagefold-btree-{}", std::process::id()));
     let mm = Pagefold::builder().memory("16MiB").build()?;
-    let tenant = mm.group("index").max("2MiB").build()?;
+    let tenant = mm.group("index").max("1MiB").build()?;
     let file = tenant.open_options().write(true).create_new(true).open(&path)?;
 
     let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);

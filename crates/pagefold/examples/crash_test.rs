@@ -1,7 +1,8 @@
 //! A crash test: a log on a simulated disk whose power is cut, again and again.
 //!
-//! The disk loses what a real one may lose: of what wasn't synced, each sector is there or isn't.
-//! A seed decides, so a run that fails can be repeated.
+//! The disk loses what a real one may lose: of what was written and not synced, each sector is
+//! there or isn't. So records are torn, which their sums tell. A seed decides, so a run that fails
+//! can be repeated.
 //! ```sh
 //! cargo run --release -p pagefold --example crash_test
 //! ```
@@ -40,7 +41,7 @@ fn recover(log: &File) -> Result<u64, Error> {
     unreachable!("files end")
 }
 
-/// Writes records until the power goes. Returns how many were synced, and how many there are
+/// Writes records, and cuts the power. Returns how many were synced, and how many there are
 /// afterwards.
 fn crash(seed: u64) -> Result<(u64, u64), Error> {
     let disk = SimulatedDisk::default();
@@ -55,8 +56,9 @@ fn crash(seed: u64) -> Result<(u64, u64), Error> {
             synced = number + 1;
         }
     }
+    drop(log); // Written to the disk, all of it, and not synced.
     disk.power_cut(seed);
-    drop((log, mm)); // What was in memory is lost: the disk refuses what is open.
+    drop(mm);
 
     let mm = start()?;
     let again = mm.group("log").build()?.open_options().write(true).create(true).open("log")?;

@@ -33,7 +33,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(stats.used_bytes <= stats.budget_bytes);
     println!("{stats}");
     space.unmap(heap)?; // What is in swap goes, too.
-    assert_eq!(tenant.stats().swapped_bytes, 0);
     Ok(())
 }
 

@@ -26,6 +26,10 @@ mod cluster;
 mod cluster_list;
 mod clusters;
 mod codec;
+#[cfg(feature = "zstd")]
+mod cold_codec;
+#[cfg(not(feature = "zstd"))]
+#[path = "cold_codec/none.rs"]
 mod cold_codec;
 mod compressed;
 #[cfg(all(feature = "encryption", not(pagefold_loom)))]

@@ -271,11 +271,12 @@ impl Slots {
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
-    /// Slots in batches: they are free, and can't be found yet. Exact if no thread frees any
-    /// meanwhile.
+    /// The same without those in batches. Exact if no thread allocates or frees any meanwhile.
     #[must_use]
-    pub fn waiting(&self) -> u64 {
-        self.batches.iter().map(|batch| batch.lock().len() as u64).sum()
+    pub fn in_use(&self) -> u64 {
+        let waiting: u64 = self.batches.iter().map(|batch| batch.lock().len() as u64).sum();
+        let free = self.clusters.free() + self.reserve.len() as u64 + waiting;
+        (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
     /// Whether about half of the slots are free, by what a few clusters have, this one's and others

@@ -485,6 +485,11 @@ impl Swap {
         self.here().all().for_each(|area| area.drain());
     }
 
+    /// Gives back memory of compressed areas that no page needs.
+    pub fn release_idle(&self) {
+        self.here().all().filter_map(|area| area.compressed()).for_each(Compressed::release_idle);
+    }
+
     /// Has areas of compressed pages take memory into stock that they have too little of, as long
     /// as there is room for it. Says whether they have enough.
     pub fn stock_up(&self) -> bool {
@@ -505,7 +510,7 @@ impl Swap {
             priority: area.priority,
             placement: area.slots.placement(),
             slots: area.slots.slots(),
-            used: area.slots.used().saturating_sub(area.slots.waiting()),
+            used: area.slots.in_use(),
             is_stalled: area.is_stalled(),
             is_encrypted: area.is_encrypted(),
             compressed: area.compressed().map(Compressed::info),

@@ -243,7 +243,7 @@ fn documented_commands_are_known() {
         Some(name.to_owned() + rest.split('#').next().unwrap_or_default())
     };
     let lines: Vec<String> = pages.lines().filter_map(line).collect();
-    assert!(lines.len() >= 5, "{lines:?}");
+    assert!(lines.len() >= 3, "{lines:?}");
     for line in lines {
         let arguments: Vec<&str> = line.split_whitespace().chain(["--help"]).collect();
         let output = bench(&arguments);

@@ -192,16 +192,9 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off what reclaim should look at to free up to `wanted` pages, `looks` of them at most
-    /// from cold, and `ageing` pages that are to age.
-    pub(crate) fn cut(
-        &self,
-        frames: &Frames,
-        wanted: usize,
-        looks: usize,
-        ageing: usize,
-        leftovers: &mut Leftovers,
-    ) -> Cut {
+    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that
+    /// are to age.
+    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, ageing: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
         let shares = Shares::of(len);
@@ -211,7 +204,7 @@ impl Stripe {
         if cold.len() == 0 {
             self.ripen_to(frames, 0, leftovers);
         }
-        cold.cut(frames, looks.min(shares.batch), &mut result.cold, leftovers);
+        cold.cut(frames, wanted, &mut result.cold, leftovers);
         // Relative to what is left after this pass, or cold would be drained by the reserve that
         // reclaim keeps free.
         let main_max = len.saturating_sub(wanted + shares.young + shares.cold);

@@ -169,9 +169,7 @@ impl Manager {
         while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
             // What can't go in one stripe leaves the others to be looked at.
             let stripe = group.lists.stripe((start + fruitless) % stripes);
-            // The longer it looks in vain, the more it looks at in one go.
-            let missing = wanted - result.freed;
-            let pass = self.pass(group, stripe, missing, missing.max(result.looked_at));
+            let pass = self.pass(group, stripe, wanted - result.freed);
             result.freed += pass.freed;
             result.looked_at += pass.looked_at;
             fruitless += usize::from(pass.freed == 0);
@@ -234,7 +232,7 @@ impl Manager {
 
     /// One pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, wanted)
+        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted)
     }
 
     pub(crate) fn budget_pages(&self) -> u64 {
@@ -245,23 +243,18 @@ impl Manager {
         self.clock.elapsed().as_micros() as u64
     }
 
-    /// One pass over a stripe's lists that frees up to `wanted` pages, and looks at `looks` pages
-    /// of cold for that. Where all of the group's pages were looked at in vain, it takes them as
-    /// they come.
-    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, looks: usize) -> Pass {
+    /// One pass over a stripe's lists that frees up to `wanted` pages. Where all of the group's
+    /// pages were looked at in vain, it takes them as they come.
+    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        let mut cut = stripe.cut(frames, wanted, looks, stripe.ageing_due(), &mut leftovers);
+        let mut cut = stripe.cut(frames, wanted, stripe.ageing_due(), &mut leftovers);
         let mut looked_at = cut.cold.len() + cut.surplus.len();
 
         age(frames, stripe, std::mem::take(&mut cut.ageing), &mut sorting);
-        let Sorted { challengers, rest } = sort_cut(frames, cut, wanted, insist, &mut sorting);
-        if !rest.is_empty() {
-            looked_at -= rest.len();
-            stripe.return_cut(frames, rest, &mut leftovers);
-        }
+        let challengers = sort_cut(frames, cut, insist, &mut sorting);
         if !challengers.is_empty() {
             duel(frames, stripe, challengers, &mut sorting, &mut leftovers);
         }
@@ -358,17 +351,8 @@ fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut
     stripe.aged(used, all - used);
 }
 
-/// What is left of a cut.
-struct Sorted {
-    /// Pages that have to fight for a place in main.
-    challengers: Batch<BATCH_MAX>,
-    /// Pages that weren't looked at, as there were victims enough before.
-    rest: Batch<BATCH_MAX>,
-}
-
-/// Decides on what was cut off, but for challengers, until there are `wanted` victims of cold and
-/// challengers.
-fn sort_cut(frames: &Frames, cut: Cut, wanted: usize, insist: bool, sorting: &mut Sorting) -> Sorted {
+/// Decides on what was cut off, but for the pages that have to fight for a place in main.
+fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
     for frame in cut.cold.iter().chain(&cut.surplus) {
         frames.prefetch_word(frame);
     }
@@ -381,13 +365,8 @@ fn sort_cut(frames: &Frames, cut: Cut, wanted: usize, insist: bool, sorting: &mu
         }
     }
     let mut main_room = cut.main_room;
-    let (mut challengers, mut rest) = (Batch::new(), Batch::new());
-    let of_main = sorting.victims.len();
+    let mut challengers = Batch::new();
     for frame in cut.cold {
-        if sorting.victims.len() - of_main + challengers.len() >= wanted {
-            rest.push(frame);
-            continue;
-        }
         let rank = Rank::of(frames, frame.id());
         let used = frames.take_use(frame.id());
         let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
@@ -408,7 +387,7 @@ fn sort_cut(frames: &Frames, cut: Cut, wanted: usize, insist: bool, sorting: &mu
             challengers.push(frame);
         }
     }
-    Sorted { challengers, rest }
+    challengers
 }
 
 /// Has main give up pages in the place of so many that can't go. Says how many were looked at.
@@ -504,31 +483,6 @@ mod tests {
             assert!(pass.freed > 0 && pass.looked_at < 800, "batch {batch}: {pass:?}");
             assert!(pass.freed == 1 || !pass.is_last_resort, "batch {batch}: {pass:?}");
         }
-    }
-
-    /// The longer a search is in vain, the more pages it looks at in one go. It still takes no more
-    /// than are wanted, the coldest first, and leaves the others as they were.
-    #[test]
-    fn a_search_for_one_page_takes_the_coldest_one() {
-        const USED: u64 = 100;
-        const PAGES: u64 = 1_500;
-        let disk = SimulatedDisk::default();
-        disk.add_generated("file", 1, 64 << 20);
-        let mm = Pagefold::builder().memory("16MiB").backend(disk).build().unwrap();
-        let group = mm.group("tenant").build().unwrap();
-        let file = group.open("file").unwrap();
-        file.advise(Advice::Random, 0..1).unwrap();
-        let read = |page: u64| file.read_at(&mut [0; 8], page * 4096).map(drop).unwrap();
-        (0..PAGES).for_each(read);
-        mm.manager().drain_entries();
-        (0..USED).for_each(read);
-        for taken in 1..=10 {
-            let found = (0..10).map(|_| mm.manager().look_through(group.state(), 1)).find(|pass| pass.freed > 0);
-            assert_eq!((found.unwrap().freed, group.stats().evictions), (1, taken));
-        }
-        let before = group.stats().misses;
-        (0..USED).chain(USED + 10..PAGES).for_each(read);
-        assert_eq!(group.stats().misses, before, "others are in memory");
     }
 
     /// There were thousands of groups: some with all of their pages pinned, most with one page, and

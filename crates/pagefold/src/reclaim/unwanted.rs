@@ -3,10 +3,10 @@
 //! Ordinary reclaim may look at a page several times while it makes room for many, and takes a page
 //! that is in use as unused when it meets it again. Here each page is looked at once for all of an
 //! advice: pages of cold and of main's lowest level, as many as there were when the advice came to
-//! their group. One that was used since the last look, or has come back, goes up; the others are
-//! evicted. What the advice itself has loaded comes behind all these, so it isn't evicted for more
-//! of the same. The reserves stay as they are, too: threads that use pages would fill them up again
-//! in the ordinary way.
+//! their group. One that was used since the last look, or has come back, goes up, and one that may
+//! have been goes round; the others are evicted. What the advice itself has loaded comes behind all
+//! these, so it isn't evicted for more of the same. The reserves stay as they are, too: threads
+//! that use pages would fill them up again in the ordinary way.
 
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;
@@ -93,8 +93,8 @@ impl Manager {
         let cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
         let looked_at = cut.cold.len() + cut.surplus.len();
         // There are no challengers: main has room for all that go up.
-        let sorted = sort_cut(frames, cut, usize::MAX, false, &mut sorting);
-        debug_assert!(sorted.challengers.is_empty() && sorted.rest.is_empty(), "main has room");
+        let challengers = sort_cut(frames, cut, false, &mut sorting);
+        debug_assert!(challengers.is_empty(), "main has room");
         let (mut freed, _) = self.evict_victims(group, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;

@@ -68,9 +68,9 @@ impl SwapArea {
     /// memory as it fills, and gives it back as it empties, but for what it keeps in stock: as much
     /// as memory is taken from the system in, 2 MiB in larger budgets. Pages that don't shrink to
     /// less than three quarters go to the other areas, or stay. When there is no room for others,
-    /// those that have been there longest are compressed with more care (Zstandard), and, if they
-    /// are still there later, go to the other areas, too. Its priority is 100 unless said
-    /// otherwise, so that it is filled first.
+    /// those that have been there longest are compressed with more care (Zstandard, with the
+    /// feature `zstd`), and, if they are still there later, go to the other areas, too. Its
+    /// priority is 100 unless said otherwise, so that it is filled first.
     ///
     /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to
     /// groups: which of them may have how much there is what
@@ -189,6 +189,7 @@ impl Manager {
     }
 
     pub(crate) fn swap_stats(&self) -> Vec<SwapAreaStats> {
+        self.swap.release_idle();
         let page_bytes = self.frames.page_size() as u64;
         let stats = |area: swap::AreaInfo| SwapAreaStats {
             number: area.number,

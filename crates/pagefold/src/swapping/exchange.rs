@@ -125,7 +125,7 @@ impl Manager {
         leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
-        let cut = stripe.cut(&self.frames, 1, 1, 0, &mut leftovers);
+        let cut = stripe.cut(&self.frames, 1, 0, &mut leftovers);
         let mut pages = cut.cold.into_iter().chain(cut.surplus);
         let left = pages.next().map(leave);
         let mut untried: Batch<2> = pages.collect();
