@@ -22,10 +22,10 @@
 //!
 //! `EINTR` is no failure of a call: it is made again ([`uninterrupted()`]).
 //!
-//! Pages are read into [`SharedBytes`](sync::SharedBytes), which optimistic readers may be copying
-//! at the same time, and written from them while others may be changing them; hence no `&mut [u8]`
-//! or `&[u8]` of them exists anywhere here. The kernel has a raw pointer, the others go word by
-//! word. A device that can't bear that is given [`Copies`].
+//! Pages are read into [`SharedBytes`], which optimistic readers may be copying at the same time,
+//! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them
+//! exists anywhere here. The kernel has a raw pointer, the others go word by word. A device that
+//! can't bear that is given [`Copies`].
 //!
 //! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`,
 //! `name_to_handle_at`), a ring's entries, that copies stay where they are, and that rings aren't

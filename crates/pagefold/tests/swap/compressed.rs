@@ -61,13 +61,15 @@ fn more_memory_than_the_budget_is_in_the_budget() {
     let before = metadata();
     mm.add_swap(SwapArea::compressed("7MiB")).unwrap();
     let added = metadata() - before;
-    let (pages, space) = (3 * BUDGET / 2 / PAGE, group.space().unwrap());
+    // LZ4 alone makes room for fewer.
+    let bytes = if cfg!(feature = "zstd") { 3 * BUDGET / 2 } else { 9 * BUDGET / 8 };
+    let (pages, space) = (bytes / PAGE, group.space().unwrap());
     let base = space.map(pages * PAGE, Protection::ReadWrite).unwrap().start;
     fill_sparse(&space, base, pages);
     check_sparse(&space, base, pages);
     let now = mm.stats();
     assert!(now.used_bytes <= BUDGET && now.peak_bytes <= BUDGET, "{now}");
-    assert!(stats(&mm).original_bytes > BUDGET / 2, "{now}");
+    assert!(stats(&mm).original_bytes > bytes - BUDGET, "{now}");
     drop(space);
     assert_eq!(stats(&mm).original_bytes, 0);
     let before = metadata();
