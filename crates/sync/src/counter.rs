@@ -7,7 +7,7 @@
 //! Places are a common good of the process, and one costs 8 bytes for each thread that adds there.
 //! So a counter gets its place only once it was added to `ADDS_SHARED` times: until then all
 //! threads add to one number, which few of them can be waiting for. No more than `BUSY_MAX`
-//! counters have such a place at a time, and fewer if there are more than 32 CPUs
+//! counters have such a place at a time, and fewer if there are more than 8 CPUs
 //! (`BUSY_BYTES_MAX`); the others go on sharing. If as many are busy at once, the threads are
 //! spread over so many numbers that they seldom meet. A counter of something that happens on the
 //! way of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as long as such
@@ -23,7 +23,7 @@ const PLACES: usize = 1 << 21;
 #[cfg(not(pagefold_loom))]
 const BUSY_MAX: usize = 1 << 15;
 #[cfg(not(pagefold_loom))]
-const BUSY_BYTES_MAX: u64 = 8 << 20;
+const BUSY_BYTES_MAX: u64 = 2 << 20;
 /// Places that counters have from the beginning take no more.
 #[cfg(not(pagefold_loom))]
 const AT_HAND_BYTES_MAX: u64 = 16 << 20;
