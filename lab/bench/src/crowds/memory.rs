@@ -40,8 +40,9 @@ fn resident() -> Result<i64> {
     Ok(kib << 10)
 }
 
-/// CPUs that use every object, if there are as many: one takes seconds. Fewer wouldn't do: what only
-/// the first of them cause, such as readahead for files whose pages were evicted, isn't over then.
+/// CPUs that use every object, if there are as many: one takes seconds. Fewer wouldn't do: what
+/// only the first of them cause, such as readahead for files whose pages were evicted, isn't over
+/// then.
 const USERS_MAX: usize = 64;
 
 /// Sees what each step takes.
