@@ -66,6 +66,13 @@ impl Retries {
         }
     }
 
+    /// An attempt was interrupted: leaves the CPU to others, if that was often so.
+    #[cold]
+    fn interrupted(&mut self) {
+        self.again_after(IoError::INTERRUPTED);
+        self.pause();
+    }
+
     /// Leaves the CPU to others before the next attempt, if the last one failed.
     pub(crate) fn pause(&self) {
         match self.pause {
@@ -88,18 +95,17 @@ pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, IoError>) -> Result<T, I
 
 /// The same for a system call.
 #[cfg(not(pagefold_loom))]
+#[inline]
 pub(crate) fn retry_interrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     until_done(Errno::INTR, call)
 }
 
+#[inline]
 fn until_done<T, E: PartialEq>(interrupted: E, mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let mut retries = Retries::default();
     loop {
         match call() {
-            Err(error) if error == interrupted => {
-                retries.again_after(IoError::INTERRUPTED);
-                retries.pause();
-            }
+            Err(error) if error == interrupted => retries.interrupted(),
             answer => return answer,
         }
     }

@@ -31,10 +31,14 @@ const FOLLOWERS_MAX: u64 = 1024;
 /// the first miss.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    shares: Box<[OnceBox<CachePadded<Mutex<Share>>>]>,
+    first: OnceShare,
+    /// Those of further CPUs, if there are more than one share has.
+    more: Box<[OnceShare]>,
     /// Held while a share is made.
     making: Mutex<()>,
 }
+
+type OnceShare = OnceBox<CachePadded<Mutex<Share>>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Share {
@@ -47,20 +51,20 @@ const SHARE_BYTES: u64 = size_of::<CachePadded<Mutex<Share>>>() as u64;
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        let shares = (0..sync::cpu::count().div_ceil(CPUS_SHARING)).map(|_| OnceBox::new()).collect();
-        Self { shares, making: Mutex::default() }
+        let more = (1..sync::cpu::count().div_ceil(CPUS_SHARING)).map(|_| OnceBox::new()).collect();
+        Self { first: OnceBox::new(), more, making: Mutex::default() }
     }
 }
 
 impl ReadAhead {
     /// Bytes that this takes, without what is charged as it is made.
     pub(crate) fn bytes_at_first() -> u64 {
-        (sync::cpu::count().div_ceil(CPUS_SHARING) * size_of::<OnceBox<()>>()) as u64
+        ((sync::cpu::count().div_ceil(CPUS_SHARING) - 1) * size_of::<OnceShare>()) as u64
     }
 
     /// Bytes that were charged.
     pub(crate) fn charged(&self) -> u64 {
-        self.shares.iter().filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
+        [&self.first].into_iter().chain(&self.more).filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
     }
 
     /// Has `act` look at what is known here. `None` if others do for long, or `try_charge` has no
@@ -69,7 +73,7 @@ impl ReadAhead {
     /// There is one share for all CPUs until two of them meet there. So a handle that many CPUs use
     /// now and then takes no more memory than one that a single CPU uses.
     pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
-        let (own, first) = (self.own(), &self.shares[0]);
+        let (own, first) = (self.own(), &self.first);
         if own.get().is_none() && first.get().is_none() {
             self.make(first, &try_charge)?;
         }
@@ -85,7 +89,7 @@ impl ReadAhead {
     }
 
     /// Makes a share. `None` if there is no room for it, or another thread is making one.
-    fn make(&self, share: &OnceBox<CachePadded<Mutex<Share>>>, try_charge: impl Fn(u64) -> bool) -> Option<()> {
+    fn make(&self, share: &OnceShare, try_charge: impl Fn(u64) -> bool) -> Option<()> {
         let _making = self.making.try_lock()?;
         if share.get().is_none() {
             if !try_charge(SHARE_BYTES) {
@@ -96,8 +100,15 @@ impl ReadAhead {
         Some(())
     }
 
-    fn own(&self) -> &OnceBox<CachePadded<Mutex<Share>>> {
-        &self.shares[sync::cpu::current() / CPUS_SHARING % self.shares.len()]
+    fn own(&self) -> &OnceShare {
+        // Most often there are no more.
+        match self.more.len() {
+            0 => &self.first,
+            more => match sync::cpu::current() / CPUS_SHARING % (more + 1) {
+                0 => &self.first,
+                number => &self.more[number - 1],
+            },
+        }
     }
 
     fn lock(share: &Mutex<Share>) -> Option<MutexGuard<'_, Share>> {
@@ -113,7 +124,7 @@ impl ReadAhead {
 
     /// Where to help with the page, if it was in the window that was read ahead last.
     pub(crate) fn queue_of(&self, page: u64) -> Option<Queue> {
-        let share = Self::lock(self.own().get().or_else(|| self.shares[0].get())?)?;
+        let share = Self::lock(self.own().get().or_else(|| self.first.get())?)?;
         share.last.as_ref().filter(|(pages, _)| pages.contains(&page)).map(|(_, queue)| queue.clone())
     }
 }
