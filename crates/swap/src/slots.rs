@@ -266,16 +266,19 @@ impl Slots {
     /// Slots that aren't free, of those that can be used; those in batches count as used.
     #[must_use]
     pub fn used(&self) -> u64 {
-        let free = self.clusters.free() + self.reserve.len() as u64;
-        // While some that are kept are out, more than that are in use.
-        (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
+        self.used_besides(0)
     }
 
     /// The same without those in batches. Exact if no thread allocates or frees any meanwhile.
     #[must_use]
     pub fn in_use(&self) -> u64 {
-        let waiting: u64 = self.batches.iter().map(|batch| batch.lock().len() as u64).sum();
+        self.used_besides(self.batches.iter().map(|batch| batch.lock().len() as u64).sum())
+    }
+
+    /// Slots that are neither free nor among the `waiting` ones.
+    fn used_besides(&self, waiting: u64) -> u64 {
         let free = self.clusters.free() + self.reserve.len() as u64 + waiting;
+        // While some that are kept are out, more than that are in use.
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 

@@ -101,14 +101,11 @@ impl ReadAhead {
     }
 
     fn own(&self) -> &OnceShare {
-        // Most often there are no more.
-        match self.more.len() {
-            0 => &self.first,
-            more => match sync::cpu::current() / CPUS_SHARING % (more + 1) {
-                0 => &self.first,
-                number => &self.more[number - 1],
-            },
+        if self.more.is_empty() {
+            return &self.first; // Without asking for the CPU.
         }
+        let number = sync::cpu::current() / CPUS_SHARING % (self.more.len() + 1);
+        number.checked_sub(1).map_or(&self.first, |at| &self.more[at])
     }
 
     fn lock(share: &Mutex<Share>) -> Option<MutexGuard<'_, Share>> {

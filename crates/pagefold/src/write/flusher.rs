@@ -268,8 +268,8 @@ impl Manager {
     fn write_at_exit(self: &Arc<Self>) {
         if !sync::exit::register(&self.as_leaving()) {
             tracing::warn!(
-                "what is unwritten when the process ends will be lost: there is no memory for an exit function, or the process was \
-                 forked at a bad moment"
+                "what is unwritten when the process ends will be lost: there is no memory for an exit function, \
+                 or the process was forked at a bad moment"
             );
         }
     }
