@@ -11,6 +11,7 @@ use sync::{CachePadded, ThreadCounter};
 
 use crate::group::charges::stocks_max;
 use crate::lru::GroupLists;
+use crate::lru::admission::{Arrival, History};
 use crate::lru::shadow::{Level, Shadow};
 use crate::reclaim::reserve::{Shortage, beside_reserve};
 use crate::reclaim::walk::Walk;
@@ -21,9 +22,6 @@ use crate::write::dirty::UncleanCount;
 use crate::write::dirty_part::GroupDirt;
 
 const UNLIMITED: u64 = 1 << 63;
-
-/// The owner, as frames are labelled, of pages that are no file's.
-pub(crate) const ANONYMOUS: u32 = u32::MAX;
 
 /// Everything about a group. Sizes are in pages.
 #[derive(Debug)]
@@ -219,13 +217,20 @@ impl GroupState {
         beside_reserve(max, max.saturating_sub(self.charged()))
     }
 
-    /// The level at which a page enters that left `shadow` behind, and whether that is a refault.
-    pub(crate) fn welcome(&self, shadow: u64) -> (Level, bool) {
-        let Some(shadow) = Shadow::from_bits(shadow) else { return (Level::default(), false) };
+    /// The arrival of a file's page that left `shadow` behind.
+    pub(crate) fn arrival(&self, owner: u32, shadow: u64, in_sequence: bool) -> Arrival {
+        let History { level, is_refault } = self.welcome(shadow);
+        let level = if in_sequence { Level::default() } else { level };
+        Arrival::of_file(self.id, owner, History { level, is_refault })
+    }
+
+    /// What `shadow` says of a page that left it behind, and comes back.
+    fn welcome(&self, shadow: u64) -> History {
+        let Some(shadow) = Shadow::from_bits(shadow) else { return History::default() };
         let clock = self.clock.load(Ordering::Relaxed);
         // A page that stayed away while twice the group was replaced proves nothing.
         let known = shadow.distance(self.id, clock).is_some_and(|distance| distance < 2 * self.charged());
-        (if known { shadow.level.up() } else { Level::default() }, true)
+        History { level: if known { shadow.level.up() } else { Level::default() }, is_refault: true }
     }
 
     /// The clock.
@@ -243,7 +248,7 @@ impl GroupState {
     }
 
     /// As [`welcome`](Self::welcome), of a page that was swapped out, by what its slot's note says.
-    pub(crate) fn welcome_back(&self, note: swap::Note) -> (Level, bool) {
+    pub(crate) fn welcome_back(&self, note: swap::Note) -> History {
         self.welcome(Shadow::of_note(note, self.clock.load(Ordering::Relaxed)).bits())
     }
 
@@ -275,11 +280,11 @@ mod tests {
     fn a_page_rises_only_if_it_comes_back_soon() {
         let group = GroupState::new(7, "a", None, 10);
         assert_eq!((group.try_charge(8, 2), group.peak()), (10, 8));
-        assert_eq!(group.welcome(0), (Level(0), false));
+        assert_eq!(group.welcome(0), History::default());
         let shadow = group.shadow(Level(0));
         group.evicted(19);
-        assert_eq!(group.welcome(shadow), (Level(1), true));
+        assert_eq!(group.welcome(shadow), History { level: Level(1), is_refault: true });
         group.evicted(1);
-        assert_eq!(group.welcome(shadow), (Level(0), true));
+        assert_eq!(group.welcome(shadow), History { level: Level(0), is_refault: true });
     }
 }

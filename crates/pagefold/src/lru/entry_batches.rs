@@ -5,12 +5,13 @@
 //! to empty its batch: a thread that is short of pages drains the batches of all CPUs.
 
 use arrayvec::ArrayVec;
-use frames::{FrameId, IsolatedFrame, OwnedFrame};
+use frames::{FrameId, IsolatedFrame, Loading, OwnedFrame, PinnedFrame};
 use sync::PerCpu;
 use sync::lock::Mutex;
 
 use crate::file::drop_pages::Gone;
 use crate::group::state::GroupState;
+use crate::lru::admission::Arrival;
 use crate::lru::batch::{self, Leftovers};
 use crate::lru::list::Recent;
 use crate::lru::rank::Rank;
@@ -46,7 +47,22 @@ impl EntryBatches {
 }
 
 impl Manager {
-    /// Puts a loaded page on its group's lists, soon.
+    /// Admits a page to memory (`admission`): publishes it, and has its group list it, soon. Its
+    /// frame is charged to the group, and holds its bytes.
+    pub(crate) fn admit<'a>(
+        &self,
+        group: &GroupState,
+        loading: Loading<'a>,
+        frame: OwnedFrame<'a>,
+        arrival: Arrival,
+        pin: bool,
+    ) -> Option<PinnedFrame<'a>> {
+        let (isolated, pin) = arrival.publish(loading, frame, pin);
+        self.enter(group, isolated);
+        pin
+    }
+
+    /// Puts a published page on its group's lists, soon.
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
         let full = {
             let mut waiting = self.entries.batches.here().lock();

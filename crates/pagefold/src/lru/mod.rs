@@ -45,6 +45,7 @@
 //! included: there is no exclusive mode, so no thread keeps others from the lists. Lengths are
 //! counters beside the lists.
 
+pub(crate) mod admission;
 pub(crate) mod batch;
 pub(crate) mod entry_batches;
 pub(crate) mod list;

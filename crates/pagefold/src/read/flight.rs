@@ -25,7 +25,7 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use frames::{Ahead, BeginLoad, Labels, Loading, LoadingRun, PageState};
+use frames::{Ahead, BeginLoad, Loading, LoadingRun, PageState};
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex};
@@ -35,8 +35,7 @@ use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::group::charges::ChargedPages;
 use crate::io::{Batch, IoError, Queue, Request};
-use crate::lru::rank::Rank;
-use crate::lru::shadow::Level;
+use crate::lru::admission::Arrival;
 use crate::manager::ChargedFrame;
 use crate::read::load::encode;
 use crate::read::mailbox::{LoadMailbox, Outcome, Reply};
@@ -369,22 +368,20 @@ impl Landing {
                 break;
             }
             let Some((loading, frame)) = run.next() else { break };
-            let (level, refault) = group.welcome(loading.shadow());
-            let level = if *sequential { Level::default() } else { level };
-            refaults += u64::from(refault);
             let ahead = match *purpose {
                 Purpose::ReadAhead(marked) if marked == page => Ahead::Marked,
                 Purpose::ReadAhead(_) => Ahead::Yes,
                 Purpose::Use | Purpose::Future(_) => Ahead::No,
             };
-            let labels = Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ahead, slot: 0 };
+            let arrival = Arrival { ahead, ..group.arrival(file.owner, loading.shadow(), *sequential) };
+            refaults += u64::from(arrival.history.is_refault);
             charge.hand_over();
             entering.push(if matches!(purpose, Purpose::Future(_)) {
-                let (isolated, pin) = loading.publish_pinned(frame, labels);
+                let (isolated, pin) = arrival.publish_pinned(loading, frame);
                 kept = Some(pin);
                 isolated
             } else {
-                loading.publish(frame, labels, false).0
+                arrival.publish(loading, frame, false).0
             });
         }
         let pages = run.pages().start - first;

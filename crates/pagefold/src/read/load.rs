@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use frames::{BeginLoad, Labels, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame, Waiting};
+use frames::{BeginLoad, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame, Waiting};
 use sync::SharedBytes;
 use sync::atomic::Backoff;
 use sync::time::{Duration, Instant};
@@ -14,8 +14,6 @@ use sync::time::{Duration, Instant};
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::io::{Helping, IoError, read_full};
-use crate::lru::rank::Rank;
-use crate::lru::shadow::Level;
 use crate::manager::ChargedFrame;
 use crate::read::Call;
 use crate::read::flight::Purpose;
@@ -320,15 +318,10 @@ impl Handle {
         pin: bool,
     ) -> Option<PinnedFrame<'a>> {
         let (file, group) = (&*self.file, self.group.state());
-        let (level, refault) = group.welcome(loading.shadow());
-        let level = if self.is_sequential() { Level::default() } else { level };
-        file.counters.loaded(got, refault);
-        group.counters.loaded(got, refault);
-        let rank = Rank::young(level).bits();
-        let labels = Labels { group: group.id, owner: file.owner, rank, ..Labels::default() };
-        let (isolated, pin) = loading.publish(frame.into_frame(), labels, pin);
-        file.manager.enter(group, isolated);
-        pin
+        let arrival = group.arrival(file.owner, loading.shadow(), self.is_sequential());
+        file.counters.loaded(got, arrival.history.is_refault);
+        group.counters.loaded(got, arrival.history.is_refault);
+        file.manager.admit(group, loading, frame.into_frame(), arrival, pin)
     }
 
     /// Reads the page at `start` into `frame`, and what is wanted of it to where it is wanted.

@@ -8,7 +8,7 @@ use sync::atomic::Ordering;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::state::FileState;
-use crate::group::state::ANONYMOUS;
+use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::Leftovers;
 use crate::read::Call;
 

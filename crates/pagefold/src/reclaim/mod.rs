@@ -30,7 +30,8 @@ pub(crate) mod walk;
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
 
-use crate::group::state::{ANONYMOUS, GroupState};
+use crate::group::state::GroupState;
+use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::lru::stripe::{Cut, Stripe};

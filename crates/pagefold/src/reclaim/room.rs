@@ -16,7 +16,8 @@ use sync::lock::Mutex;
 use sync::thread::sleep;
 
 use crate::error::Error;
-use crate::group::state::{ANONYMOUS, GroupState};
+use crate::group::state::GroupState;
+use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;

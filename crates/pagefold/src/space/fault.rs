@@ -5,7 +5,7 @@ use sync::SharedBytes;
 
 use super::entry::Entry;
 use crate::error::Error;
-use crate::lru::shadow::Level;
+use crate::lru::admission::History;
 use crate::manager::ChargedFrame;
 use crate::swapping::exchange::Exchange;
 
@@ -122,6 +122,5 @@ pub(super) struct Past {
     /// The slot that is to be freed, or the one that it keeps.
     pub(super) unused: Option<SlotId>,
     pub(super) kept: Option<SlotId>,
-    pub(super) level: Level,
-    pub(super) is_refault: bool,
+    pub(super) history: History,
 }

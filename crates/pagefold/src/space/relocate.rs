@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use frames::{BeginLoad, Detach, IsolatedFrame, Labels, Loading, OwnedFrame, PageState};
+use frames::{BeginLoad, Detach, IsolatedFrame, Loading, OwnedFrame, PageState};
 use swap::SlotId;
 use sync::atomic::Backoff;
 
@@ -19,7 +19,7 @@ use super::fault::Fault;
 use super::region::{REGION_PAGES, Region};
 use super::{Space, SpaceState};
 use crate::error::Error;
-use crate::group::state::ANONYMOUS;
+use crate::lru::admission::{Arrival, History};
 use crate::lru::rank::Rank;
 use crate::reclaim::room::RoomsMade;
 
@@ -273,14 +273,12 @@ impl SpaceState {
                 bytes.copy_from(0, &copy);
             });
         }
-        let rank = if rank.is_unlisted() { rank } else { Rank::young(rank.level()) };
         let group = self.group.state();
-        let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), ..Labels::default() };
-        let (isolated, _) = to.publish(frame, labels, false);
+        let arrival = Arrival::of_space(group.id, History { level: rank.level(), is_refault: false });
         if rank.is_unlisted() {
-            self.manager().return_isolated(isolated);
+            arrival.publish_unlisted(to, frame);
         } else {
-            self.manager().enter(group, isolated);
+            self.manager().admit(group, to, frame, arrival, false);
         }
     }
 

@@ -16,16 +16,15 @@
 
 use std::cell::Cell;
 
-use frames::{Ahead, Labels, LoadFailure, Loading, PageState};
-use swap::{Owner, PageEntry, SlotId, SwapInError};
+use frames::{Ahead, LoadFailure, Loading, PageState};
+use swap::{Owner, PageEntry, SwapInError};
 
 use super::SpaceState;
 use super::fault::{Fault, Memory, NoMemory, Past};
 use super::read_along::Along;
 use super::region::{REGION_PAGES, Region};
 use crate::error::Error;
-use crate::group::state::ANONYMOUS;
-use crate::lru::rank::Rank;
+use crate::lru::admission::Arrival;
 use crate::manager::{ChargedFrame, Manager, Otherwise};
 use crate::read::load;
 
@@ -157,16 +156,13 @@ impl SpaceState {
         ahead: Ahead,
     ) {
         let (manager, group) = (&**self.manager(), self.group.state());
-        let rank = if is_listed { Rank::young(past.level) } else { Rank::unlisted() };
-        let slot = past.kept.map_or(0, SlotId::bits);
-        let labels = Labels { group: group.id, owner: ANONYMOUS, rank: rank.bits(), ahead, slot };
+        let arrival = Arrival { ahead, slot: past.kept, ..Arrival::of_space(group.id, past.history) };
         if is_listed {
-            let (isolated, _) = loading.publish(frame.into_frame(), labels, false);
-            manager.enter(group, isolated);
+            manager.admit(group, loading, frame.into_frame(), arrival, false);
         } else {
-            loading.publish_unlisted(frame.into_anonymous(), labels);
+            arrival.publish_unlisted(loading, frame.into_anonymous());
         }
-        if past.is_refault {
+        if past.history.is_refault {
             group.counters.refaults.add(1);
         }
     }
@@ -195,7 +191,7 @@ impl SpaceState {
                     Some(note)
                 };
                 if let Some(note) = note {
-                    (past.level, past.is_refault) = group.welcome_back(note);
+                    past.history = group.welcome_back(note);
                 }
                 let keeps = fault.leaves_unchanged()
                     && memory.exchange.is_none()

@@ -22,7 +22,8 @@ use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
 use swap::{Fill, Note, Owner, PageEntry, PageOut, Position, SlotId, SwapOutError};
 use sync::atomic::Ordering;
 
-use crate::group::state::{ANONYMOUS, GroupState};
+use crate::group::state::GroupState;
+use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;

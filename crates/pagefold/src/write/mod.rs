@@ -36,15 +36,14 @@ pub(crate) mod writeback;
 
 use std::ops::Range;
 
-use frames::{BeginLoad, BeginWrite, Labels, PageState, Writing};
+use frames::{BeginLoad, BeginWrite, PageState, Writing};
 use sync::atomic::Backoff;
 use sync::lock::MutexGuard;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::LEN_MAX;
-use crate::lru::rank::Rank;
-use crate::lru::shadow::Level;
+use crate::lru::admission::Arrival;
 use crate::read::Call;
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
@@ -329,18 +328,14 @@ impl Handle {
                 bytes.copy_from(offset, piece);
             }
         });
-        let (level, refault) = group.welcome(loading.shadow());
-        let level = if self.is_sequential() { Level::default() } else { level };
-        file.counters.made(refault);
-        group.counters.made(refault);
-        let labels =
-            Labels { group: group.id, owner: file.owner, rank: Rank::young(level).bits(), ..Labels::default() };
+        let arrival = group.arrival(file.owner, loading.shadow(), self.is_sequential());
+        file.counters.made(arrival.history.is_refault);
+        group.counters.made(arrival.history.is_refault);
         if grows {
             file.grow_to(at + piece.len() as u64); // L1; readers wait for the page.
         }
-        let isolated = loading.publish_dirty(frame.into_frame(), labels);
+        file.manager.admit(group, loading, frame.into_frame(), Arrival { is_dirty: true, ..arrival }, false);
         self.became_dirty(group.id);
-        file.manager.enter(group, isolated);
         Ok(Some(Written::Done))
     }
 
