@@ -9,8 +9,9 @@ use sync::Arc;
 use sync::lock::{Mutex, OnceCell};
 use sync::time::{Duration, Instant};
 
+use crate::budget::check_budget;
 use crate::error::Error;
-use crate::group::charges::ChargeStocks;
+use crate::group::stocks::ChargeStocks;
 use crate::io::{self, Backend, ThreadPool};
 use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
@@ -18,7 +19,8 @@ use crate::manager::Manager;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::swapping::area::SwapArea;
-use crate::swapping::exchange::ExchangeCount;
+use crate::swapping::exchange_count::ExchangeCount;
+use crate::write::device::Devices;
 
 /// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
 pub struct Builder {
@@ -35,9 +37,6 @@ pub struct Builder {
 
 /// The largest page: the system's huge page.
 const PAGE_SIZE_MAX: u64 = 2 << 20;
-/// A budget holds at least so many pages.
-const PAGES_MIN: u64 = 16;
-
 impl Default for Builder {
     fn default() -> Self {
         Self {
@@ -51,6 +50,14 @@ impl Default for Builder {
             swap: Vec::new(),
             io_timeout: None,
         }
+    }
+}
+
+impl Pagefold {
+    /// A Pagefold in the making.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 
@@ -201,6 +208,7 @@ impl Builder {
         if self.io_timeout.is_some() && backend.waits_in_submit() {
             backend = Box::new(ThreadPool::new(backend, ThreadPool::THREADS_DEFAULT).map_err(Error::no_threads)?);
         }
+        let flusher = Arc::default();
         let pagefold = Pagefold::start(Manager {
             frames: Arc::new(frames),
             backend,
@@ -210,7 +218,7 @@ impl Builder {
             timers: Default::default(),
             groups: Default::default(),
             ranking: Default::default(),
-            files: Default::default(),
+            owners: Default::default(),
             entries: EntryBatches::new(),
             charges: ChargeStocks::new(),
             swap: Swap::new(page_size),
@@ -222,8 +230,8 @@ impl Builder {
             exchanges: ExchangeCount::default(),
             spaces: Default::default(),
             doorbell: Default::default(),
-            flusher: Default::default(),
-            devices: Default::default(),
+            devices: Devices::new(&flusher),
+            flusher,
             unclean: Default::default(),
             cleaned: Default::default(),
             clock: Instant::now(),
@@ -265,25 +273,4 @@ fn checked_page_size(size: Size) -> Result<usize, Error> {
         return Err(Error::BadPageSize { size, min: Size(min), max: Size(PAGE_SIZE_MAX) });
     }
     Ok(size.0 as usize)
-}
-
-pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
-    // Besides the pages, their records and some room for groups and page maps, a part of which is
-    // more where the system's pages are.
-    let room = (56 << 10) + frames::map_room().next_multiple_of(8 << 10);
-    let min = Size(PAGES_MIN * (page_size as u64 + 64) + room);
-    if size < min {
-        return Err(Error::TooSmall { what: "a budget", size, min, page_size: Size(page_size as u64) });
-    }
-    let max = Size(frames::FRAMES_MAX * page_size as u64);
-    if size > max {
-        return Err(Error::BudgetTooLarge { size, max });
-    }
-    let allowed = machine::memory_allowed();
-    if size.0 > allowed.bytes {
-        static TOLD: Once = Once::new();
-        let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
-        TOLD.call_once(|| tracing::warn!(target: "pagefold::room", %size, allowed = %bytes, ?limit, "a budget beyond the memory there is"));
-    }
-    Ok(())
 }

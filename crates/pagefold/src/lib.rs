@@ -50,6 +50,7 @@ pub use io;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod budget;
 mod builder;
 mod error;
 mod file;
@@ -74,8 +75,9 @@ mod write;
 
 pub use builder::Builder;
 pub use error::{DeviceFailure, Error, SwapFailure};
+pub use file::File;
 pub use file::open_options::OpenOptions;
-pub use file::{File, PinnedPage};
+pub use file::pinned_page::PinnedPage;
 pub use group::{Group, GroupBuilder};
 pub use machine::{MemoryAllowed, memory_allowed};
 pub use pagefold::Pagefold;

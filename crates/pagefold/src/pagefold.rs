@@ -4,12 +4,12 @@ use std::fmt;
 
 use sync::Arc;
 
-use crate::builder::Builder;
+use crate::budget::check_budget;
 use crate::error::Error;
-use crate::group::GroupBuilder;
+use crate::file::files::Files;
 use crate::manager::Manager;
 use crate::reclaim::reclaimer::Reclaimer;
-use crate::size::IntoSize;
+use crate::size::{IntoSize, Size};
 use crate::stats::Stats;
 use crate::swapping::area::SwapArea;
 use crate::write::flusher::FlusherThread;
@@ -23,35 +23,26 @@ pub struct Pagefold {
 
 struct Shared {
     manager: Arc<Manager>,
+    files: Files,
     /// Both end with the last handle.
     _flusher: FlusherThread,
     _reclaimer: Reclaimer,
 }
 
 impl Pagefold {
-    /// A Pagefold in the making.
-    #[must_use]
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn start(manager: Manager) -> Result<Self, Error> {
         let manager = Arc::new(manager);
         let reclaimer = Reclaimer::start(&manager)?;
-        Ok(Self {
-            shared: Arc::new(Shared { _flusher: FlusherThread(Arc::clone(&manager)), manager, _reclaimer: reclaimer }),
-        })
+        let (files, flusher) = (Files::new(&manager), FlusherThread(Arc::clone(&manager)));
+        Ok(Self { shared: Arc::new(Shared { files, _flusher: flusher, manager, _reclaimer: reclaimer }) })
     }
 
     pub(crate) fn manager(&self) -> &Arc<Manager> {
         &self.shared.manager
     }
 
-    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the
-    /// group whose handle loads them.
-    #[must_use]
-    pub fn group(&self, name: &str) -> GroupBuilder {
-        GroupBuilder::new(self.clone(), name)
+    pub(crate) fn files(&self) -> &Files {
+        &self.shared.files
     }
 
     /// The budget in bytes: frames, page maps and other metadata together never take more.
@@ -75,10 +66,10 @@ impl Pagefold {
     /// [`Error::BudgetBusy`] if pinned pages stand in the way: then the budget stays as it was.
     pub fn resize(&self, memory: impl IntoSize) -> Result<(), Error> {
         let size = memory.into_size()?;
-        crate::builder::check_budget(size, self.page_size())?;
+        check_budget(size, self.page_size())?;
         let max = self.manager().frames.budget_max();
         if size.0 > max {
-            return Err(Error::BudgetTooLarge { size, max: crate::size::Size(max) });
+            return Err(Error::BudgetTooLarge { size, max: Size(max) });
         }
         self.manager().resize(size)
     }
@@ -113,7 +104,7 @@ impl Pagefold {
     /// All numbers.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.manager().stats()
+        self.manager().stats(&self.files().all())
     }
 }
 

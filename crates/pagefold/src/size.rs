@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// What an allocation takes besides what is asked for, and a place on a list.
+pub(crate) const ALLOCATION: u64 = 16;
+
 /// A number of bytes. Parses `4096`, `64k`, `128MiB`, `1.5 GiB`; prints the largest unit that fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);

@@ -12,18 +12,11 @@ use syn::{Attribute, Item, ItemFn, ItemMod, ItemUse, UseTree};
 
 use super::{Source, Violation, is_test};
 
-/// Files that import each other in circles today, by crate. These numbers only ever fall.
-const KNOWN: [(&str, usize); 1] = [("pagefold", 42)];
-
 /// The names that lead from a crate's root to a module.
 type Module = Vec<String>;
 
-/// Looks at each crate of the product. Also returns how many files are in circles.
-pub(super) fn check(sources: &[Source]) -> (Vec<Violation>, usize) {
-    check_against(sources, &KNOWN)
-}
-
-fn check_against(sources: &[Source], known: &[(&str, usize)]) -> (Vec<Violation>, usize) {
+/// Looks at each crate of the product.
+pub(super) fn check(sources: &[Source]) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !is_test(&source.path)) {
         let mut parts = source.path.iter().filter_map(|part| part.to_str());
@@ -31,22 +24,14 @@ fn check_against(sources: &[Source], known: &[(&str, usize)]) -> (Vec<Violation>
             crates.entry(name).or_default().push(source);
         }
     }
-    let (mut violations, mut all) = (Vec::new(), 0);
+    let mut violations = Vec::new();
     for (name, sources) in crates {
-        let circles = circles(&sources);
-        let count = circles.iter().map(Vec::len).sum::<usize>();
-        all += count;
-        let most = known.iter().find(|(of, _)| *of == name).map_or(0, |&(_, most)| most);
-        if count != most {
-            let files: Vec<_> = circles.iter().map(|circle| circle.join(" ")).collect();
-            let what = match count > most {
-                true => format!("{count} files import each other in circles, {most} at most: {}", files.join("; ")),
-                false => format!("{count} files import each other in circles: lower the {most} in tidy/layers.rs"),
-            };
+        for circle in circles(&sources) {
+            let what = format!("{} files import each other in a circle: {}", circle.len(), circle.join(" "));
             violations.push(Violation { path: Path::new("crates").join(name), line: 1, what });
         }
     }
-    (violations, all)
+    violations
 }
 
 /// The files of a crate that are in circles, one list for each circle.
@@ -205,27 +190,25 @@ mod tests {
     use super::*;
     use crate::tidy::source;
 
-    fn found(files: &[(&str, &str)], known: usize) -> usize {
+    fn found(files: &[(&str, &str)]) -> usize {
         let sources: Vec<_> = files.iter().map(|(path, text)| source(&format!("crates/a/src/{path}"), text)).collect();
-        check_against(&sources, &[("a", known)]).0.len()
+        check(&sources).len()
     }
 
     #[test]
     fn a_circle_of_imports_is_found() {
         let down = [("lib.rs", "mod low; mod high; pub use low::L;"), ("low.rs", "pub struct L;")];
-        assert_eq!(found(&[down[0], down[1], ("high.rs", "use crate::low::L;")], 0), 0);
+        assert_eq!(found(&[down[0], down[1], ("high.rs", "use crate::low::L;")]), 0);
         let circle = [down[0], ("low.rs", "pub struct L; fn f() { crate::high::g() }"), ("high.rs", "use crate::L;")];
-        assert_eq!(found(&circle, 0), 1);
-        assert_eq!(found(&circle, 2), 0);
-        assert_eq!(found(&circle, 3), 1, "the number is to be lowered");
+        assert_eq!(found(&circle), 1);
         let of_a_test = "pub struct L; #[cfg(test)] mod tests { use crate::high::H; }";
-        assert_eq!(found(&[down[0], ("low.rs", of_a_test), ("high.rs", "use super::low::L; pub struct H;")], 0), 0);
+        assert_eq!(found(&[down[0], ("low.rs", of_a_test), ("high.rs", "use super::low::L; pub struct H;")]), 0);
         let folders = [
             ("lib.rs", "mod a;"),
             ("a/mod.rs", "mod b; mod c;"),
             ("a/b.rs", "use super::c::C; pub struct B;"),
             ("a/c.rs", "use crate::a::b::B; pub struct C;"),
         ];
-        assert_eq!(found(&folders, 0), 1);
+        assert_eq!(found(&folders), 1);
     }
 }

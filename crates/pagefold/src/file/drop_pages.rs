@@ -3,27 +3,12 @@
 
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
-use frames::{Detach, OwnedFrame};
+use frames::Detach;
 use sync::atomic::Backoff;
 
 use crate::error::Error;
-use crate::file::state::FileState;
-use crate::lru::batch::BATCH_MAX;
-
-/// What came of an attempt to take a page out of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// It isn't there any more.
-    Gone,
-    /// A thread has it pinned.
-    Pinned,
-    /// A thread loads it, writes to it or looks at it, or its file doesn't have it.
-    InUse,
-}
-
-/// Frames whose pages are gone, and that are still on their lists.
-pub(crate) type Gone<'a> = ArrayVec<OwnedFrame<'a>, BATCH_MAX>;
+use crate::file::state::{Dropped, FileState};
+use crate::lru::batch::Gone;
 
 impl FileState {
     /// Has pages leave memory, whatever they hold.
@@ -94,7 +79,7 @@ impl FileState {
 
     fn discarded(&self, group: u32, discarded: bool) {
         if discarded {
-            self.part_of_number(group).into_iter().for_each(|part| part.became_clean(&self.manager, 1));
+            self.part_of_number(group).into_iter().for_each(|part| self.manager.became_clean(&part, 1));
         }
     }
 }

@@ -8,14 +8,15 @@ use sync::lock::OnceCell;
 use sync::{Arc, CounterPlace};
 
 use crate::error::Error;
-use crate::file::PinnedPage;
+use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
 use crate::group::Group;
 use crate::io::{Access, IoError};
 use crate::read_ahead::advice::Advice;
-use crate::read_ahead::prefetch::ReadAhead;
-use crate::stats::census::{ALLOCATION, HitCount, Hits};
-use crate::write::dirty_part::DirtyPart;
+use crate::read_ahead::shares::ReadAhead;
+use crate::size::ALLOCATION;
+use crate::stats::hits::{HitCount, Hits};
+use crate::write::device::DirtyPart;
 use crate::write::error_latch::Heard;
 
 /// One opening of a file by one group.
@@ -40,8 +41,8 @@ pub(crate) struct Handle {
 impl Handle {
     /// Opens a file for `group`, with nothing charged or counted elsewhere as yet.
     fn of(group: &Group, file: Arc<FileState>, hits: Hits, writable: bool, charged: u64) -> Arc<Self> {
-        let hits = HitCount::enter(hits, group.state());
-        hits.begin(&file);
+        let hits = HitCount::enter(hits, &group.state().hits);
+        hits.begin(&file.hits);
         file.handle_opened();
         Arc::new(Self {
             heard: file.latch.listen(),
@@ -66,7 +67,8 @@ impl Handle {
         let (hits, place) = Hits::at_hand();
         let bytes = Self::bytes() + place.bytes();
         manager.charge_metadata(bytes)?;
-        let file = manager.open(path, access).inspect_err(|_| manager.frames.budget().uncharge(bytes))?;
+        let file =
+            group.pagefold().files().open(path, access).inspect_err(|_| manager.frames.budget().uncharge(bytes))?;
         Ok((Self::of(group, file, hits, access.writes(), bytes), place))
     }
 
@@ -174,8 +176,9 @@ impl Drop for Handle {
         if self.file.manager.frames.forked() {
             return;
         }
-        self.hits.settle(&self.file, self.group.state());
-        self.hits.leave(self.group.state());
+        let group = self.group.state();
+        self.hits.settle(&self.file.hits, [&self.file.counters, &group.counters]);
+        self.hits.leave(&group.hits);
         self.file.manager.frames.budget().uncharge(self.charged + self.read_ahead.charged());
         if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.file.last_handle_closed();

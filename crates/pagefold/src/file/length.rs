@@ -44,8 +44,7 @@ use sync::SharedBytes;
 use sync::atomic::{Backoff, Ordering};
 
 use crate::error::Error;
-use crate::file::drop_pages::Dropped;
-use crate::file::state::FileState;
+use crate::file::state::{Dropped, FileState};
 use crate::io::{IoError, read_full, uninterrupted};
 use crate::stats::Counters;
 

@@ -2,28 +2,47 @@
 
 mod close_all;
 pub(crate) mod drop_pages;
+pub(crate) mod files;
 pub(crate) mod handle;
+pub(crate) mod in_flight;
 pub(crate) mod length;
 pub(crate) mod open_options;
+pub(crate) mod pinned_page;
 pub(crate) mod set_len;
 pub(crate) mod state;
 pub(crate) mod table;
 
 use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::path::Path;
 
-use frames::{PageMap, PinnedFrame};
+use frames::PageMap;
 use sync::{Arc, CounterPlace};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
+use crate::file::pinned_page::PinnedPage;
 use crate::group::Group;
 use crate::io::Access;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
 use crate::stats::FileStats;
 use crate::write::page_mut::{CopyCharge, Owner, PageMut};
+
+impl Group {
+    /// Opens a file for reading. Its pages are charged to this group if it is this handle that
+    /// loads them. A file that is open already, in this group or another, under this name or
+    /// another, is the same cache. That ends at the Pagefold: another one has a cache of its own,
+    /// and doesn't hear of writes.
+    ///
+    /// # Errors
+    /// The backend's, as [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file
+    /// in `/proc`; no room for another open file in the budget, or for its page map in the address
+    /// space.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        File::open(self, path.as_ref(), Access::Read)
+    }
+}
 
 /// An open file. Clones are the same handle; all methods may be called from many threads at once.
 ///
@@ -335,21 +354,5 @@ impl File {
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File").field("path", &self.path()).field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-/// A page of a file that stays in memory, where it is and as it is, while this lives.
-#[derive(Debug)]
-pub struct PinnedPage<'a> {
-    pub(crate) frame: PinnedFrame<'a>,
-    pub(crate) len: usize,
-}
-
-impl Deref for PinnedPage<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.frame.bytes()[..self.len]
     }
 }

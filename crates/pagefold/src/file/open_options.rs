@@ -20,11 +20,14 @@ pub struct OpenOptions {
     lock: bool,
 }
 
-impl OpenOptions {
-    pub(crate) fn new(group: &Group) -> Self {
-        Self { group: group.clone(), write: false, create: false, create_new: false, truncate: false, lock: true }
+impl Group {
+    /// A file about to be opened, for writing or otherwise than [`open`](Self::open) does.
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions { group: self.clone(), write: false, create: false, create_new: false, truncate: false, lock: true }
     }
+}
 
+impl OpenOptions {
     /// The file can be written to.
     pub fn write(mut self, yes: bool) -> Self {
         self.write = yes;

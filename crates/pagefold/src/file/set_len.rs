@@ -126,7 +126,7 @@ impl FileState {
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {
     use crate::io::{Batch, SimulatedDisk};
-    use crate::read::flight::Purpose;
+    use crate::read::call::Purpose;
     use crate::{File, Pagefold};
 
     const LEN: u64 = 8 * 4096;

@@ -8,17 +8,17 @@ use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Backoff, Ordering};
 use sync::lock::{Mutex, OnceCell};
 
 use crate::error::Error;
-use crate::file::drop_pages::Dropped;
+use crate::file::in_flight::InFlight;
+use crate::file::table::FileTable;
 use crate::group::table::SWEPT_GROUPS;
 use crate::io::{Access, BackingFile, IoError, uninterrupted};
 use crate::manager::Manager;
-use crate::read::flight::InFlight;
 use crate::stats::Counters;
-use crate::stats::census::HitsList;
-use crate::watchdog::WatchCell;
-use crate::write::dirty_part::FileDirt;
+use crate::stats::hits::HitsList;
+use crate::watchdog::watch::WatchCell;
 use crate::write::error_latch::ErrorLatch;
-use crate::write::writeback::Writeback;
+use crate::write::file_dirt::FileDirt;
+use crate::write::turn::Writeback;
 
 /// What an open file takes besides its page map, its path and its handles, rounded up: its state,
 /// its numbers, the backend's file, places in tables.
@@ -34,6 +34,8 @@ const WRITER_PAGES_MIN: u64 = 1 << 24;
 /// One file, by device and inode.
 pub(crate) struct FileState {
     pub(crate) manager: Arc<Manager>,
+    /// The table that it takes itself out of.
+    table: Arc<FileTable<Self>>,
     pub(crate) path: PathBuf,
     pub(crate) backing: Arc<dyn BackingFile>,
     pub(crate) map: PageMap,
@@ -59,16 +61,28 @@ pub(crate) struct FileState {
     /// Loads that go on without their thread.
     pub(crate) in_flight: Arc<InFlight>,
     /// How long calls wait for the device, if not for good.
-    pub(crate) watch: WatchCell,
+    pub(crate) watch: WatchCell<Self>,
     /// Open handles.
     pub(crate) handles: AtomicUsize,
     /// What was charged for all this.
     bytes: u64,
 }
 
+/// What came of an attempt to take a page out of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// It isn't there any more.
+    Gone,
+    /// A thread has it pinned.
+    Pinned,
+    /// A thread loads it, writes to it or looks at it, or its file doesn't have it.
+    InUse,
+}
+
 impl FileState {
     pub(crate) fn new(
         manager: &Arc<Manager>,
+        table: &Arc<FileTable<Self>>,
         path: &Path,
         backing: Arc<dyn BackingFile>,
         len: u64,
@@ -85,8 +99,9 @@ impl FileState {
         manager.charge_metadata(bytes)?;
         map.set_len(len);
         Ok(Arc::new(Self {
-            owner: manager.files.enrol(&counters),
+            owner: manager.owners.enrol(&counters),
             manager: Arc::clone(manager),
+            table: Arc::clone(table),
             path: path.to_owned(),
             backing,
             map,
@@ -266,7 +281,8 @@ impl Drop for FileState {
         for page in in_use {
             while self.drop_page_if(page, true) == Dropped::InUse && backoff.wait_or(|| ()).is_ok() {}
         }
-        self.manager.files.remove(self);
+        self.manager.owners.remove(self.owner);
+        self.table.remove(self, self.backing.identity());
         self.manager.sweep_groups(SWEPT_GROUPS);
         self.manager.frames.budget().uncharge(self.bytes);
     }

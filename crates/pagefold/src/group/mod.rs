@@ -1,28 +1,25 @@
 //! Memory groups: tenants, each with a limit.
 
 pub(crate) mod charges;
+pub(crate) mod dirt;
 pub(crate) mod recharge;
+pub(crate) mod reserve;
 pub(crate) mod state;
+pub(crate) mod stocks;
+pub(crate) mod swapped;
 pub(crate) mod table;
-
-use std::path::Path;
+pub(crate) mod unclean;
 
 use sync::Arc;
 
 use crate::error::Error;
-use crate::file::File;
-use crate::file::open_options::OpenOptions;
-use crate::group::state::GroupState;
+use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::group::table::SWEPT_GROUPS;
-use crate::io::Access;
 use crate::manager::Manager;
 use crate::pagefold::Pagefold;
 use crate::size::{IntoSize, Size, SizeError};
-use crate::space::Space;
 use crate::stats::GroupStats;
 
-/// What a group takes, rounded up: charged until its last page is gone.
-pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 /// The least that a group can do anything with.
 const PAGES_MIN: u64 = 4;
 
@@ -35,11 +32,16 @@ pub struct GroupBuilder {
     swap_max: Result<Option<Size>, SizeError>,
 }
 
-impl GroupBuilder {
-    pub(crate) fn new(pagefold: Pagefold, name: &str) -> Self {
-        Self { pagefold, name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
+impl Pagefold {
+    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the
+    /// group whose handle loads them.
+    #[must_use]
+    pub fn group(&self, name: &str) -> GroupBuilder {
+        GroupBuilder { pagefold: self.clone(), name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
     }
+}
 
+impl GroupBuilder {
     /// The group's limit: its pages never take more. Several groups' limits may add up to more than
     /// the budget. Without one the limit is the budget. When the budget is full, a group gets pages
     /// only of groups that use at least as large a share of their limits, or of the budget, as it
@@ -177,11 +179,13 @@ impl Group {
     }
 
     /// Charges this group's pages to another group, as before an end of this one that would evict
-    /// them. Says how many bytes. Memory of spaces stays here, and what [`File::charge_to`]
-    /// wouldn't move.
+    /// them. Says how many bytes. Memory of spaces stays here, and what [`charge_to`] wouldn't
+    /// move.
     ///
     /// # Errors
-    /// Those of [`File::charge_to`].
+    /// Those of [`charge_to`].
+    ///
+    /// [`charge_to`]: crate::File::charge_to
     pub fn hand_over(&self, to: &Self) -> Result<u64, Error> {
         let manager = self.pagefold().manager();
         manager.refuse_child()?;
@@ -192,7 +196,7 @@ impl Group {
         manager.drain_entries();
         manager.make_place(to.state(), self.state().lists.len() as u64);
         let mut pages = 0;
-        for file in manager.files.all() {
+        for file in self.pagefold().files().all() {
             pages += manager.recharge(&file, 0..u64::MAX, Some(self.state().id), to.state())?;
         }
         Ok(pages * self.page_size())
@@ -202,34 +206,6 @@ impl Group {
     pub(crate) fn check_manager(&self, manager: &Arc<Manager>) -> Result<(), Error> {
         let same = Arc::ptr_eq(manager, self.pagefold().manager());
         if same { Ok(()) } else { Err(Error::OtherPagefold { group: self.name().to_owned() }) }
-    }
-
-    /// Opens a file for reading. Its pages are charged to this group if it is this handle that
-    /// loads them. A file that is open already, in this group or another, under this name or
-    /// another, is the same cache. That ends at the Pagefold: another one has a cache of its own,
-    /// and doesn't hear of writes.
-    ///
-    /// # Errors
-    /// The backend's, as [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file
-    /// in `/proc`; no room for another open file in the budget, or for its page map in the address
-    /// space.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
-        File::open(self, path.as_ref(), Access::Read)
-    }
-
-    /// An empty address space, whose memory is charged to this group. Where there is swap, it goes
-    /// there when memory is short; otherwise it isn't evicted: the group's limit answers with an
-    /// error.
-    ///
-    /// # Errors
-    /// No room in the budget for its index.
-    pub fn space(&self) -> Result<Space, Error> {
-        Space::new(self)
-    }
-
-    /// A file about to be opened, for writing or otherwise than [`open`](Self::open) does.
-    pub fn open_options(&self) -> OpenOptions {
-        OpenOptions::new(self)
     }
 
     /// The group's numbers.

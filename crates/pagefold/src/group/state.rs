@@ -9,18 +9,20 @@
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use sync::{CachePadded, ThreadCounter};
 
-use crate::group::charges::stocks_max;
+use crate::group::dirt::GroupDirt;
+use crate::group::reserve::{Shortage, beside_reserve};
+use crate::group::stocks::{batch_for, stocks_max};
+use crate::group::swapped::Swapped;
+use crate::group::unclean::UncleanCount;
 use crate::lru::GroupLists;
 use crate::lru::admission::{Arrival, History};
 use crate::lru::shadow::{Level, Shadow};
-use crate::reclaim::reserve::{Shortage, beside_reserve};
 use crate::reclaim::walk::Walk;
 use crate::stats::Counters;
-use crate::stats::census::HitsList;
-use crate::swapping::charges::Swapped;
-use crate::write::dirty::UncleanCount;
-use crate::write::dirty_part::GroupDirt;
+use crate::stats::hits::HitsList;
 
+/// What a group takes, rounded up: charged until its last page is gone.
+pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
 
 /// Everything about a group. Sizes are in pages.
@@ -31,7 +33,7 @@ pub(crate) struct GroupState {
     /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so
     /// that a budget that changes can't undo a limit that is being set.
     max: AtomicU64,
-    /// Pages, and what CPUs have in stock (`charges`).
+    /// Pages, and what CPUs have in stock (`stocks`).
     charged: CachePadded<AtomicU64>,
     /// Of these, what isn't pages: indexes of spaces, rounded up.
     metadata: AtomicU64,
@@ -56,7 +58,7 @@ pub(crate) struct GroupState {
 }
 
 /// What a group without pages takes, besides its name: no more than is worth a page.
-const _: () = assert!(size_of::<GroupState>() <= 2048, "groups are cheap");
+const _: () = assert!(size_of::<GroupState>() as u64 <= GROUP_BYTES, "groups are cheap");
 
 impl GroupState {
     /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages
@@ -194,6 +196,16 @@ impl GroupState {
 
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether CPUs have charges of the group in stock.
+    pub(crate) fn has_stocks(&self) -> bool {
+        self.stock_batch() > 0
+    }
+
+    /// Charges that go to a stock in one go; 0 if there are no stocks for the group.
+    pub(crate) fn stock_batch(&self) -> u64 {
+        batch_for(self.max())
     }
 
     /// How short the group is of free pages. A group whose charges CPUs have in stock keeps no

@@ -1,13 +1,16 @@
 //! Frames between two lists.
 
 use arrayvec::ArrayVec;
-use frames::IsolatedFrame;
+use frames::{IsolatedFrame, OwnedFrame};
 
 /// Frames that reclaim cuts off in one go, at most.
 pub(crate) const BATCH_MAX: usize = 64;
 
 /// Isolated frames on their way through reclaim.
 pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
+
+/// Frames whose pages are gone, and that are still on their lists.
+pub(crate) type Gone<'a> = ArrayVec<OwnedFrame<'a>, BATCH_MAX>;
 
 /// What the lists' user has to see to afterwards: `Manager::settle`.
 #[derive(Debug, Default)]

@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::file::File;
 use crate::file::handle::Handle;
 use crate::io::Helping;
-use crate::read::Call;
-use crate::read::flight::Purpose;
+use crate::read::call::Call;
+use crate::read::call::Purpose;
 
 /// Reads between fetching a page's word and using it,
 const WORD_AHEAD: usize = 16;

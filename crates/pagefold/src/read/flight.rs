@@ -9,15 +9,7 @@
 //! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before the
 //!   first of them.
 //! - F2. Landing waits for no thread and obtains nothing.
-//! - F3. A load that has landed lets go of the file before it is counted out, and the last handle
-//!   of a file waits for the count to be 0, or for another handle: that one is the last then, and
-//!   waits. So no file, and nothing that it keeps alive, ends in a thread of the device's; and
-//!   closing a file doesn't wait for what later readers load:
-//!
-//! ```text
-//! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns
-//! another tenant:                   handles 0 -> 1, openings + 1 ── loads, loads … ┘
-//! ```
+//! - F3. A load that has landed lets go of the file before it is counted out (`file::in_flight`).
 //! - F4. A failed read of a run of several pages isn't reported: the pages are out of memory again,
 //!   and a reader that wants one of them reads that page alone. So one bad page fails no other
 //!   page's reader.
@@ -27,17 +19,17 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, Loading, LoadingRun, PageState};
 use sync::Arc;
-use sync::atomic::{AtomicUsize, Ordering};
-use sync::lock::{Condvar, Mutex};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
+use crate::file::in_flight::Flying;
 use crate::file::state::FileState;
 use crate::group::charges::ChargedPages;
 use crate::io::{Batch, IoError, Queue, Request};
 use crate::lru::admission::Arrival;
-use crate::manager::ChargedFrame;
-use crate::read::load::encode;
+use crate::manager::take_frame::ChargedFrame;
+use crate::read::call::{Launched, Purpose};
+use crate::read::load_error::encode;
 use crate::read::mailbox::{LoadMailbox, Outcome, Reply};
 use crate::reclaim::unwanted::Looks;
 use crate::stats::Counters;
@@ -49,83 +41,6 @@ const RUN_BYTES: usize = 1 << 20;
 const LAUNCH_PAGES: u64 = 4096;
 /// and what part of the group's limit.
 const LIMIT_SHARE: u64 = 4;
-
-/// For whom pages are loaded.
-#[derive(Debug)]
-pub(crate) enum Purpose {
-    /// A reader waits for them, or will look for them soon.
-    Use,
-    /// They come ahead of their use, the page given first.
-    ReadAhead(u64),
-    /// A future.
-    Future(Reply),
-}
-
-/// What came of launching loads.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Launched {
-    /// Pages.
-    pub(crate) pages: u64,
-    /// Where to help with them.
-    pub(crate) queue: Option<Queue>,
-    /// Pages that weren't in memory were left out, as there was no memory for them.
-    pub(crate) is_short: bool,
-}
-
-/// A file's loads in flight.
-#[derive(Debug, Default)]
-pub(crate) struct InFlight {
-    count: AtomicUsize,
-    /// How often the file got a handle when it had none.
-    openings: Mutex<u64>,
-    /// The count is 0, or the file has a handle again.
-    changed: Condvar,
-}
-
-/// One of them, until it is dropped.
-#[derive(Debug)]
-struct Flying(Arc<InFlight>);
-
-impl InFlight {
-    fn take_off(self: &Arc<Self>) -> Flying {
-        // Relaxed: the thread that takes off has a handle, so it has counted before the last handle
-        // waits.
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Flying(Arc::clone(self))
-    }
-
-    /// Whether there are none, for the last handle.
-    pub(crate) fn is_empty(&self) -> bool {
-        // Acquire as in `wait_for_none`.
-        self.count.load(Ordering::Acquire) == 0
-    }
-
-    /// The file has a handle again: what is in flight is for that handle's closing to wait for.
-    pub(crate) fn reopened(&self) {
-        *self.openings.lock() += 1;
-        self.changed.notify_all();
-    }
-
-    /// Waits until there are none, or until the file `is_open` again: then new ones are begun, and
-    /// another handle is the last.
-    pub(crate) fn wait_for_none(&self, is_open: impl Fn() -> bool) {
-        let mut openings = self.openings.lock();
-        let before = *openings;
-        // Acquire pairs with the Release below: a landed load has let go of the file.
-        while self.count.load(Ordering::Acquire) > 0 && *openings == before && !is_open() {
-            self.changed.wait(&mut openings);
-        }
-    }
-}
-
-impl Drop for Flying {
-    fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::Release) == 1 {
-            let _openings = self.0.openings.lock();
-            self.0.changed.notify_all();
-        }
-    }
-}
 
 /// What becomes of a run when its bytes are there. Dropped unsubmitted, its pages are uncharged
 /// after their frames were freed; F3 is the order of the last two.

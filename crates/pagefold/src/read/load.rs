@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use frames::{BeginLoad, LoadFailure, Loading, OwnedFrame, PageState, PinnedFrame, Waiting};
+use frames::{BeginLoad, Loading, OwnedFrame, PageState, PinnedFrame, Waiting};
 use sync::SharedBytes;
 use sync::atomic::Backoff;
 use sync::time::{Duration, Instant};
@@ -14,31 +14,16 @@ use sync::time::{Duration, Instant};
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::io::{Helping, IoError, read_full};
-use crate::manager::ChargedFrame;
-use crate::read::Call;
-use crate::read::flight::Purpose;
+use crate::manager::take_frame::ChargedFrame;
+use crate::read::call::{Call, HELPING, Purpose, Want};
+use crate::read::load_error::{decode, encode};
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
-use crate::watchdog::Watch;
+use crate::watchdog::watch::Watch;
 
 /// How often a page is loaded again because the file became shorter meanwhile: others may go on
 /// changing it.
 const SHORT_ATTEMPTS: u32 = 8;
-
-/// How a thread that waits for a page helps: until the page is there, but it notices only after so
-/// long if that wasn't by what it helps with.
-pub(crate) const HELPING: Helping =
-    Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };
-
-/// What is wanted of a page.
-pub(crate) enum Want<'b> {
-    /// Some of its bytes, from `at` in the file on.
-    Copy { at: u64, into: &'b mut [u8] },
-    /// A pin.
-    Pin,
-    /// That it is in memory.
-    Presence,
-}
 
 /// What came of a load.
 enum Loaded<'a> {
@@ -362,13 +347,4 @@ fn zeros_into(frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> usize 
         frame.copy_to((*at - start) as usize, into);
     }
     0
-}
-
-/// An [`IoError`] in the number that waiters get. Error numbers of the system are positive.
-pub(crate) fn encode(error: IoError) -> LoadFailure {
-    LoadFailure(error.errno().unwrap_or(-1))
-}
-
-pub(crate) fn decode(failure: LoadFailure) -> IoError {
-    if failure.0 > 0 { IoError::Os(failure.0) } else { IoError::NoProgress }
 }

@@ -2,8 +2,10 @@
 //! `load`.
 
 pub(crate) mod batch;
+pub(crate) mod call;
 pub(crate) mod flight;
 pub(crate) mod load;
+pub(crate) mod load_error;
 pub(crate) mod mailbox;
 pub(crate) mod page_future;
 pub(crate) mod read_queue;
@@ -14,79 +16,10 @@ use frames::{Ahead, PinError, PinnedFrame};
 use sync::atomic::Backoff;
 
 use crate::error::Error;
-use crate::file::PinnedPage;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
-use crate::io::{Batch, Queue};
-use crate::read::flight::Launched;
-use crate::read::load::Want;
-
-/// One call's way through its pages: what it has done for those to come.
-#[derive(Debug, Default)]
-pub(crate) struct Call {
-    /// The pages that it wants.
-    pub(crate) pages: Range<u64>,
-    /// Those before this one were launched.
-    pub(crate) launched: u64,
-    /// Pages that it had loaded and has yet to come to: they were counted as misses, and aren't
-    /// hits as well.
-    pub(crate) counted: u64,
-    /// Read-ahead knows of it, or needn't.
-    pub(crate) told: bool,
-    /// Where to help with what it launched last.
-    pub(crate) queue: Option<Queue>,
-    /// The caller has the turn to change the file's length.
-    pub(crate) turn: bool,
-    /// It has waited for the device as long as it may.
-    pub(crate) is_late: bool,
-    /// What it launched.
-    batch: Option<Batch>,
-}
-
-impl Call {
-    /// A call that wants `pages` in this order; there are some.
-    pub(crate) fn reading(pages: Range<u64>) -> Self {
-        Self { pages, ..Self::default() }
-    }
-
-    /// A call that brings a page in because a part of it is overwritten.
-    pub(crate) fn writing(page: u64, turn: bool) -> Self {
-        Self { pages: page..page + 1, turn, ..Self::default() }
-    }
-
-    /// A call that has pages loaded which it will come to, in some order.
-    pub(crate) fn of_many() -> Self {
-        Self { told: true, ..Self::default() }
-    }
-
-    /// It had more loaded.
-    pub(crate) fn add(&mut self, launched: Launched) {
-        self.counted += launched.pages;
-        if launched.queue.is_some() {
-            self.queue = launched.queue;
-        }
-    }
-
-    /// What it launches is of this batch.
-    pub(crate) fn batch(&mut self) -> Batch {
-        self.batch.get_or_insert_default().clone()
-    }
-
-    /// Where to help with what it launched, if any of that isn't over.
-    pub(crate) fn unfinished(&self) -> Option<&Queue> {
-        self.queue.as_ref().filter(|_| self.batch.as_ref().is_some_and(|batch| batch.unfinished() > 0))
-    }
-
-    /// Goes on with `pages`.
-    pub(crate) fn begin(&mut self, pages: Range<u64>) {
-        (self.pages, self.launched, self.is_late) = (pages, 0, false);
-    }
-
-    /// The same of a user that knows what comes next.
-    pub(crate) fn told(pages: Range<u64>) -> Self {
-        Self { pages, told: true, ..Self::default() }
-    }
-}
+use crate::file::pinned_page::PinnedPage;
+use crate::read::call::{Call, Want};
 
 /// What there is past the known end of a file.
 enum Beyond {

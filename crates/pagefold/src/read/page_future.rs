@@ -22,12 +22,12 @@ use sync::Arc;
 use sync::time::Instant;
 
 use crate::error::Error;
-use crate::file::PinnedPage;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
+use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
 use crate::io::IoError;
-use crate::read::load::decode;
+use crate::read::load_error::decode;
 use crate::read::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::timers::Timer;
 

@@ -23,9 +23,9 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::file::File;
-use crate::read::Call;
 use crate::read::batch::ReadRequest;
-use crate::read::flight::Purpose;
+use crate::read::call::Call;
+use crate::read::call::Purpose;
 
 /// Reads that are put off until there are so many, or there is nothing else to do: they have their
 /// way to the device in common.

@@ -3,22 +3,15 @@
 use std::ops::Range;
 
 use frames::PageState;
-use sync::CachePadded;
-use sync::atomic::Backoff;
-use sync::lock::{Mutex, MutexGuard, OnceBox};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::io::{Batch, Queue};
-use crate::read::flight::{Launched, Purpose};
-use crate::read_ahead::{Bounds, Eagerness, Streams, Window};
+use crate::io::Batch;
+use crate::read::call::{Launched, Purpose};
+use crate::read_ahead::shares::Share;
+use crate::read_ahead::{Bounds, Eagerness, Window};
 use crate::reclaim::unwanted::Looks;
 
-/// Readers on so many CPUs share what is known of their streams, also where others have met: a miss
-/// may touch a line that few others do.
-const CPUS_SHARING: usize = 8;
-/// How often the lock is tried. Without it an access is overlooked, which does no harm.
-const TURNS_MAX: u32 = 8;
 /// The largest window, in bytes.
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// A window is at most this part of what the group may hold: several streams have two windows each
@@ -26,105 +19,6 @@ const WINDOW_BYTES_MAX: u64 = 1 << 20;
 const LIMIT_SHARE: u64 = 64;
 /// Pages after a mark that are looked for.
 const FOLLOWERS_MAX: u64 = 1024;
-
-/// What a handle, or a space, knows of its readers' streams: nothing, and next to no memory, before
-/// the first miss.
-#[derive(Debug)]
-pub(crate) struct ReadAhead {
-    first: OnceShare,
-    /// Those of further CPUs, if there are more than one share has.
-    more: Box<[OnceShare]>,
-    /// Held while a share is made.
-    making: Mutex<()>,
-}
-
-type OnceShare = OnceBox<CachePadded<Mutex<Share>>>;
-
-#[derive(Debug, Default)]
-pub(crate) struct Share {
-    pub(crate) streams: Streams,
-    /// Where to help with the window that was read ahead last.
-    last: Option<(Range<u64>, Queue)>,
-}
-
-const SHARE_BYTES: u64 = size_of::<CachePadded<Mutex<Share>>>() as u64;
-
-impl Default for ReadAhead {
-    fn default() -> Self {
-        let more = (1..sync::cpu::count().div_ceil(CPUS_SHARING)).map(|_| OnceBox::new()).collect();
-        Self { first: OnceBox::new(), more, making: Mutex::default() }
-    }
-}
-
-impl ReadAhead {
-    /// Bytes that this takes, without what is charged as it is made.
-    pub(crate) fn bytes_at_first() -> u64 {
-        ((sync::cpu::count().div_ceil(CPUS_SHARING) - 1) * size_of::<OnceShare>()) as u64
-    }
-
-    /// Bytes that were charged.
-    pub(crate) fn charged(&self) -> u64 {
-        [&self.first].into_iter().chain(&self.more).filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
-    }
-
-    /// Has `act` look at what is known here. `None` if others do for long, or `try_charge` has no
-    /// room for it.
-    ///
-    /// There is one share for all CPUs until two of them meet there. So a handle that many CPUs use
-    /// now and then takes no more memory than one that a single CPU uses.
-    pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
-        let (own, first) = (self.own(), &self.first);
-        if own.get().is_none() && first.get().is_none() {
-            self.make(first, &try_charge)?;
-        }
-        let known = own.get().or_else(|| first.get())?;
-        if let Some(mut share) = Self::lock(known) {
-            return Some(act(&mut share));
-        }
-        if own.get().is_some() {
-            return None;
-        }
-        self.make(own, &try_charge)?;
-        Some(act(&mut *Self::lock(own.get()?)?))
-    }
-
-    /// Makes a share. `None` if there is no room for it, or another thread is making one.
-    fn make(&self, share: &OnceShare, try_charge: impl Fn(u64) -> bool) -> Option<()> {
-        let _making = self.making.try_lock()?;
-        if share.get().is_none() {
-            if !try_charge(SHARE_BYTES) {
-                return None;
-            }
-            let _ = share.set(Box::default()); // There was none, and only one thread makes one.
-        }
-        Some(())
-    }
-
-    fn own(&self) -> &OnceShare {
-        if self.more.is_empty() {
-            return &self.first; // Without asking for the CPU.
-        }
-        let number = sync::cpu::current() / CPUS_SHARING % (self.more.len() + 1);
-        number.checked_sub(1).map_or(&self.first, |at| &self.more[at])
-    }
-
-    fn lock(share: &Mutex<Share>) -> Option<MutexGuard<'_, Share>> {
-        let mut backoff = Backoff::new();
-        loop {
-            let locked = share.try_lock();
-            if locked.is_some() || backoff.turns() == TURNS_MAX {
-                return locked;
-            }
-            backoff.wait();
-        }
-    }
-
-    /// Where to help with the page, if it was in the window that was read ahead last.
-    pub(crate) fn queue_of(&self, page: u64) -> Option<Queue> {
-        let share = Self::lock(self.own().get().or_else(|| self.first.get())?)?;
-        share.last.as_ref().filter(|(pages, _)| pages.contains(&page)).map(|(_, queue)| queue.clone())
-    }
-}
 
 impl Handle {
     /// Begins to load what may come after an access to `pages`, which first misses at `missing`.

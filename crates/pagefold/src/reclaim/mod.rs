@@ -20,6 +20,8 @@
 //! until something has changed or some time has passed. Before a call fails for want of a page, all
 //! that may go for it is looked through once more, whatever is remembered.
 
+pub(crate) mod doorbell;
+pub(crate) mod lowering;
 pub(crate) mod ranking;
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
@@ -30,6 +32,7 @@ pub(crate) mod walk;
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
 
+use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
 use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
@@ -37,7 +40,6 @@ use crate::lru::rank::Rank;
 use crate::lru::stripe::{Cut, Stripe};
 use crate::manager::Manager;
 use crate::reclaim::ranking::{Candidate, For};
-use crate::reclaim::reserve::Shortage;
 use crate::stats::Counters;
 use crate::swapping::swap_out::SwappedOut;
 
@@ -309,7 +311,7 @@ impl Manager {
     /// Counts evictions for the group and the files that the pages were of.
     pub(crate) fn count_evictions(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
         for run in evicted.chunk_by(|a, b| self.frames.owner(a.id()) == self.frames.owner(b.id())) {
-            self.files.count(self.frames.owner(run[0].id()), |file| {
+            self.owners.count(self.frames.owner(run[0].id()), |file| {
                 file.evictions.add(run.len() as u64);
             });
         }
@@ -329,7 +331,7 @@ impl Manager {
     /// The same of pages by their owners: the numbers of files, or `ANONYMOUS`.
     pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
         for &owner in owners {
-            self.files.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
+            self.owners.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
             let along = &group.swapped.along_wasted;
             Counters::add(if owner == ANONYMOUS { along } else { &group.counters.read_ahead_wasted }, 1);
         }

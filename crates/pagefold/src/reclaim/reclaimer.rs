@@ -2,61 +2,15 @@
 //! they fill them up themselves (`reserve`).
 //!
 //! It sleeps until a thread that took a frame finds a group's reserve, or the whole budget's, half
-//! used up. For all but the first such thread, asking it is one load of `asked`.
+//! used up. For all but the first such thread, asking it is one load (`doorbell`).
 
 use sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use sync::lock::{Condvar, Mutex};
 use sync::thread::{JoinHandle, is_current, spawn};
 
 use crate::error::Error;
+use crate::group::reserve::Shortage;
 use crate::manager::Manager;
 use crate::reclaim::ranking::For;
-use crate::reclaim::reserve::Shortage;
-
-/// How the thread is talked to.
-#[derive(Debug, Default)]
-pub(crate) struct Doorbell {
-    asked: AtomicBool,
-    /// The group that asked last. Others that are short ask again with the next frame that they
-    /// take.
-    last: AtomicU32,
-    stop: Mutex<bool>,
-    rung: Condvar,
-    wakeups: AtomicU64,
-}
-
-impl Doorbell {
-    /// Asks the reclaimer to look at what is short, in this group or the whole budget.
-    pub(crate) fn ring(&self, group: u32) {
-        // Relaxed, and looked at first: a hint that is repeated with every frame taken while
-        // something is short.
-        if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed) {
-            self.last.store(group, Ordering::Relaxed);
-            let _stop = self.stop.lock();
-            self.rung.notify_one();
-        }
-    }
-
-    /// Waits until asked. False when it is time to end.
-    fn wait(&self) -> bool {
-        let mut stop = self.stop.lock();
-        while !*stop && !self.asked.swap(false, Ordering::Relaxed) {
-            self.rung.wait(&mut stop);
-        }
-        self.wakeups.fetch_add(1, Ordering::Relaxed);
-        !*stop
-    }
-
-    pub(crate) fn wakeups(&self) -> u64 {
-        self.wakeups.load(Ordering::Relaxed)
-    }
-
-    fn stop(&self) {
-        *self.stop.lock() = true;
-        self.rung.notify_one();
-    }
-}
 
 /// The running thread. Dropped, it ends.
 pub(crate) struct Reclaimer {
@@ -98,7 +52,7 @@ impl Manager {
     /// Frees what the group that asked and the budget are short of, or what can be freed of it.
     fn restore_reserves(&self) {
         self.stock_up_swap();
-        if let Some(group) = self.groups.get(self.doorbell.last.load(Ordering::Relaxed))
+        if let Some(group) = self.groups.get(self.doorbell.last())
             && let Shortage::Deep(pages) = group.shortage()
         {
             self.reclaim_group(&group, pages);

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, MapPart};
-use sync::atomic::{AtomicBool, Ordering};
-use sync::lock::Mutex;
+use sync::atomic::Ordering;
 use sync::thread::sleep;
 
 use crate::error::Error;
@@ -61,15 +60,6 @@ pub(crate) enum Cost {
 /// How often a call has had room made for one page's word.
 #[derive(Debug, Default)]
 pub(crate) struct RoomsMade(u32);
-
-/// A budget that is being lowered.
-#[derive(Debug, Default)]
-pub(crate) struct Lowering {
-    /// One at a time.
-    turn: Mutex<()>,
-    /// Extents are being given back just now.
-    drains: AtomicBool,
-}
 
 impl Manager {
     /// Makes room for the part of a page map that a page's word is in, for a call that then looks

@@ -12,7 +12,8 @@ use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;
 use crate::lru::batch::Leftovers;
 use crate::lru::stripe::Stripe;
-use crate::manager::{ChargedFrame, Manager, Short};
+use crate::manager::Manager;
+use crate::manager::take_frame::{ChargedFrame, Short};
 
 /// How many pages of each group may still be looked at for an advice.
 #[derive(Debug)]

@@ -28,6 +28,16 @@ pub(super) struct Payer<'a> {
 }
 
 impl Payer<'_> {
+    /// Makes the place of a new region in the table of page words.
+    ///
+    /// # Errors
+    /// There is no room in the budget for it.
+    pub(super) fn prepare_place(self, first_word: u64) -> Result<(), Error> {
+        let manager = self.manager;
+        let uncharge = |bytes| manager.frames.budget().uncharge(bytes);
+        manager.spaces.prepare(first_word, |bytes| manager.charge_metadata(bytes), uncharge)
+    }
+
     fn pages(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.manager.frames.page_size() as u64)
     }

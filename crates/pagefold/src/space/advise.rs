@@ -9,11 +9,12 @@ use sync::atomic::Backoff;
 use super::address::Pages;
 use super::entry::Entry;
 use super::fault::Fault;
+use super::mapped::Mapped;
 use super::protection::Protection;
 use super::region::REGION_PAGES;
-use super::{Mapped, Space, SpaceState};
+use super::{Space, SpaceState};
 use crate::error::Error;
-use crate::read::Call;
+use crate::read::call::Call;
 use crate::read_ahead::advice::Advice;
 
 /// Runs that are looked up at a time.

@@ -9,13 +9,14 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
 use super::fault::Fault;
+use super::mapped::Mapped;
 use super::protection::Protection;
 use super::region::REGION_PAGES;
 use super::tree::Trail;
 use super::write::Writable;
-use super::{Mapped, Space, SpaceState};
+use super::{Space, SpaceState};
 use crate::error::Error;
-use crate::file::PinnedPage;
+use crate::file::pinned_page::PinnedPage;
 use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 
 /// A page of a space whose bytes neither move nor change while this lives.
@@ -176,7 +177,7 @@ impl SpaceState {
                     let (writing, len) = mapped.opening(entry)?.change_page(mapped.page_of(page))?;
                     if self.is_still_files(page, number) {
                         let writing = self.manager().frames.adopt_writing(writing);
-                        return Ok(PageMut::new(Owner::Mapping(mapped), charge, writing, len));
+                        return Ok(PageMut::new(Owner::Mapping(Arc::clone(mapped.handle())), charge, writing, len));
                     }
                 }
             }

@@ -208,7 +208,9 @@ impl Index {
     /// Has no record be found by its page words any more.
     pub(super) fn forget(&self, manager: &Manager) {
         let made = self.records.lock().made;
-        (0..made).filter_map(|slot| self.regions.get(slot)).for_each(|region| manager.spaces.forget(region));
+        (0..made)
+            .filter_map(|slot| self.regions.get(slot))
+            .for_each(|region| manager.spaces.forget(region.map.first_word()));
     }
 
     // ---- tables
@@ -349,7 +351,7 @@ impl Index {
         }
         self.account.charge(payer, RECORD_BYTES).inspect_err(|_| uncharge(TABLE_BYTES))?;
         let region = Region::new(payer.manager);
-        let region = region.and_then(|region| payer.manager.spaces.prepare(payer.manager, &region).map(|()| region));
+        let region = region.and_then(|region| payer.prepare_place(region.map.first_word()).map(|()| region));
         let region = region.inspect_err(|_| uncharge(TABLE_BYTES + RECORD_BYTES))?;
         let slot = {
             let mut records = self.records.lock();
@@ -360,7 +362,7 @@ impl Index {
         self.regions.fill(slot, region);
         let region = self.regions.get(slot).expect("it was filled");
         if let Some(space) = self.space.upgrade() {
-            payer.manager.spaces.note(region, space, slot);
+            payer.manager.spaces.note(region.map.first_word(), space, slot);
         }
         Ok((slot, region))
     }

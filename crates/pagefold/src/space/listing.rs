@@ -11,7 +11,8 @@ use sync::Arc;
 use super::address::Pages;
 use super::entry::Entry;
 use super::index::Index;
-use super::{Mapped, Protection, Space, SpaceState};
+use super::mapped::Mapped;
+use super::{Protection, Space, SpaceState};
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 

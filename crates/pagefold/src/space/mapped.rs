@@ -33,7 +33,8 @@ use crate::file::handle::Handle as FileHandle;
 use crate::file::state::FileState;
 use crate::group::Group;
 use crate::read_ahead::advice::Advice;
-use crate::stats::census::{ALLOCATION, HitCount, Hits};
+use crate::size::ALLOCATION;
+use crate::stats::hits::{HitCount, Hits};
 
 /// Mappings that a space can have, as a power of two: the lower bits of a number.
 const PLACE_BITS: u32 = 16;
@@ -97,7 +98,7 @@ impl Mapping {
         &self.handle().file
     }
 
-    pub(crate) fn handle(&self) -> &FileHandle {
+    pub(crate) fn handle(&self) -> &Arc<FileHandle> {
         &self.openings.normal
     }
 
@@ -140,6 +141,8 @@ impl Mapping {
 /// The mapped files of a space.
 pub(super) struct MappedFiles {
     places: Places,
+    /// CPUs' handles of the mapped files of all spaces.
+    nearby: Arc<Nearby<Mapping>>,
     /// Held while places and windows change.
     made: Mutex<Made>,
 }
@@ -157,8 +160,8 @@ struct Made {
 const FREE_PLACE_BYTES: u64 = 2 * size_of::<u64>() as u64;
 
 impl MappedFiles {
-    pub(super) fn new() -> Self {
-        Self { places: Places::new(), made: Mutex::default() }
+    pub(super) fn new(nearby: Arc<Nearby<Mapping>>) -> Self {
+        Self { places: Places::new(), nearby, made: Mutex::default() }
     }
 
     /// Adds `file`, opened for `group`, so that a page is what `delta` says. It has no pages as
@@ -194,7 +197,7 @@ impl MappedFiles {
     fn insert(&self, account: &Account, payer: Payer<'_>, openings: Arc<Openings>, delta: u64) -> Result<u64, Error> {
         let frames = &payer.manager.frames;
         let charge_nearby = |bytes| frames.try_charge_beside_maps(bytes);
-        payer.manager.spaces.nearby.prepare(charge_nearby, |bytes| frames.budget().uncharge(bytes));
+        self.nearby.prepare(charge_nearby, |bytes| frames.budget().uncharge(bytes));
         let (mut charged, mut hits) = (0, None);
         let (mut made, place, new_place) = loop {
             let made = self.made.lock();
@@ -219,12 +222,12 @@ impl MappedFiles {
         };
         let file = &*openings.normal.file;
         if let (true, Some((hits, counter))) = (new_place > 0, hits) {
-            let hits = HitCount::enter(hits, openings.group.state());
+            let hits = HitCount::enter(hits, &openings.group.state().hits);
             self.places.fill(place, Place { window: Window::new(), hits, counter, mapping: Home::default() });
         }
         let at = self.place(place).expect("it was filled");
         at.window.show(file.map.number(), delta << file.page_shift());
-        at.hits.begin(file);
+        at.hits.begin(&file.hits);
         if made.free.pop().is_none() {
             made.places += 1;
         }
@@ -242,8 +245,8 @@ impl MappedFiles {
     }
 
     /// This CPU's handle of a mapping. `None` if it is gone (M1).
-    pub(super) fn get(&self, number: u64, nearby: &Nearby<Mapping>) -> Option<Arc<Mapped>> {
-        let mapped = nearby.get(&self.place(number)?.mapping)?;
+    pub(super) fn get(&self, number: u64) -> Option<Arc<Mapped>> {
+        let mapped = self.nearby.get(&self.place(number)?.mapping)?;
         (mapped.number == number).then_some(mapped)
     }
 
@@ -272,9 +275,9 @@ impl MappedFiles {
     pub(super) fn remove(&self, account: &Account, payer: Payer<'_>, number: u64) -> Option<Arc<Mapping>> {
         let mut made = self.made.lock();
         let place = self.place(number)?;
-        let gone = payer.manager.spaces.nearby.take(&place.mapping)?;
+        let gone = self.nearby.take(&place.mapping)?;
         let normal = gone.handle();
-        place.hits.settle(&normal.file, normal.group.state());
+        place.hits.settle(&normal.file.hits, [&normal.file.counters, &normal.group.state().counters]);
         made.free.push(number % (1 << PLACE_BITS));
         account.uncharge(payer, Mapping::bytes());
         Some(gone)
@@ -286,7 +289,7 @@ impl MappedFiles {
             if let Some(mapping) = place.mapping.thing() {
                 drop(self.remove(account, payer, mapping.number));
             }
-            place.hits.leave(payer.group);
+            place.hits.leave(&payer.group.hits);
         }
     }
 }

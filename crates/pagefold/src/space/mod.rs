@@ -83,7 +83,7 @@ mod region;
 mod relocate;
 mod slots;
 mod swap_in;
-mod table;
+pub(crate) mod table;
 mod tidy;
 mod touch;
 mod tree;
@@ -93,9 +93,7 @@ mod write;
 
 pub use guard::MappedPage;
 pub use listing::{Area, AreaFile};
-pub(crate) use mapped::Mapped;
 pub use protection::Protection;
-pub(crate) use table::{SpaceTable, SwapIn};
 
 use std::fmt;
 use std::ops::Range;
@@ -109,13 +107,13 @@ use crate::error::Error;
 use crate::file::File;
 use crate::group::Group;
 use crate::manager::Manager;
-use crate::read_ahead::prefetch::ReadAhead;
+use crate::read_ahead::shares::ReadAhead;
 use account::{Account, Payer};
 use address::Pages;
 use entry::Entry;
 use free_addresses::FreeAddresses;
 use index::Index;
-use mapped::MappedFiles;
+use mapped::{Mapped, MappedFiles};
 use tidy::Noted;
 
 /// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same
@@ -151,9 +149,20 @@ struct SpaceState {
     has_guards: AtomicBool,
 }
 
+impl Group {
+    /// An empty address space, whose memory is charged to this group. Where there is swap, it goes
+    /// there when memory is short; otherwise it isn't evicted: the group's limit answers with an
+    /// error.
+    ///
+    /// # Errors
+    /// No room in the budget for its index.
+    pub fn space(&self) -> Result<Space, Error> {
+        Space::new(self)
+    }
+}
+
 impl Space {
-    /// An empty space.
-    pub(crate) fn new(group: &Group) -> Result<Self, Error> {
+    fn new(group: &Group) -> Result<Self, Error> {
         let manager = group.pagefold().manager();
         manager.refuse_child()?;
         let page_shift = manager.frames.page_size().trailing_zeros();
@@ -163,7 +172,7 @@ impl Space {
         let state = Arc::new_cyclic(|space| SpaceState {
             group: group.clone(),
             index: Index::new(manager, account, space.clone()),
-            files: MappedFiles::new(),
+            files: MappedFiles::new(manager.spaces.shared()),
             lock: RangeLock::with_unit_bits(page_shift),
             addresses: FreeAddresses::new(page_shift),
             read_ahead: ReadAhead::default(),
@@ -281,7 +290,7 @@ impl SpaceState {
 
     /// This CPU's handle of the mapping with that number, if there is one.
     fn mapped(&self, number: u64) -> Option<Arc<Mapped>> {
-        self.files.get(number, &self.manager().spaces.nearby)
+        self.files.get(number)
     }
 
     /// Before a range is locked: charges what the lock takes, once two threads have met there.

@@ -33,9 +33,10 @@ use sync::atomic::{Ordering, fence_after_update};
 use super::SpaceState;
 use super::fault::{Fault, Memory, Past};
 use super::region::{REGION_PAGES, Region};
-use crate::manager::{ChargedFrame, Manager};
+use crate::manager::Manager;
+use crate::manager::take_frame::ChargedFrame;
 use crate::read_ahead::advice::Advice;
-use crate::read_ahead::prefetch::Share;
+use crate::read_ahead::shares::Share;
 use crate::read_ahead::{Bounds, Eagerness};
 use crate::stats::Counters;
 

@@ -16,22 +16,58 @@
 
 use std::cell::Cell;
 
-use frames::{Ahead, LoadFailure, Loading, PageState};
-use swap::{Owner, PageEntry, SwapInError};
+use frames::{Ahead, BeginLoad, LoadFailure, Loading, PageState};
+use swap::{Owner, PageEntry, SlotId, SwapInError};
 
 use super::SpaceState;
 use super::fault::{Fault, Memory, NoMemory, Past};
 use super::read_along::Along;
 use super::region::{REGION_PAGES, Region};
+use super::table::{SwapIn, WordOwner};
 use crate::error::Error;
 use crate::lru::admission::Arrival;
-use crate::manager::{ChargedFrame, Manager, Otherwise};
-use crate::read::load;
+use crate::manager::Manager;
+use crate::manager::take_frame::{ChargedFrame, Otherwise};
+use crate::read::load_error;
 
 /// What waiters are told of a page that came back as something else.
 const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
 
+impl WordOwner for SpaceState {
+    fn swap_in(&self, slot: u32, word: u64) -> SwapIn {
+        let Some((region, page)) = self.page_of_word(slot, word) else { return SwapIn::Gone };
+        match self.fault(region, page, Fault::BringBack) {
+            Ok(_) => SwapIn::Back,
+            Err(Error::NotMapped { .. }) => SwapIn::Gone,
+            Err(error) => SwapIn::Failed(error),
+        }
+    }
+
+    fn move_slot(&self, slot: u32, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        let Some((region, page)) = self.page_of_word(slot, word) else { return };
+        let (page, entry) = (page % REGION_PAGES, PageEntry::Slot(from).bits());
+        if region.map.state(page) != (PageState::Swapped { entry }) {
+            return;
+        }
+        let BeginLoad::Begun(loading) = region.map.begin_load(page) else { return };
+        // Looked at again: only now it can't go any more.
+        let is_there = loading.swapped() == Some(entry);
+        match if is_there { moved() } else { None } {
+            Some(slot) => loading.end_swapped(PageEntry::Slot(slot).bits()),
+            None => loading.fail(Loading::ABANDONED),
+        }
+    }
+}
+
 impl SpaceState {
+    /// The region whose record is in that slot, and the page of it that has a word, which may
+    /// become another region's at any time: what is done to the page looks at that again
+    /// (REGION-1).
+    fn page_of_word(&self, slot: u32, word: u64) -> Option<(&Region, u64)> {
+        let (region, first) = self.index.region_of_slot(slot)?;
+        Some((region, first + word % REGION_PAGES))
+    }
+
     /// Memory for a page. If there is none, one that is in a slot may change places with another
     /// page.
     pub(super) fn take_memory<'a>(
@@ -101,7 +137,7 @@ impl SpaceState {
             // What wasn't permitted to that one, or was in vain, isn't our failure.
             Ok(()) | Err(Loading::ABANDONED) => Ok(false),
             Err(CORRUPT) => Err(Error::SwapCorrupt { address, area: area() }),
-            Err(failure) => Err(Error::SwapReadFailed { address, area: area(), error: load::decode(failure) }),
+            Err(failure) => Err(Error::SwapReadFailed { address, area: area(), error: load_error::decode(failure) }),
         }
     }
 
@@ -120,7 +156,7 @@ impl SpaceState {
                 Ok(past) => past,
                 Err(error) => {
                     let failure = match error {
-                        SwapInError::ReadFailed { error, .. } => load::encode(error),
+                        SwapInError::ReadFailed { error, .. } => load_error::encode(error),
                         SwapInError::SwapCorrupt { .. } => CORRUPT,
                     };
                     loading.fail(failure);

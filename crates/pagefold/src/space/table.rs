@@ -24,29 +24,36 @@
 //! Lock order: a place is taken with nothing held but a compressed area's clock; under it come a
 //! page word in *loading* and all that a fault takes.
 
-use frames::{BeginLoad, Loading, PAGE_WORDS_SHIFT, PageState};
-use swap::{PageEntry, SlotId};
-use sync::Arc;
-use sync::lock::{OnceBox, RwLock};
-use sync::nearby::Nearby;
+use std::any::Any;
 
-use super::SpaceState;
-use super::fault::Fault;
-use super::mapped::Mapping;
+use frames::PAGE_WORDS_SHIFT;
+use swap::SlotId;
+use sync::Arc;
+use sync::lock::{OnceBox, OnceCell, RwLock};
+
 use super::numbers::Numbers;
-use super::region::{REGION_PAGES, REGION_SHIFT, Region};
+use super::tree::REGION_SHIFT;
 use super::warm::WarmFrames;
 use crate::error::Error;
-use crate::manager::Manager;
 
 /// Segments that there can be.
 const SEGMENTS: usize = 1 << (PAGE_WORDS_SHIFT - REGION_SHIFT);
 /// Places that are made at a time.
 const PART_PLACES: usize = 128;
 
+/// A space, as it is known by its page words: `word` is one of the region whose record is in
+/// `slot`.
+pub(super) trait WordOwner: Send + Sync {
+    /// Brings the page back, to stay without a swap slot for now.
+    fn swap_in(&self, slot: u32, word: u64) -> SwapIn;
+
+    /// Has the page, which is in the swap slot `from`, be in the one that `moved` says.
+    fn move_slot(&self, slot: u32, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
+}
+
 /// The space that has a segment, and the slot of the record there that has it: of one region after
 /// another.
-type Place = RwLock<Option<(Arc<SpaceState>, u32)>>;
+type Place = RwLock<Option<(Arc<dyn WordOwner>, u32)>>;
 type Part = [Place; PART_PLACES];
 
 /// See the module's head.
@@ -55,8 +62,8 @@ pub(crate) struct SpaceTable {
     /// For mappings of memory that is no file's.
     pub(super) numbers: Numbers,
     pub(super) warm: WarmFrames,
-    /// CPUs' handles of mapped files; made with the first one.
-    pub(super) nearby: Nearby<Mapping>,
+    /// See [`shared`](Self::shared).
+    shared: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What became of a page that was to come back.
@@ -70,79 +77,74 @@ pub(crate) enum SwapIn {
 impl Default for SpaceTable {
     fn default() -> Self {
         let parts = (0..SEGMENTS / PART_PLACES).map(|_| OnceBox::new()).collect();
-        Self { parts, numbers: Numbers::default(), warm: WarmFrames::new(), nearby: Nearby::default() }
+        Self { parts, numbers: Numbers::default(), warm: WarmFrames::new(), shared: OnceCell::new() }
     }
 }
 
 impl SpaceTable {
-    /// Makes the place of a new region. It stays as long as the process has its Pagefold.
+    /// What all spaces share besides, of a type that isn't known here: made for the first of them.
+    ///
+    /// # Panics
+    /// If it is asked for as two types.
+    pub(super) fn shared<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let shared = Arc::clone(self.shared.get_or_init(|| Arc::<T>::default()));
+        shared.downcast().expect("spaces share one type")
+    }
+
+    /// Makes the place of a new region, whose first page word is given. It stays as long as the
+    /// process has its Pagefold.
     ///
     /// # Errors
-    /// There is no room in the budget for it.
-    pub(super) fn prepare(&self, manager: &Manager, region: &Region) -> Result<(), Error> {
-        let segment = segment_of(region.map.first_word());
+    /// Those of `charge`, which charges bytes.
+    pub(super) fn prepare(
+        &self,
+        first_word: u64,
+        charge: impl FnOnce(u64) -> Result<(), Error>,
+        uncharge: impl FnOnce(u64),
+    ) -> Result<(), Error> {
+        let segment = segment_of(first_word);
         let Some(part) = self.parts.get(segment / PART_PLACES).filter(|part| part.get().is_none()) else {
             return Ok(());
         };
         let bytes = size_of::<Part>() as u64;
-        manager.charge_metadata(bytes)?;
+        charge(bytes)?;
         if part.set(Box::new(std::array::from_fn(|_| RwLock::new(None)))).is_err() {
-            manager.frames.budget().uncharge(bytes); // Another thread was faster.
+            uncharge(bytes); // Another thread was faster.
         }
         Ok(())
     }
 
     /// Notes whose record this is, in which slot. Its place is [prepared](Self::prepare).
-    pub(super) fn note(&self, region: &Region, space: Arc<SpaceState>, slot: u32) {
-        if let Some(place) = self.place(region.map.first_word()) {
+    pub(super) fn note(&self, first_word: u64, space: Arc<dyn WordOwner>, slot: u32) {
+        if let Some(place) = self.place(first_word) {
             *place.write() = Some((space, slot));
         }
     }
 
     /// Waits until no thread visits the region, and lets none visit it again (O1).
-    pub(super) fn forget(&self, region: &Region) {
-        let forgotten = self.place(region.map.first_word()).map(|place| place.write().take());
+    pub(super) fn forget(&self, first_word: u64) {
+        let forgotten = self.place(first_word).map(|place| place.write().take());
         drop(forgotten); // Without the lock; and never the last one, as the caller has the space (O3).
     }
 
     /// Brings the page back whose word has that number, to stay without a slot for now.
     pub(crate) fn swap_in(&self, word: u64) -> SwapIn {
-        let swapped_in = self.visit(word, |space, region, page| match space.fault(region, page, Fault::BringBack) {
-            Ok(_) => SwapIn::Back,
-            Err(Error::NotMapped { .. }) => SwapIn::Gone,
-            Err(error) => SwapIn::Failed(error),
-        });
-        swapped_in.unwrap_or(SwapIn::Gone)
+        self.visit(word, |space, slot| space.swap_in(slot, word)).unwrap_or(SwapIn::Gone)
     }
 
-    /// Has the page whose word has that number, and that is in `slot`, be in the slot that `moved`
-    /// says. Its word is in *loading* meanwhile; nothing happens if it isn't to be had at once.
-    pub(crate) fn move_slot(&self, word: u64, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
-        let entry = PageEntry::Slot(slot).bits();
-        self.visit(word, |_, region, page| {
-            let page = page % REGION_PAGES;
-            if region.map.state(page) != (PageState::Swapped { entry }) {
-                return;
-            }
-            let BeginLoad::Begun(loading) = region.map.begin_load(page) else { return };
-            // Looked at again: only now it can't go any more.
-            let is_there = loading.swapped() == Some(entry);
-            match if is_there { moved() } else { None } {
-                Some(slot) => loading.end_swapped(PageEntry::Slot(slot).bits()),
-                None => loading.fail(Loading::ABANDONED),
-            }
-        });
+    /// Has the page whose word has that number, and that is in the swap slot `from`, be in the one
+    /// that `moved` says. Its word is in *loading* meanwhile; nothing happens if it isn't to be had
+    /// at once.
+    pub(crate) fn move_slot(&self, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        self.visit(word, |space, slot| space.move_slot(slot, word, from, moved));
     }
 
-    /// Calls `f` with the space and the region that have the page word, and the page's number in
-    /// the space. `None` if there is none, or it is on its way out (O2).
-    fn visit<R>(&self, word: u64, f: impl FnOnce(&SpaceState, &Region, u64) -> R) -> Option<R> {
+    /// Calls `f` with the space that has the page word, and the slot of the region's record.
+    /// `None` if there is none, or it is on its way out (O2).
+    fn visit<R>(&self, word: u64, f: impl FnOnce(&dyn WordOwner, u32) -> R) -> Option<R> {
         let place = self.place(word)?.try_read()?;
         let (space, slot) = place.as_ref()?;
-        let (region, first) = space.index.region_of_slot(*slot)?;
-        // It may become another region's at any time: what is done to the page looks at that again
-        // (REGION-1).
-        Some(f(space, region, first + word % REGION_PAGES))
+        Some(f(&**space, *slot))
     }
 
     fn place(&self, word: u64) -> Option<&Place> {

@@ -10,7 +10,7 @@ use sync::atomic::Ordering;
 use crate::error::Error;
 use crate::manager::Manager;
 use crate::size::{IntoSize, Size, SizeError};
-use crate::space::SwapIn;
+use crate::space::table::SwapIn;
 use crate::stats::swap_areas::SwapAreaStats;
 use crate::swapping::compressed::BudgetMemory;
 

@@ -10,7 +10,7 @@
 //! A frame may be taken in vain all the same: other threads were faster, or the page that comes
 //! can't be read. Then the group has one more slot than before, and any thread may get the frame.
 //! So a page only goes if the other one is still *wanted* once it is written; it comes back at once
-//! if the other one doesn't come after all; and the group never has more than [`BEYOND_MAX`] slots
+//! if the other one doesn't come after all; and the group never has more than `BEYOND_MAX` slots
 //! beyond its `swap_max`, whatever happens.
 //!
 //! Before pages change places, reclaim has looked for others in vain, which takes long. So the next
@@ -20,50 +20,23 @@ use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
 use swap::{Owner, PageEntry, SlotId};
-use sync::atomic::{AtomicU32, Ordering};
 
 use crate::group::state::GroupState;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::stripe::Stripe;
-use crate::manager::{ChargedFrame, Manager};
+use crate::manager::Manager;
+use crate::manager::take_frame::ChargedFrame;
 use crate::stats::Counters;
+use crate::swapping::exchange_count::Exchanging;
 
-/// Slots that a group may have beyond its `swap_max` while pages change places.
-pub(crate) const BEYOND_MAX: u64 = 8;
 /// Pages of a stripe that are looked at for one that can go, at most.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
-
-/// Threads that are exchanging pages just now. Relaxed throughout: a thread that waits for them
-/// looks again.
-#[derive(Debug, Default)]
-pub(crate) struct ExchangeCount(AtomicU32);
-
-/// One of them: until it is dropped, it may give back what others need for theirs.
-#[derive(Debug)]
-pub(crate) struct Exchanging<'a>(&'a ExchangeCount);
 
 /// An exchange half done: one page has gone.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     _under_way: Exchanging<'a>,
     gone: Owner,
-}
-
-impl ExchangeCount {
-    fn begin(&self) -> Exchanging<'_> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Exchanging(self)
-    }
-
-    pub(crate) fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Drop for Exchanging<'_> {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The frame of a page that went, and whose it is.

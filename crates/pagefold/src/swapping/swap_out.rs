@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
-use swap::{Fill, Note, Owner, PageEntry, PageOut, Position, SlotId, SwapOutError};
+use swap::{Fill, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
 use sync::atomic::Ordering;
 
 use crate::group::state::GroupState;
@@ -268,13 +268,6 @@ impl Manager {
             }
         }
     }
-}
-
-/// Where slots that are kept in vain were last looked for.
-#[derive(Debug, Default)]
-pub(crate) struct SlotSearch {
-    last: Option<sync::time::Instant>,
-    position: Position,
 }
 
 /// How often slots that are kept in vain may be looked for, in how many slots, about 100 µs, and

@@ -17,7 +17,7 @@ use frames::HeldRun;
 
 use crate::file::state::FileState;
 use crate::io::{BackingFile, IoError, Request, uninterrupted};
-use crate::read::load::HELPING;
+use crate::read::call::HELPING;
 use crate::write::course::Course;
 
 /// Requests that a cycle has under way, at most,

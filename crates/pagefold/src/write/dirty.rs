@@ -22,40 +22,14 @@
 
 use std::time::Duration;
 
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::Ordering;
 use sync::thread::sleep;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-
-/// Dirty pages, of a group, a part or all. It may be below zero for a moment: a page may be counted
-/// out before it was counted in.
-#[derive(Debug, Default)]
-pub(crate) struct UncleanCount(AtomicU64);
-
-impl UncleanCount {
-    pub(crate) fn get(&self) -> u64 {
-        let pages = self.exact();
-        if pages > u64::MAX / 2 { 0 } else { pages }
-    }
-
-    /// The count as it is, below zero included. SeqCst: see
-    /// [`DirtyPart`](crate::write::dirty_part::DirtyPart).
-    pub(crate) fn exact(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// Adds a page. Returns whether it is the first.
-    pub(crate) fn add(&self) -> bool {
-        self.0.fetch_add(1, Ordering::SeqCst) == 0
-    }
-
-    pub(crate) fn remove(&self, pages: u64) {
-        self.0.fetch_sub(pages, Ordering::Relaxed);
-    }
-}
+use crate::write::device::DirtyPart;
 
 /// The part of a limit that is left for clean pages, and how many those are at least, where that is
 /// less than a quarter.
@@ -81,32 +55,6 @@ const DEBT_MIN: Duration = Duration::from_millis(4);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A writer waits so often for room before it writes beyond the mark, which then is no limit.
 const WAITS_MAX: u32 = 100;
-/// Pages a second that are taken for granted before any were written back.
-const RATE_AT_START: u64 = 50_000;
-
-/// How fast pages are written back.
-#[derive(Debug)]
-pub(crate) struct Rate(AtomicU64);
-
-impl Default for Rate {
-    fn default() -> Self {
-        Self(AtomicU64::new(RATE_AT_START))
-    }
-}
-
-impl Rate {
-    /// Takes `pages` in `time` into account. Relaxed, also below: an estimate.
-    pub(crate) fn measured(&self, pages: u64, time: Duration) {
-        let now = pages as f64 / time.as_secs_f64().max(1e-6);
-        let before = self.0.load(Ordering::Relaxed) as f64;
-        self.0.store((before * 0.75 + now * 0.25).max(1.0) as u64, Ordering::Relaxed);
-    }
-
-    fn page_ns(&self) -> f64 {
-        1e9 / self.0.load(Ordering::Relaxed).max(1) as f64
-    }
-}
-
 /// How near a group comes to the marks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pressure {
@@ -184,12 +132,12 @@ impl Manager {
             if let Some(error) = handle.file.latch.failing() {
                 return Err(Error::WriteFailed { path: handle.file.path.clone(), error });
             }
-            let live = dirty.saturating_sub(self.count_stuck(group));
+            let live = dirty.saturating_sub(group.dirt.count_stuck());
             if self.pressure(group, live).slowed() < 1.0 && !handle.file.is_stalled() {
                 return Ok(());
             }
             handle.file.check_write_back()?;
-            self.ring_for_group(group);
+            group.dirt.ring();
             sleep(PAUSE_MAX / 4);
         }
         Ok(())
@@ -240,7 +188,7 @@ impl Manager {
         match group {
             Some(group) if group.unclean.get() > 0 => {
                 group.dirt.short(self.now_ms());
-                self.ring_for_group(group);
+                group.dirt.ring();
                 true
             }
             None if self.unclean.get() > 0 => {
@@ -249,6 +197,12 @@ impl Manager {
             }
             _ => false,
         }
+    }
+
+    /// Counts pages of a part that aren't dirty any more.
+    pub(crate) fn became_clean(&self, part: &DirtyPart, pages: u64) {
+        part.became_clean(&self.unclean, pages);
+        self.cleaned.fetch_add(pages, Ordering::Relaxed); // A sign of life for threads that wait.
     }
 
     /// Milliseconds since the beginning.

@@ -29,9 +29,12 @@ pub(crate) mod device;
 pub(crate) mod dirty;
 pub(crate) mod dirty_part;
 pub(crate) mod error_latch;
+pub(crate) mod file_dirt;
 pub(crate) mod flusher;
+mod line;
 pub(crate) mod page_mut;
 pub(crate) mod request;
+pub(crate) mod turn;
 pub(crate) mod writeback;
 
 use std::ops::Range;
@@ -44,7 +47,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::LEN_MAX;
 use crate::lru::admission::Arrival;
-use crate::read::Call;
+use crate::read::call::Call;
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 

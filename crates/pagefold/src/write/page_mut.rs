@@ -10,13 +10,12 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::space::Mapped;
 
 /// Whose page it is.
 pub(crate) enum Owner<'a> {
     File(&'a Handle),
     /// A file that is mapped in a space; this is what keeps it open.
-    Mapping(Arc<Mapped>),
+    Mapping(Arc<Handle>),
     /// A space's own. Writes to these aren't counted.
     Space,
 }
@@ -94,8 +93,8 @@ impl Drop for PageMut<'_> {
             return;
         }
         let handle = match &self.owner {
-            Owner::File(handle) => handle,
-            Owner::Mapping(mapped) => mapped.handle(),
+            Owner::File(handle) => *handle,
+            Owner::Mapping(handle) => handle,
             Owner::Space => return,
         };
         handle.count(true, &self.writing);

@@ -49,9 +49,8 @@
 use std::ops::Range;
 
 use sync::Arc;
+use sync::atomic::Backoff;
 use sync::atomic::Ordering::{Acquire, Relaxed};
-use sync::atomic::{AtomicU64, Backoff};
-use sync::lock::{Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
 
 use frames::{HeldPage, Hold, Unclean};
@@ -61,54 +60,11 @@ use crate::io::IoError;
 use crate::stats::Counters;
 use crate::write::course::Course;
 use crate::write::cycle::{Cycle, Kind};
-use crate::write::dirty_part::DirtyPart;
+use crate::write::device::{DirtyPart, Flushed};
+use crate::write::turn::Round;
 
 /// A sweep ends after so long: other files may have to be written as well.
 const SWEEP_MAX: Duration = Duration::from_millis(500);
-
-/// What the threads that write a file back share.
-#[derive(Debug, Default)]
-pub(crate) struct Writeback {
-    /// The thread that has it runs a cycle, or keeps others from it.
-    turn: Mutex<Turn>,
-    /// Calls that want the turn, other than for a sweep.
-    waiting: AtomicU64,
-    /// Cycles over the whole file that have begun, and the last one of those that has ended.
-    begun: AtomicU64,
-    ended: AtomicU64,
-}
-
-/// What cycles leave to each other.
-#[derive(Debug, Default)]
-pub(crate) struct Turn {
-    /// What went wrong in the last full cycle over the whole file.
-    error: Option<IoError>,
-    /// The page that the next cycle starts at.
-    hand: u64,
-    /// The round that sweeps are in the middle of, without a failure so far.
-    round: Option<Round>,
-}
-
-#[derive(Debug)]
-struct Round {
-    rest: Course,
-    started_ms: u64,
-}
-
-impl Writeback {
-    /// Keeps the file from being written back, from when what is under way has ended.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, Turn> {
-        // Relaxed, here and in `is_wanted`: a hint to the thread that sweeps.
-        self.waiting.fetch_add(1, Relaxed);
-        let turn = self.turn.lock();
-        self.waiting.fetch_sub(1, Relaxed);
-        turn
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.waiting.load(Relaxed) > 0
-    }
-}
 
 impl FileState {
     /// Everything written before the call is in the file when this returns, and survives a power
@@ -168,7 +124,7 @@ impl FileState {
 
     /// Writes for a while, from where the last sweep ended. Returns whether that was of use: pages
     /// became clean. Does nothing if another thread has the turn.
-    pub(crate) fn sweep(&self) -> bool {
+    fn sweep(&self) -> bool {
         let Some(mut turn) = self.writeback.turn.try_lock() else { return false };
         let hand = turn.hand;
         let new = || Round { rest: Course::round(hand), started_ms: self.manager.now_ms() };
@@ -206,6 +162,19 @@ impl FileState {
             self.note_outcome(Some(error));
         }
         (rest, settled, result)
+    }
+
+    /// Writes the file because the process ends.
+    fn leave(&self) {
+        if let Err(error) = self.write_out() {
+            tracing::error!(file = %self.path.display(), pages = self.unclean(), %error, "can't be written before the process ends");
+        }
+    }
+
+    /// Whether the flusher should write the file now.
+    fn needs_writing(&self) -> bool {
+        let now_ms = self.manager.now_ms();
+        self.any_part(|part| self.manager.need(part, now_ms).is_some())
     }
 
     /// Whether a sweep that began at `start` has to end.
@@ -250,6 +219,19 @@ impl FileState {
     }
 }
 
+impl Flushed for FileState {
+    fn flush(&self, is_leaving: bool, visit: u64) {
+        self.try_notice_cut();
+        let was_of_use = if is_leaving {
+            self.leave();
+            false // No further attempt is.
+        } else {
+            self.sweep()
+        };
+        self.swept((!was_of_use).then_some(visit));
+    }
+}
+
 /// Pages that have become clean, counted a few at a time.
 struct Cleaned<'a> {
     file: &'a FileState,
@@ -274,7 +256,7 @@ impl Cleaned<'_> {
         let pages = std::mem::take(&mut self.pages);
         if let Some((_, Some(part))) = self.part.as_ref().filter(|_| pages > 0) {
             Counters::add(&part.group.counters.bytes_out, pages * self.file.page_bytes());
-            part.became_clean(&self.file.manager, pages);
+            self.file.manager.became_clean(part, pages);
         }
     }
 }

@@ -38,13 +38,15 @@
 //!   answered, and no thread of the process has heard of it. A caller whose wait took much longer
 //!   than it asked for has the time anew.
 
+pub(crate) mod watch;
+
 use std::mem;
 
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sync::lock::{Condvar, Mutex, MutexGuard, OnceCell};
+use sync::Arc;
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::thread::sleep;
 use sync::time::{Duration, Instant};
-use sync::{Arc, Weak};
 
 use frames::{LoadFailure, Waiting};
 
@@ -52,6 +54,7 @@ use crate::error::Error;
 use crate::file::state::FileState;
 use crate::io::Workers;
 use crate::manager::Manager;
+use crate::watchdog::watch::Watch;
 use crate::write::device::Device;
 
 /// A longer time is as good as none. It keeps sums of times within their numbers.
@@ -69,17 +72,6 @@ const WORKERS_MAX: usize = 64;
 /// A wait for `asked` that took so much longer says nothing of the device (WATCH-4).
 fn was_stopped(asked: Duration, began: Instant) -> bool {
     began.elapsed().saturating_sub(asked) > STOPPED_MIN
-}
-
-/// A file's, if there is a time.
-pub(crate) struct Watch {
-    time: Duration,
-    device: Arc<Device>,
-    file: Weak<FileState>,
-    /// When the device last answered a request of an errand, or of the flusher, for this file.
-    answered_ms: AtomicU64,
-    /// Errands that were left, and aren't over.
-    left: Arc<AtomicUsize>,
 }
 
 /// What a worker does for a call.
@@ -114,20 +106,7 @@ impl Manager {
     }
 }
 
-impl Watch {
-    fn new(time: Duration, device: Arc<Device>, file: &Arc<FileState>) -> Self {
-        let (file, answered_ms, left) = (Arc::downgrade(file), AtomicU64::new(0), Arc::default());
-        Self { time, device, file, answered_ms, left }
-    }
-
-    pub(crate) fn time(&self) -> Duration {
-        self.time
-    }
-
-    pub(crate) fn is_silent(&self) -> bool {
-        self.device.is_silent()
-    }
-
+impl Watch<FileState> {
     /// Gives up waiting for something that ends with the device's answer, unless it is over.
     pub(crate) fn give_up<T>(&self, file: &FileState, outcome: impl FnOnce() -> Option<T>) -> Result<T, Error> {
         self.device.fall_silent(outcome).ok_or_else(|| file.device_timeout())
@@ -190,7 +169,7 @@ impl<T> Errand<T> {
     }
 
     /// Waits for the result.
-    fn wait(&self, file: &FileState, watch: &Watch, matters: Matters) -> Result<T, Error> {
+    fn wait(&self, file: &FileState, watch: &Watch<FileState>, matters: Matters) -> Result<T, Error> {
         let mut start_ms = file.manager.now_ms();
         let mut stage = self.stage.lock();
         loop {
@@ -247,7 +226,7 @@ impl FileState {
         }
     }
 
-    pub(crate) fn watch(&self) -> Option<&Watch> {
+    pub(crate) fn watch(&self) -> Option<&Watch<Self>> {
         self.watch.get().map(|watch| &**watch)
     }
 
@@ -380,6 +359,3 @@ impl FileState {
         self.watch().is_some_and(Watch::is_silent)
     }
 }
-
-/// A file's place for its watch.
-pub(crate) type WatchCell = OnceCell<Box<Watch>>;

@@ -1,82 +1,18 @@
-//! What all handles of one Pagefold share, and the one way to a frame.
+//! The one way to a frame: charged to a group, and reclaimed if there is none.
 
 use std::ops::Deref;
 use std::time::Duration;
 
-use frames::{Frames, OwnedFrame};
-use swap::Swap;
-use sync::atomic::{AtomicBool, AtomicU64};
-use sync::lock::{Mutex, OnceCell};
+use frames::OwnedFrame;
 use sync::thread::sleep;
-use sync::time::Instant;
-use sync::{Arc, CachePadded};
 
 use crate::error::Error;
-use crate::file::table::FileTable;
-use crate::group::charges::{Charge, ChargeStocks};
+use crate::group::charges::Charge;
 use crate::group::state::GroupState;
-use crate::group::table::GroupTable;
-use crate::io::{Backend, Workers};
-use crate::lru::entry_batches::EntryBatches;
-use crate::read::mailbox::Mailboxes;
-use crate::reclaim::ranking::Ranking;
-use crate::reclaim::reclaimer::Doorbell;
-use crate::reclaim::room::{Lowering, MAPS_BATCH};
+use crate::manager::Manager;
+use crate::reclaim::room::MAPS_BATCH;
 use crate::size::Size;
-use crate::space::SpaceTable;
 use crate::stats::Counters;
-use crate::swapping::exchange::ExchangeCount;
-use crate::swapping::swap_out::SlotSearch;
-use crate::timers::Timers;
-use crate::write::device::Devices;
-use crate::write::dirty::UncleanCount;
-use crate::write::flusher::Flusher;
-
-/// Everything but the background thread, which shares it.
-pub(crate) struct Manager {
-    pub(crate) frames: Arc<Frames>,
-    pub(crate) backend: Box<dyn Backend>,
-    /// How long a call waits for a device, if not for good, and the threads that then wait in its
-    /// place (`watchdog`).
-    pub(crate) io_timeout: Option<Duration>,
-    pub(crate) workers: OnceCell<Workers>,
-    /// What futures wait for.
-    pub(crate) mailboxes: Mailboxes,
-    pub(crate) timers: Timers,
-    pub(crate) groups: GroupTable,
-    /// Which groups pages are taken of first.
-    pub(crate) ranking: Ranking,
-    pub(crate) files: FileTable,
-    pub(crate) entries: EntryBatches,
-    pub(crate) charges: ChargeStocks,
-    pub(crate) swap: Swap,
-    /// Some area gets pages.
-    pub(crate) swapping: AtomicBool,
-    /// Held while `swapping` is changed, for moments.
-    pub(crate) area_changes: Mutex<()>,
-    /// When slots were last taken from pages that had no use for them.
-    pub(crate) slot_search: Mutex<SlotSearch>,
-    /// When there was last no memory for compressed pages.
-    pub(crate) stocking_failed: Mutex<Option<Instant>>,
-    pub(crate) swap_charges: ChargeStocks,
-    pub(crate) exchanges: ExchangeCount,
-    pub(crate) spaces: SpaceTable,
-    pub(crate) doorbell: Doorbell,
-    pub(crate) flusher: Flusher,
-    pub(crate) devices: Devices,
-    pub(crate) unclean: UncleanCount,
-    /// Pages that have become clean so far.
-    pub(crate) cleaned: AtomicU64,
-    /// Started at the beginning.
-    pub(crate) clock: Instant,
-    /// A thread is filling up a reserve. On a line of its own: all CPUs read the fields around it.
-    pub(crate) helping: CachePadded<AtomicBool>,
-    /// Held while frames are turned into room for page maps and the like.
-    pub(crate) room_making: Mutex<()>,
-    pub(crate) lowering: Lowering,
-    /// A page that was never written.
-    pub(crate) zeros: Box<[u8]>,
-}
 
 /// Pages that a thread frees when it has to do so itself.
 const DIRECT_BATCH: usize = 32;
@@ -292,13 +228,6 @@ impl Manager {
             group.anonymous_gone(pages);
             self.uncharge(group, pages);
         }
-    }
-
-    // ---- room in the budget for what isn't a page
-
-    /// Refuses a forked child.
-    pub(crate) fn refuse_child(&self) -> Result<(), Error> {
-        if self.frames.forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Waits a moment for pages that are on their way into memory, and so can't be evicted yet, if

@@ -1,0 +1,36 @@
+//! What can be a budget.
+
+use std::sync::Once;
+
+use crate::error::Error;
+use crate::machine;
+use crate::size::Size;
+
+/// A budget holds at least so many pages.
+const PAGES_MIN: u64 = 16;
+
+/// Whether a budget of `size` can be had, in pages of `page_size` bytes. One beyond the machine's
+/// memory is told in the log, once.
+///
+/// # Errors
+/// [`Error::TooSmall`], [`Error::BudgetTooLarge`].
+pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
+    // Besides the pages, their records and some room for groups and page maps, a part of which is
+    // more where the system's pages are.
+    let room = (56 << 10) + frames::map_room().next_multiple_of(8 << 10);
+    let min = Size(PAGES_MIN * (page_size as u64 + 64) + room);
+    if size < min {
+        return Err(Error::TooSmall { what: "a budget", size, min, page_size: Size(page_size as u64) });
+    }
+    let max = Size(frames::FRAMES_MAX * page_size as u64);
+    if size > max {
+        return Err(Error::BudgetTooLarge { size, max });
+    }
+    let allowed = machine::memory_allowed();
+    if size.0 > allowed.bytes {
+        static TOLD: Once = Once::new();
+        let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
+        TOLD.call_once(|| tracing::warn!(target: "pagefold::room", %size, allowed = %bytes, ?limit, "a budget beyond the memory there is"));
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Counting dirty pages.
+
+use sync::atomic::{AtomicU64, Ordering};
+
+/// Dirty pages, of a group, a part or all. It may be below zero for a moment: a page may be counted
+/// out before it was counted in.
+#[derive(Debug, Default)]
+pub(crate) struct UncleanCount(AtomicU64);
+
+impl UncleanCount {
+    pub(crate) fn get(&self) -> u64 {
+        let pages = self.exact();
+        if pages > u64::MAX / 2 { 0 } else { pages }
+    }
+
+    /// The count as it is, below zero included. SeqCst: see PART-2 of `write::device`.
+    pub(crate) fn exact(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Adds a page. Returns whether it is the first.
+    pub(crate) fn add(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn remove(&self, pages: u64) {
+        self.0.fetch_sub(pages, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,87 @@
+//! What is made of a user's advice.
+
+use std::ops::Range;
+
+use frames::PageState;
+use sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::file::handle::Handle;
+use crate::file::state::FileState;
+use crate::lru::admission::ANONYMOUS;
+use crate::lru::batch::Leftovers;
+use crate::read::call::Call;
+use crate::read_ahead::advice::Advice;
+
+impl Handle {
+    /// The whole of [`File::advise`](crate::File::advise).
+    pub(crate) fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
+        let shift = self.file.page_shift();
+        let end = range.end.min(self.file.len());
+        let pages = range.start >> shift..end.div_ceil(1 << shift);
+        match advice {
+            Advice::Normal | Advice::Random | Advice::Sequential => {
+                self.advice.store(advice as u8, Ordering::Relaxed);
+            }
+            Advice::WillNeed if range.start < end => {
+                self.will_need(pages)?;
+            }
+            Advice::DontNeed => {
+                let first = range.start.div_ceil(1 << shift);
+                let after = if end == self.file.len() { pages.end } else { end >> shift };
+                self.file.drop_clean(first..after.max(first));
+            }
+            Advice::Cold => self.file.cool(pages),
+            Advice::PageOut if range.start < end => {
+                self.sync(Some(pages.clone()))?;
+                self.file.drop_clean(pages);
+            }
+            Advice::WillNeed | Advice::PageOut => {}
+        }
+        Ok(())
+    }
+}
+
+impl Handle {
+    fn will_need(&self, pages: Range<u64>) -> Result<(), Error> {
+        let mut call = Call::told(pages.clone());
+        let batch = call.batch();
+        self.each_advised(pages, self.page_limit(), &batch, |part, launched| {
+            let is_short = launched.is_short;
+            call.begin(part.clone());
+            call.launched = part.end;
+            call.add(launched);
+            for page in part {
+                // Without memory for all, those that were left out stay out. Otherwise one that
+                // isn't there couldn't be read.
+                if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
+                    self.bring_in(&mut call, page)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl FileState {
+    /// Has pages evicted before others: they go to the cold ends of their groups' lists, as never
+    /// used.
+    fn cool(&self, pages: Range<u64>) {
+        let (manager, frames) = (&*self.manager, &*self.manager.frames);
+        manager.drain_entries();
+        for page in self.map.pages_in_memory(pages) {
+            let PageState::Resident { frame } = self.map.state(page) else { continue };
+            let Some(isolated) = frames.isolate(frame) else { continue };
+            // It may have become another page's: that loses a place on a list at most, if it is on
+            // one.
+            let group = manager.groups.get(frames.group(frame)).filter(|_| frames.owner(frame) != ANONYMOUS);
+            let Some(group) = group else {
+                manager.return_isolated(isolated);
+                continue;
+            };
+            let mut leftovers = Leftovers::default();
+            group.lists.cool(frames, isolated, &mut leftovers);
+            manager.settle(&group, leftovers);
+        }
+    }
+}

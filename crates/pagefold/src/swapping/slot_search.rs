@@ -1,0 +1,10 @@
+//! The search for slots that pages in memory keep in vain (`swap_out`).
+
+use swap::Position;
+
+/// Where slots that are kept in vain were last looked for.
+#[derive(Debug, Default)]
+pub(crate) struct SlotSearch {
+    pub(super) last: Option<sync::time::Instant>,
+    pub(super) position: Position,
+}

@@ -1,0 +1,37 @@
+//! What a file knows of how long calls wait for its device.
+
+use sync::atomic::{AtomicU64, AtomicUsize};
+use sync::lock::OnceCell;
+use sync::time::Duration;
+use sync::{Arc, Weak};
+
+use crate::write::device::Device;
+
+/// A file's, if there is a time.
+pub(crate) struct Watch<F> {
+    pub(super) time: Duration,
+    pub(super) device: Arc<Device>,
+    pub(super) file: Weak<F>,
+    /// When the device last answered a request of an errand, or of the flusher, for this file.
+    pub(super) answered_ms: AtomicU64,
+    /// Errands that were left, and aren't over.
+    pub(super) left: Arc<AtomicUsize>,
+}
+
+/// A file's place for it.
+pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
+
+impl<F> Watch<F> {
+    pub(super) fn new(time: Duration, device: Arc<Device>, file: &Arc<F>) -> Self {
+        let (file, answered_ms, left) = (Arc::downgrade(file), AtomicU64::new(0), Arc::default());
+        Self { time, device, file, answered_ms, left }
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        self.time
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.device.is_silent()
+    }
+}

@@ -1,0 +1,364 @@
+//! The line of devices that the flusher's threads visit (`flusher`), and how the threads are talked
+//! to. No two threads visit one device.
+
+use std::collections::VecDeque;
+
+use sync::Arc;
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::lock::{Condvar, Mutex, MutexGuard};
+use sync::thread::JoinHandle;
+use sync::time::{Duration, Instant};
+
+/// How often devices with dirty pages are put into the line.
+const TICK: Duration = Duration::from_millis(500);
+/// How long a thread that waits for a frame is believed to wait on.
+const SHORT_MS: u64 = 50;
+/// How long a thread that exits waits for the line, which is never held for longer than it takes to
+/// change it.
+#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+const LINE_MAX: Duration = Duration::from_secs(1);
+/// Threads, at most.
+const THREADS_MAX: usize = 64;
+
+/// What is visited.
+pub(crate) trait Visited {
+    fn place(&self) -> &Place;
+}
+
+/// Where one of them is in the line.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// It is to be visited, by a thread that looks at this at the end of its visit.
+    asked: AtomicBool,
+    /// In line; in the hands of a thread. Both under the line's lock.
+    queued: AtomicBool,
+    busy: AtomicBool,
+}
+
+/// How the threads are talked to.
+pub(crate) struct Line<V> {
+    state: Mutex<State<V>>,
+    changed: Condvar,
+    /// A hint for loops that should end.
+    stopping: AtomicBool,
+    /// The process ends.
+    leaving: AtomicBool,
+    /// A device was visited since.
+    left: Condvar,
+    /// Until when a thread is believed to wait for a frame.
+    short_until_ms: AtomicU64,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<V> Default for Line<V> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            left: Condvar::new(),
+            short_until_ms: AtomicU64::new(0),
+            threads: Mutex::default(),
+        }
+    }
+}
+
+/// The devices that are to be visited.
+struct State<V> {
+    stop: bool,
+    devices: VecDeque<Arc<V>>,
+    /// Those that have dirty pages, in line or not.
+    active: Vec<Arc<V>>,
+    /// Threads, and those of them that wait; one of these looks at the time.
+    threads: usize,
+    ended: usize,
+    idle: usize,
+    watched: bool,
+    /// Devices that are to be visited before the process ends.
+    awaited: Vec<Arc<V>>,
+    /// When all active devices were last put into the line.
+    ticked: Option<Instant>,
+}
+
+impl<V> Default for State<V> {
+    fn default() -> Self {
+        Self {
+            stop: false,
+            devices: VecDeque::new(),
+            active: Vec::new(),
+            threads: 0,
+            ended: 0,
+            idle: 0,
+            watched: false,
+            awaited: Vec::new(),
+            ticked: None,
+        }
+    }
+}
+
+impl<V: Visited> State<V> {
+    fn add(&mut self, device: &Arc<V>) {
+        let place = device.place();
+        // Relaxed: under the lock.
+        if !place.busy.load(Ordering::Relaxed) && !place.queued.swap(true, Ordering::Relaxed) {
+            self.devices.push_back(Arc::clone(device));
+        }
+    }
+
+    fn add_active(&mut self) {
+        for device in std::mem::take(&mut self.active) {
+            self.add(&device);
+            self.active.push(device);
+        }
+    }
+}
+
+impl<V: Visited> Line<V> {
+    /// Has a device visited.
+    pub(crate) fn ring(&self, device: &Arc<V>) {
+        // Relaxed, and looked at first: a hint that is repeated while there is reason to.
+        let asked = &device.place().asked;
+        if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
+            self.state.lock().add(device);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Has all devices with dirty pages visited, for a thread that can't get a frame, and perhaps
+    /// could if there were fewer dirty pages.
+    pub(crate) fn ring_for_frames(&self, now_ms: u64) {
+        self.short_until_ms.store(now_ms + SHORT_MS, Ordering::Relaxed); // A hint, too.
+        self.state.lock().add_active();
+        self.changed.notify_one();
+    }
+
+    /// The device has dirty pages from now on.
+    pub(crate) fn activate(&self, device: &Arc<V>) {
+        self.state.lock().active.push(Arc::clone(device));
+        self.changed.notify_one();
+    }
+
+    /// It has none any more.
+    pub(crate) fn deactivate(&self, device: &Arc<V>) {
+        self.state.lock().active.retain(|it| !Arc::ptr_eq(it, device));
+    }
+
+    /// Whether the process ends.
+    pub(crate) fn is_leaving(&self) -> bool {
+        // Relaxed: a thread that hears of it late syncs once too often. What is to be done is in
+        // the line.
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// The process ends: has all devices with dirty pages visited.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    pub(crate) fn begin_leaving(&self) {
+        let Some(mut line) = self.state.try_lock_for(LINE_MAX) else { return };
+        self.leaving.store(true, Ordering::Relaxed);
+        line.awaited = line.active.clone();
+        line.add_active();
+        // One that is just being visited is visited again.
+        line.active.iter().for_each(|device| device.place().asked.store(true, Ordering::Relaxed));
+        drop(line);
+        self.changed.notify_all();
+    }
+
+    /// Waits until they have been.
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    pub(crate) fn wait_for_leaving(&self, at_most: Duration) {
+        let start = Instant::now();
+        let Some(mut line) = self.state.try_lock_for(LINE_MAX) else { return };
+        while !line.awaited.is_empty() {
+            let rest = at_most.saturating_sub(start.elapsed());
+            if rest.is_zero() {
+                return;
+            }
+            self.left.wait_for(&mut line, rest);
+        }
+    }
+
+    /// Waits for a device that is to be visited. `None` when it is time to end.
+    pub(crate) fn next_device(&self) -> Option<Arc<V>> {
+        let mut line = self.state.lock();
+        loop {
+            if line.stop {
+                return None;
+            }
+            if !line.active.is_empty() && line.ticked.is_none_or(|ticked| ticked.elapsed() >= TICK) {
+                line.ticked = Some(Instant::now());
+                line.add_active();
+            }
+            if let Some(device) = line.devices.pop_front() {
+                let place = device.place();
+                place.queued.store(false, Ordering::Relaxed);
+                place.busy.store(true, Ordering::Relaxed);
+                place.asked.store(false, Ordering::Relaxed); // Those that ask from now on want another visit.
+                return Some(device);
+            }
+            line.idle += 1;
+            if !line.watched && !line.active.is_empty() {
+                line.watched = true;
+                self.changed.wait_for(&mut line, TICK);
+                line.watched = false;
+            } else {
+                self.changed.wait(&mut line);
+            }
+            line.idle -= 1;
+        }
+    }
+
+    /// A visit is over. `was_leaving`: when it began, the process was ending.
+    pub(crate) fn visited(&self, device: &Arc<V>, was_leaving: bool) {
+        let mut line = self.state.lock();
+        device.place().busy.store(false, Ordering::Relaxed);
+        if was_leaving {
+            line.awaited.retain(|it| !Arc::ptr_eq(it, device));
+            self.left.notify_all();
+        }
+        if device.place().asked.load(Ordering::Relaxed) {
+            line.add(device);
+        }
+    }
+
+    /// Waits until the threads have ended, for so long at most. One that ends later, because its
+    /// device doesn't answer, ends by itself.
+    pub(crate) fn wait_for_ends(&self, time: Duration) -> bool {
+        let start = Instant::now();
+        let mut line = self.state.lock();
+        loop {
+            let rest = time.saturating_sub(start.elapsed());
+            if line.ended == line.threads || rest.is_zero() {
+                return line.ended == line.threads;
+            }
+            self.changed.wait_for(&mut line, rest);
+        }
+    }
+
+    /// Whether another thread has to be started, so that one waits at the line. If there is one,
+    /// wakes it up: it may have to look at the time from now on, in the place of the caller, which
+    /// has taken a device.
+    pub(crate) fn lacks_thread(&self) -> bool {
+        let mut line = self.state.lock();
+        let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;
+        line.threads += usize::from(lacks);
+        drop(line);
+        self.changed.notify_one();
+        lacks
+    }
+
+    /// Has each thread end when it next looks.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether loops should end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// A thread ends.
+    pub(crate) fn ended(&self) {
+        self.state.lock().ended += 1;
+        self.changed.notify_all();
+    }
+
+    /// A thread that [was lacking](Self::lacks_thread) couldn't be started.
+    pub(crate) fn not_started(&self) {
+        self.state.lock().threads -= 1;
+    }
+
+    /// Until when a thread is believed to wait for a frame.
+    pub(crate) fn short_until_ms(&self) -> u64 {
+        self.short_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// The threads. Changed only by the thread that starts the first one, by those that start
+    /// others, and at the end.
+    pub(crate) fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock()
+    }
+
+    /// Before the first thread is started.
+    pub(crate) fn first_thread(&self) {
+        self.state.lock().threads = 1;
+    }
+
+    /// All devices with dirty pages, which have none here any more.
+    pub(crate) fn take_active(&self) -> Vec<Arc<V>> {
+        std::mem::take(&mut self.state.lock().active)
+    }
+
+    /// Whether a process that ends waits for a visit.
+    #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.state.lock().awaited.is_empty()
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::patience::WATCHDOG;
+
+    #[derive(Default)]
+    struct Dummy(Place);
+
+    impl Visited for Dummy {
+        fn place(&self) -> &Place {
+            &self.0
+        }
+    }
+
+    /// The flusher's thread looked whether it had been asked, then went to sleep; a thread that
+    /// asked in between didn't wake it. It sleeps for good here, so one ring that is lost is the
+    /// end.
+    #[test]
+    fn every_ring_is_heard() {
+        let (line, device, heard) = (Line::<Dummy>::default(), Arc::default(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Some(device) = line.next_device() {
+                        heard.fetch_add(1, Ordering::SeqCst);
+                        line.visited(&device, false);
+                    }
+                });
+            }
+            let mut all_heard = true;
+            for _ in 0..20_000 {
+                let before = heard.load(Ordering::SeqCst);
+                line.ring(&device);
+                let start = Instant::now();
+                let mut looks = 0_u32;
+                while all_heard && heard.load(Ordering::SeqCst) == before {
+                    all_heard = start.elapsed() < WATCHDOG;
+                    looks += 1;
+                    // Soon enough to ring again while the thread goes to sleep, unless that needs
+                    // this CPU.
+                    if looks < 1_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+                }
+            }
+            line.state.lock().stop = true;
+            line.changed.notify_all();
+            assert!(all_heard, "a ring was lost: in vain a thread was waited for that takes the device");
+        });
+    }
+
+    /// While a thread is with a device, another one is given any other device, but not this one.
+    #[test]
+    fn a_device_is_visited_by_one_thread_at_a_time() {
+        let (line, one, other) = (Line::<Dummy>::default(), Arc::<Dummy>::default(), Arc::<Dummy>::default());
+        line.ring(&one);
+        assert!(Arc::ptr_eq(&line.next_device().unwrap(), &one));
+        assert!(line.lacks_thread());
+        line.ring(&one);
+        line.ring(&other);
+        assert!(Arc::ptr_eq(&line.next_device().unwrap(), &other));
+        assert!(line.state.lock().devices.is_empty());
+        line.visited(&one, false);
+        assert!(Arc::ptr_eq(&line.next_device().unwrap(), &one), "it was rung for during the visit");
+    }
+}
