@@ -61,6 +61,7 @@ impl Arrival {
 
     /// Publishes the page in `frame`, which holds its bytes. Its lists get the isolated frame; the
     /// caller gets a pin, if it wants one.
+    #[inline]
     pub(crate) fn publish<'a>(
         self,
         loading: Loading<'a>,
@@ -77,10 +78,12 @@ impl Arrival {
     }
 
     /// Publishes a page of a space that no list gets, since there is no swap.
+    #[inline]
     pub(crate) fn publish_unlisted<'a>(self, loading: Loading<'a>, frame: OwnedFrame<'a>) {
         loading.publish_unlisted(frame, self.labels(Rank::unlisted()));
     }
 
+    #[inline]
     fn labels(self, rank: Rank) -> Labels {
         let slot = self.slot.map_or(0, SlotId::bits);
         Labels { group: self.group, owner: self.owner, rank: rank.bits(), ahead: self.ahead, slot }

@@ -14,6 +14,7 @@ use crate::manager::Manager;
 impl Manager {
     /// Admits a page to memory (`admission`): publishes it, and has its group list it, soon. Its
     /// frame is charged to the group, and holds its bytes.
+    #[inline]
     pub(crate) fn admit<'a>(
         &self,
         group: &GroupState,
