@@ -19,10 +19,12 @@
 //! `WaitTable::end_load`. So a good copy is this page's bytes, all of one stay: P1, P2.
 
 mod detach;
+mod kept_pin;
 mod loading;
 mod pinning;
 
 pub use detach::Detach;
+pub use kept_pin::KeptPin;
 pub use loading::{BeginLoad, Labels, Loading};
 pub use pinning::{PinError, PinnedFrame, Pinner};
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::io::IoError;
+use crate::protection::Protection;
 use crate::size::{Size, SizeError};
-use crate::space::protection::Protection;
 
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
 ///

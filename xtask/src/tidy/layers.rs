@@ -1,4 +1,5 @@
-//! Modules of a crate that import each other in a circle.
+//! Modules of a crate that import each other in a circle, and folders that do: with neither, each
+//! imports only what lies below it.
 //!
 //! A module is a file. It imports another one if it names it: in a `use`, or in a path that begins
 //! with `crate`, `self` or `super`. What a crate's root exports again counts as the module that it
@@ -26,47 +27,64 @@ pub(super) fn check(sources: &[Source]) -> Vec<Violation> {
     }
     let mut violations = Vec::new();
     for (name, sources) in crates {
-        for circle in circles(&sources) {
-            let what = format!("{} files import each other in a circle: {}", circle.len(), circle.join(" "));
+        let files = imports(&sources);
+        let folders = of_folders(&files);
+        // A circle of files is one of their folders as a rule.
+        let in_files = circles(&files);
+        let (kind, found) = if in_files.is_empty() { ("folders", circles(&folders)) } else { ("files", in_files) };
+        for circle in found {
+            let names: Vec<_> = circle.iter().map(|name| name.join("::")).collect();
+            let what = format!("{} {kind} import each other in a circle: {}", circle.len(), names.join(" "));
             violations.push(Violation { path: Path::new("crates").join(name), line: 1, what });
         }
     }
     violations
 }
 
-/// The files of a crate that are in circles, one list for each circle.
-fn circles(sources: &[&Source]) -> Vec<Vec<String>> {
-    let modules: BTreeMap<Module, usize> =
-        sources.iter().enumerate().map(|(number, source)| (module_of(&source.path), number)).collect();
-    let exports = modules.get(&Vec::new()).map_or_else(BTreeMap::new, |&root| exports(&sources[root].file));
-    let edges: Vec<BTreeSet<usize>> = sources
-        .iter()
-        .map(|source| {
-            let me = module_of(&source.path);
-            let mut search = Search { me: &me, paths: Vec::new() };
-            search.visit_file(&source.file);
-            let target = |path: &Module| target(path, &modules, &exports);
-            // The root has no code of its own, so what only it has makes no circle.
-            search.paths.iter().filter_map(target).filter(|found| *found != modules[&me]).collect()
-        })
-        .collect();
-    let reach: Vec<BTreeSet<usize>> = (0..sources.len()).map(|from| reachable(from, &edges)).collect();
-    let mut circles: BTreeSet<Vec<usize>> = BTreeSet::new();
-    for from in 0..sources.len() {
-        let circle: Vec<usize> =
-            (0..sources.len()).filter(|&to| reach[from].contains(&to) && reach[to].contains(&from)).collect();
-        if circle.len() > 1 {
-            circles.insert(circle);
-        }
-    }
-    let name = |&number: &usize| module_of(&sources[number].path).join("::");
-    circles.iter().map(|circle| circle.iter().map(name).collect()).collect()
+/// Which modules each module imports.
+type Imports = BTreeMap<Module, BTreeSet<Module>>;
+
+/// The imports of a crate's files.
+fn imports(sources: &[&Source]) -> Imports {
+    let modules: BTreeMap<Module, &Source> = sources.iter().map(|source| (module_of(&source.path), *source)).collect();
+    let exports = modules.get(&Vec::new()).map_or_else(BTreeMap::new, |root| exports(&root.file));
+    let of = |(me, source): (&Module, &&Source)| {
+        let mut search = Search { me, paths: Vec::new() };
+        search.visit_file(&source.file);
+        let found = search.paths.iter().filter_map(|path| target(path, &modules, &exports));
+        // The root has no code of its own, so what only it has makes no circle.
+        (me.clone(), found.filter(|found| found != me && !found.is_empty()).collect())
+    };
+    modules.iter().map(of).collect()
 }
 
-fn reachable(from: usize, edges: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+/// The same of folders, and of files that are in none. A file beside a folder of its name counts as
+/// in it.
+fn of_folders(imports: &Imports) -> Imports {
+    let folder = |module: &Module| module[..1].to_vec();
+    let mut folders = Imports::new();
+    for (module, imported) in imports.iter().filter(|(module, _)| !module.is_empty()) {
+        let others = imported.iter().map(folder).filter(|other| *other != folder(module));
+        folders.entry(folder(module)).or_default().extend(others);
+    }
+    folders
+}
+
+/// Those that import each other in a circle, one list for each circle.
+fn circles(imports: &Imports) -> BTreeSet<Vec<&Module>> {
+    let reach: BTreeMap<&Module, BTreeSet<&Module>> =
+        imports.keys().map(|from| (from, reachable(from, imports))).collect();
+    let of = |from: &Module| {
+        imports.keys().filter(|to| reach[from].contains(to) && reach[to].contains(from)).collect::<Vec<_>>()
+    };
+    imports.keys().map(of).filter(|circle| circle.len() > 1).collect()
+}
+
+fn reachable<'a>(from: &'a Module, imports: &'a Imports) -> BTreeSet<&'a Module> {
     let (mut found, mut waiting) = (BTreeSet::new(), vec![from]);
     while let Some(next) = waiting.pop() {
-        waiting.extend(edges[next].iter().copied().filter(|&to| found.insert(to)));
+        let imported = imports.get(next).into_iter().flatten();
+        waiting.extend(imported.filter(|to| found.insert(*to)));
     }
     found
 }
@@ -95,8 +113,9 @@ fn exports(root: &syn::File) -> BTreeMap<String, Module> {
 }
 
 /// The file that a path from the root leads to; none if that is the root.
-fn target(path: &Module, modules: &BTreeMap<Module, usize>, exports: &BTreeMap<String, Module>) -> Option<usize> {
-    let longest = |path: &Module| (1..=path.len()).rev().find_map(|len| modules.get(&path[..len]).copied());
+fn target(path: &Module, modules: &BTreeMap<Module, &Source>, exports: &BTreeMap<String, Module>) -> Option<Module> {
+    let is_one = |path: &[String]| modules.contains_key(path).then(|| path.to_vec());
+    let longest = |path: &Module| (1..=path.len()).rev().find_map(|len| is_one(&path[..len]));
     longest(path).or_else(|| longest(exports.get(path.first()?)?))
 }
 
@@ -210,5 +229,21 @@ mod tests {
             ("a/c.rs", "use crate::a::b::B; pub struct C;"),
         ];
         assert_eq!(found(&folders), 1);
+    }
+
+    #[test]
+    fn a_circle_of_folders_is_found() {
+        let files = |low| {
+            [
+                ("lib.rs", "mod a; mod b;"),
+                ("a/mod.rs", "mod low; mod high;"),
+                ("a/low.rs", low),
+                ("a/high.rs", "use crate::b::B;"),
+                ("b.rs", "use crate::a::low::L; pub struct B;"),
+            ]
+        };
+        assert_eq!(found(&files("pub struct L;")), 1, "a folder imports what imports it");
+        let apart = files("").map(|(path, text)| (path, if path == "b.rs" { "pub struct B;" } else { text }));
+        assert_eq!(found(&apart), 0);
     }
 }

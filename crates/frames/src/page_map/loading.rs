@@ -6,11 +6,11 @@ use std::task::Waker;
 
 use sync::atomic::Ordering;
 
+use super::kept_pin::KeptPin;
 use super::{PageMap, PinnedFrame};
 use crate::chunks::NoRoom;
 use crate::far_words::NoWords;
 use crate::frames::{IsolatedFrame, OwnedFrame};
-use crate::kept_pin::KeptPin;
 use crate::page_word::{PageState, PageWord};
 use crate::wait_table::{LoadFailure, Waiting};
 use crate::write_state::Ahead;

@@ -1,28 +1,27 @@
 //! One opening of a file: whose it is, what its user was told, and where its readers are going.
 
 use std::ops::Range;
-use std::path::Path;
 
+use sync::Arc;
 use sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use sync::lock::OnceCell;
-use sync::{Arc, CounterPlace};
 
+use crate::dirty::device::DirtyPart;
+use crate::dirty::error_latch::Heard;
 use crate::error::Error;
 use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
-use crate::group::Group;
-use crate::io::{Access, IoError};
+use crate::io::IoError;
+use crate::manager::group_handle::GroupHandle;
 use crate::read_ahead::advice::Advice;
 use crate::read_ahead::shares::ReadAhead;
 use crate::size::ALLOCATION;
 use crate::stats::hits::{HitCount, Hits};
-use crate::write::device::DirtyPart;
-use crate::write::error_latch::Heard;
 
 /// One opening of a file by one group.
 pub(crate) struct Handle {
     pub(crate) file: Arc<FileState>,
-    pub(crate) group: Group,
+    pub(crate) group: Arc<GroupHandle>,
     pub(crate) hits: HitCount,
     pub(crate) advice: AtomicU8,
     pub(crate) writable: bool,
@@ -40,14 +39,20 @@ pub(crate) struct Handle {
 
 impl Handle {
     /// Opens a file for `group`, with nothing charged or counted elsewhere as yet.
-    fn of(group: &Group, file: Arc<FileState>, hits: Hits, writable: bool, charged: u64) -> Arc<Self> {
+    pub(crate) fn of(
+        group: &Arc<GroupHandle>,
+        file: Arc<FileState>,
+        hits: Hits,
+        writable: bool,
+        charged: u64,
+    ) -> Arc<Self> {
         let hits = HitCount::enter(hits, &group.state().hits);
         hits.begin(&file.hits);
         file.handle_opened();
         Arc::new(Self {
             heard: file.latch.listen(),
             file,
-            group: group.clone(),
+            group: Arc::clone(group),
             hits,
             advice: AtomicU8::new(Advice::Normal as u8),
             writable,
@@ -58,34 +63,20 @@ impl Handle {
         })
     }
 
-    /// Opens the file at `path`. Also returns the place of the counter of hits.
-    ///
-    /// # Errors
-    /// No room in the budget; those of opening.
-    pub(super) fn open(group: &Group, path: &Path, access: Access) -> Result<(Arc<Self>, CounterPlace), Error> {
-        let manager = group.pagefold().manager();
-        let (hits, place) = Hits::at_hand();
-        let bytes = Self::bytes() + place.bytes();
-        manager.charge_metadata(bytes)?;
-        let file =
-            group.pagefold().files().open(path, access).inspect_err(|_| manager.frames.budget().uncharge(bytes))?;
-        Ok((Self::of(group, file, hits, access.writes(), bytes), place))
-    }
-
     /// Another handle of the file, for a group that has it mapped. Most of its hits are counted
     /// where it is mapped; so the handle's own counter has no place from the start, which would be
     /// 8 bytes for each CPU.
     ///
     /// # Errors
     /// No room in the budget.
-    pub(crate) fn open_again(&self, group: &Group) -> Result<Arc<Self>, Error> {
-        group.pagefold().manager().charge_metadata(Self::bytes())?;
+    pub(crate) fn open_again(&self, group: &Arc<GroupHandle>) -> Result<Arc<Self>, Error> {
+        group.manager.charge_metadata(Self::bytes())?;
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
     /// Bytes that a handle takes, with the part that its writes may make, without what is charged
     /// as it is made, and without the place of its counter.
-    fn bytes() -> u64 {
+    pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
 

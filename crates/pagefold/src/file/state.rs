@@ -7,18 +7,18 @@ use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Backoff, Ordering};
 use sync::lock::{Mutex, OnceCell};
 
+use crate::dirty::error_latch::ErrorLatch;
+use crate::dirty::file_dirt::FileDirt;
+use crate::dirty::turn::Writeback;
 use crate::error::Error;
 use crate::file::in_flight::InFlight;
 use crate::file::table::FileTable;
+use crate::file::watch::WatchCell;
 use crate::group::table::SWEPT_GROUPS;
 use crate::io::{Access, BackingFile, IoError, uninterrupted};
 use crate::manager::Manager;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
-use crate::watchdog::watch::WatchCell;
-use crate::write::error_latch::ErrorLatch;
-use crate::write::file_dirt::FileDirt;
-use crate::write::turn::Writeback;
 
 /// What an open file takes besides its page map, its path and its handles, rounded up: its state,
 /// its numbers, the backend's file, places in tables.

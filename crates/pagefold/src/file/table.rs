@@ -54,7 +54,7 @@ impl<F> Default for FileTable<F> {
 
 impl<F> FileTable<F> {
     /// Takes a file that is going out of the table.
-    pub(super) fn remove(&self, file: &F, identity: Identity) {
+    pub(crate) fn remove(&self, file: &F, identity: Identity) {
         let mut open = self.open.lock();
         // The file may be open again by now, with a state of its own.
         if open.get_mut(&identity).is_some_and(|namesakes| namesakes.remove(file)) {
@@ -63,13 +63,13 @@ impl<F> FileTable<F> {
     }
 
     /// The open files of this identity.
-    pub(super) fn namesakes(&self, identity: Identity) -> Vec<Arc<F>> {
+    pub(crate) fn namesakes(&self, identity: Identity) -> Vec<Arc<F>> {
         let open = self.open.lock();
         open.get(&identity).into_iter().flat_map(Namesakes::all).filter_map(Weak::upgrade).collect()
     }
 
     /// Adds a file, unless there is one of its identity by now that isn't among `compared`.
-    pub(super) fn add(&self, file: &Arc<F>, identity: Identity, compared: &[Arc<F>]) -> bool {
+    pub(crate) fn add(&self, file: &Arc<F>, identity: Identity, compared: &[Arc<F>]) -> bool {
         let added = Arc::downgrade(file);
         let is_compared = |state: &Weak<F>| compared.iter().any(|it| std::ptr::eq(state.as_ptr(), &raw const **it));
         match self.open.lock().entry(identity) {
@@ -92,7 +92,7 @@ impl<F> FileTable<F> {
 
     /// How many identities there are.
     #[cfg(all(test, not(pagefold_loom)))]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.open.lock().len()
     }
 }

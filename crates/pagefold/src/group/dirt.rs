@@ -1,5 +1,5 @@
 //! What a group knows of its dirty pages. They are counted by file, as they are written
-//! (`write::device`).
+//! (`dirty::device`).
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;

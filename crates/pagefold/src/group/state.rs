@@ -14,10 +14,10 @@ use crate::group::reserve::{Shortage, beside_reserve};
 use crate::group::stocks::{batch_for, stocks_max};
 use crate::group::swapped::Swapped;
 use crate::group::unclean::UncleanCount;
+use crate::group::walk::Walk;
 use crate::lru::GroupLists;
 use crate::lru::admission::{Arrival, History};
 use crate::lru::shadow::{Level, Shadow};
-use crate::reclaim::walk::Walk;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 

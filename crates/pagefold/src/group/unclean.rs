@@ -13,7 +13,7 @@ impl UncleanCount {
         if pages > u64::MAX / 2 { 0 } else { pages }
     }
 
-    /// The count as it is, below zero included. SeqCst: see PART-2 of `write::device`.
+    /// The count as it is, below zero included. SeqCst: see PART-2 of `dirty::device`.
     pub(crate) fn exact(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }

@@ -1,7 +1,18 @@
 //! What all handles of one Pagefold share.
 
+pub(crate) mod charges;
+pub(crate) mod doorbell;
+pub(crate) mod exchange_count;
+pub(crate) mod group_handle;
 pub(crate) mod listing;
+pub(crate) mod lowering;
+pub(crate) mod mailbox;
+mod numbers;
+pub(crate) mod page_owners;
+pub(crate) mod ranking;
+pub(crate) mod slot_search;
 pub(crate) mod take_frame;
+mod warm;
 
 use std::time::Duration;
 
@@ -12,22 +23,22 @@ use sync::lock::{Mutex, OnceCell};
 use sync::time::Instant;
 use sync::{Arc, CachePadded};
 
+use crate::dirty::device::{Devices, Flusher};
 use crate::error::Error;
 use crate::group::stocks::ChargeStocks;
 use crate::group::table::GroupTable;
 use crate::group::unclean::UncleanCount;
 use crate::io::{Backend, Workers};
 use crate::lru::entry_batches::EntryBatches;
-use crate::read::mailbox::Mailboxes;
-use crate::reclaim::doorbell::Doorbell;
-use crate::reclaim::lowering::Lowering;
-use crate::reclaim::ranking::Ranking;
-use crate::space::table::SpaceTable;
+use crate::manager::doorbell::Doorbell;
+use crate::manager::exchange_count::ExchangeCount;
+use crate::manager::lowering::Lowering;
+use crate::manager::mailbox::Mailboxes;
+use crate::manager::page_owners::SpaceTable;
+use crate::manager::ranking::Ranking;
+use crate::manager::slot_search::SlotSearch;
 use crate::stats::owners::OwnerCounters;
-use crate::swapping::exchange_count::ExchangeCount;
-use crate::swapping::slot_search::SlotSearch;
 use crate::timers::Timers;
-use crate::write::device::{Devices, Flusher};
 
 /// Everything but the background thread, which shares it.
 pub(crate) struct Manager {

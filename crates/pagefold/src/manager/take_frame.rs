@@ -7,10 +7,10 @@ use frames::OwnedFrame;
 use sync::thread::sleep;
 
 use crate::error::Error;
-use crate::group::charges::Charge;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::reclaim::room::MAPS_BATCH;
+use crate::manager::charges::Charge;
+use crate::manager::lowering::MAPS_BATCH;
 use crate::size::Size;
 use crate::stats::Counters;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use sync::time::Duration;
 
 use crate::io::{Batch, Helping, Queue};
-use crate::read::mailbox::Reply;
+use crate::manager::mailbox::Reply;
 
 /// One call's way through its pages: what it has done for those to come.
 #[derive(Debug, Default)]

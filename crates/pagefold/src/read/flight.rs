@@ -24,13 +24,13 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::in_flight::Flying;
 use crate::file::state::FileState;
-use crate::group::charges::ChargedPages;
 use crate::io::{Batch, IoError, Queue, Request};
 use crate::lru::admission::Arrival;
+use crate::manager::charges::ChargedPages;
+use crate::manager::mailbox::{LoadMailbox, Outcome, Reply};
 use crate::manager::take_frame::ChargedFrame;
 use crate::read::call::{Launched, Purpose};
 use crate::read::load_error::encode;
-use crate::read::mailbox::{LoadMailbox, Outcome, Reply};
 use crate::reclaim::unwanted::Looks;
 use crate::stats::Counters;
 

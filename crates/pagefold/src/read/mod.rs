@@ -1,14 +1,13 @@
 //! What a read does: page by page, from memory where it can. What isn't there is brought in by
 //! `load`.
 
-pub(crate) mod batch;
+mod advise;
 pub(crate) mod call;
 pub(crate) mod flight;
 pub(crate) mod load;
 pub(crate) mod load_error;
-pub(crate) mod mailbox;
 pub(crate) mod page_future;
-pub(crate) mod read_queue;
+mod prefetch;
 
 use std::ops::Range;
 

@@ -27,8 +27,8 @@ use crate::file::length::Attempt;
 use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
 use crate::io::IoError;
+use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
-use crate::read::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::timers::Timer;
 
 /// How long a future tries to get a frame, or a page that another thread writes to, while that may

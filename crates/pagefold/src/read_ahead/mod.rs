@@ -30,8 +30,6 @@
 //! goes on, read-ahead checks that the reader has used the pages that it comes from.
 
 pub(crate) mod advice;
-mod advise;
-pub(crate) mod prefetch;
 pub(crate) mod shares;
 mod trust;
 

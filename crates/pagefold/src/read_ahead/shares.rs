@@ -32,7 +32,7 @@ type OnceShare = OnceBox<CachePadded<Mutex<Share>>>;
 pub(crate) struct Share {
     pub(crate) streams: Streams,
     /// Where to help with the window that was read ahead last.
-    pub(super) last: Option<(Range<u64>, Queue)>,
+    pub(crate) last: Option<(Range<u64>, Queue)>,
 }
 
 const SHARE_BYTES: u64 = size_of::<CachePadded<Mutex<Share>>>() as u64;

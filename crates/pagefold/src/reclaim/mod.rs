@@ -20,14 +20,10 @@
 //! until something has changed or some time has passed. Before a call fails for want of a page, all
 //! that may go for it is looked through once more, whatever is remembered.
 
-pub(crate) mod doorbell;
-pub(crate) mod lowering;
-pub(crate) mod ranking;
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
 pub(crate) mod room;
 pub(crate) mod unwanted;
-pub(crate) mod walk;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
@@ -39,7 +35,7 @@ use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::lru::stripe::{Cut, Stripe};
 use crate::manager::Manager;
-use crate::reclaim::ranking::{Candidate, For};
+use crate::manager::ranking::{Candidate, For};
 use crate::stats::Counters;
 use crate::swapping::swap_out::SwappedOut;
 

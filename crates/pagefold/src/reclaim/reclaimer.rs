@@ -10,7 +10,7 @@ use sync::thread::{JoinHandle, is_current, spawn};
 use crate::error::Error;
 use crate::group::reserve::Shortage;
 use crate::manager::Manager;
-use crate::reclaim::ranking::For;
+use crate::manager::ranking::For;
 
 /// The running thread. Dropped, it ends.
 pub(crate) struct Reclaimer {

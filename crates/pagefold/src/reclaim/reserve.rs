@@ -14,7 +14,7 @@ use sync::atomic::Ordering;
 use crate::group::reserve::{Shortage, beside_reserve};
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::reclaim::ranking::For;
+use crate::manager::ranking::For;
 
 /// What a thread frees for the reserve, in batches of charges, or in pages where there are no such
 /// batches: more than it takes until it is asked again, which is once for each batch, as some of

@@ -20,14 +20,13 @@ use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
-use crate::reclaim::ranking::For;
+use crate::manager::lowering::{Cost, MAPS_BATCH};
+use crate::manager::ranking::For;
 use crate::size::Size;
 
 /// While page maps take less than this part of the budget, their shadows are worth more than a few
 /// frames.
 const MAPS_SHARE: u64 = 8;
-/// Parts of page maps that are given back in one go.
-pub(crate) const MAPS_BATCH: usize = 64;
 /// Pages that are evicted at a time so that parts of page maps become idle, and how often that is
 /// tried.
 const IDLING_PAGES: usize = 8;
@@ -47,15 +46,6 @@ const ROOMS_MAX: u32 = 64;
 /// often: for a second.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
-
-/// What giving an extent back may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cost {
-    /// Pages that reclaim would take next.
-    Unused,
-    /// Also pages that are in use, where there are no frames to move them to.
-    Any,
-}
 
 /// How often a call has had room made for one page's word.
 #[derive(Debug, Default)]
@@ -419,7 +409,7 @@ mod tests {
         }
         let evictions = || group.stats().evictions;
         let before = evictions();
-        let is_drained = group.pagefold().manager().drain_extent(Cost::Unused);
+        let is_drained = group.manager().drain_extent(Cost::Unused);
         (is_drained, evictions() - before)
     }
 

@@ -10,10 +10,10 @@ use super::address::Pages;
 use super::entry::Entry;
 use super::fault::Fault;
 use super::mapped::Mapped;
-use super::protection::Protection;
 use super::region::REGION_PAGES;
 use super::{Space, SpaceState};
 use crate::error::Error;
+use crate::protection::Protection;
 use crate::read::call::Call;
 use crate::read_ahead::advice::Advice;
 

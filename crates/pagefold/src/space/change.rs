@@ -16,9 +16,9 @@ use super::SpaceState;
 use super::address::Pages;
 use super::entry::Entry;
 use super::mapped::Mapping;
-use super::protection::Protection;
 use super::tidy::Locked;
 use crate::error::Error;
+use crate::protection::Protection;
 
 /// How long the second of two ranges is waited for while the first one is held.
 const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);

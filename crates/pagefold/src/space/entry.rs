@@ -22,7 +22,7 @@
 //! meanwhile is the new one; unmapping and moving begin with none. An access that the new
 //! protection refuses waits until the change is over (`change`).
 
-use super::protection::Protection;
+use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 
 /// What is mapped at a page.

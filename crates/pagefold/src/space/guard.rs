@@ -10,13 +10,13 @@ use sync::atomic::{Backoff, Ordering, fence};
 use super::entry::Entry;
 use super::fault::Fault;
 use super::mapped::Mapped;
-use super::protection::Protection;
 use super::region::REGION_PAGES;
 use super::tree::Trail;
 use super::write::Writable;
 use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::file::pinned_page::PinnedPage;
+use crate::protection::Protection;
 use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 
 /// A page of a space whose bytes neither move nor change while this lives.

@@ -12,7 +12,8 @@ use super::address::Pages;
 use super::entry::Entry;
 use super::index::Index;
 use super::mapped::Mapped;
-use super::{Protection, Space, SpaceState};
+use super::{Space, SpaceState};
+use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 

@@ -25,13 +25,14 @@ use sync::{Arc, CounterPlace};
 use super::account::{Account, Payer};
 use super::entry::{Entry, FILE_BITS};
 use super::lazy_table::LazyTable;
-use super::protection::Protection;
 use super::window::Window;
+use crate::api::file::File;
+use crate::api::group::Group;
 use crate::error::Error;
-use crate::file::File;
 use crate::file::handle::Handle as FileHandle;
 use crate::file::state::FileState;
-use crate::group::Group;
+use crate::manager::group_handle::GroupHandle;
+use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 use crate::size::ALLOCATION;
 use crate::stats::hits::{HitCount, Hits};
@@ -55,7 +56,7 @@ pub(crate) struct Mapping {
 /// The file, opened for the space's group once for each kind of accesses that are to come. Mappings
 /// that were made by moving a part of another share it.
 struct Openings {
-    group: Group,
+    group: Arc<GroupHandle>,
     normal: Arc<FileHandle>,
     random: OnceCell<Arc<FileHandle>>,
     sequential: OnceCell<Arc<FileHandle>>,
@@ -175,8 +176,8 @@ impl MappedFiles {
         delta: u64,
     ) -> Result<u64, Error> {
         let openings = Openings {
-            group: group.clone(),
-            normal: file.handle().open_again(group)?,
+            group: Arc::clone(group.handle()),
+            normal: file.handle().open_again(group.handle())?,
             random: OnceCell::new(),
             sequential: OnceCell::new(),
         };

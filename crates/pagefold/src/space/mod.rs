@@ -73,8 +73,6 @@ mod index;
 mod lazy_table;
 mod listing;
 mod mapped;
-mod numbers;
-pub(crate) mod protection;
 mod ranges;
 mod read;
 mod read_along;
@@ -83,17 +81,14 @@ mod region;
 mod relocate;
 mod slots;
 mod swap_in;
-pub(crate) mod table;
 mod tidy;
 mod touch;
 mod tree;
-mod warm;
 mod window;
 mod write;
 
 pub use guard::MappedPage;
 pub use listing::{Area, AreaFile};
-pub use protection::Protection;
 
 use std::fmt;
 use std::ops::Range;
@@ -103,10 +98,11 @@ use span_lock::RangeLock;
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
+use crate::api::file::File;
+use crate::api::group::Group;
 use crate::error::Error;
-use crate::file::File;
-use crate::group::Group;
 use crate::manager::Manager;
+use crate::protection::Protection;
 use crate::read_ahead::shares::ReadAhead;
 use account::{Account, Payer};
 use address::Pages;
@@ -163,7 +159,7 @@ impl Group {
 
 impl Space {
     fn new(group: &Group) -> Result<Self, Error> {
-        let manager = group.pagefold().manager();
+        let manager = group.manager();
         manager.refuse_child()?;
         let page_shift = manager.frames.page_size().trailing_zeros();
         let account = Account::default();
@@ -281,7 +277,7 @@ impl Space {
 
 impl SpaceState {
     fn manager(&self) -> &Arc<Manager> {
-        self.group.pagefold().manager()
+        self.group.manager()
     }
 
     fn payer(&self) -> Payer<'_> {

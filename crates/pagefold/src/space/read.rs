@@ -29,11 +29,11 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
 use super::fault::Fault;
-use super::protection::Protection;
 use super::region::{REGION_PAGES, Region};
 use super::tree::Seen;
 use super::{Space, SpaceState};
 use crate::error::Error;
+use crate::protection::Protection;
 
 /// Pages of 4 KiB: the compiler knows how they lie, on the short way.
 const USUAL_PAGE_SHIFT: u32 = 12;

@@ -23,10 +23,10 @@ use super::SpaceState;
 use super::fault::{Fault, Memory, NoMemory, Past};
 use super::read_along::Along;
 use super::region::{REGION_PAGES, Region};
-use super::table::{SwapIn, WordOwner};
 use crate::error::Error;
 use crate::lru::admission::Arrival;
 use crate::manager::Manager;
+use crate::manager::page_owners::{SwapIn, WordOwner};
 use crate::manager::take_frame::{ChargedFrame, Otherwise};
 use crate::read::load_error;
 

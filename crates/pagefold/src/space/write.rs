@@ -7,11 +7,11 @@ use sync::atomic::{Backoff, fence_after_update};
 
 use super::entry::Entry;
 use super::fault::Fault;
-use super::protection::Protection;
 use super::region::Region;
 use super::tree::Trail;
 use super::{Space, SpaceState};
 use crate::error::Error;
+use crate::protection::Protection;
 use crate::write::Written;
 
 impl Space {

@@ -1,6 +1,5 @@
 //! What happened so far, in numbers.
 
-pub(crate) mod census;
 pub(crate) mod hits;
 pub(crate) mod owners;
 pub(crate) mod prometheus;

@@ -9,8 +9,8 @@ use sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::manager::page_owners::SwapIn;
 use crate::size::{IntoSize, Size, SizeError};
-use crate::space::table::SwapIn;
 use crate::stats::swap_areas::SwapAreaStats;
 use crate::swapping::compressed::BudgetMemory;
 

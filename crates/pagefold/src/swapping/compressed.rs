@@ -17,7 +17,7 @@ use sync::time::Instant;
 
 use crate::error::Error;
 use crate::manager::Manager;
-use crate::reclaim::room::Cost;
+use crate::manager::lowering::Cost;
 
 /// The budget, as areas see it.
 #[derive(Debug)]

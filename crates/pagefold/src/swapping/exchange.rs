@@ -25,9 +25,9 @@ use crate::group::state::GroupState;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::stripe::Stripe;
 use crate::manager::Manager;
+use crate::manager::exchange_count::Exchanging;
 use crate::manager::take_frame::ChargedFrame;
 use crate::stats::Counters;
-use crate::swapping::exchange_count::Exchanging;
 
 /// Pages of a stripe that are looked at for one that can go, at most.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;

@@ -4,6 +4,4 @@ pub(crate) mod area;
 pub(crate) mod charges;
 pub(crate) mod compressed;
 pub(crate) mod exchange;
-pub(crate) mod exchange_count;
-pub(crate) mod slot_search;
 pub(crate) mod swap_out;

@@ -15,10 +15,10 @@ use sync::time::Instant;
 
 use frames::HeldRun;
 
+use crate::dirty::course::Course;
 use crate::file::state::FileState;
 use crate::io::{BackingFile, IoError, Request, uninterrupted};
 use crate::read::call::HELPING;
-use crate::write::course::Course;
 
 /// Requests that a cycle has under way, at most,
 const REQUESTS_MAX: usize = 64;

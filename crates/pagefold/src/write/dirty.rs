@@ -25,11 +25,11 @@ use std::time::Duration;
 use sync::atomic::Ordering;
 use sync::thread::sleep;
 
+use crate::dirty::device::DirtyPart;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::write::device::DirtyPart;
 
 /// The part of a limit that is left for clean pages, and how many those are at least, where that is
 /// less than a quarter.

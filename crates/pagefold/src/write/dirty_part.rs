@@ -7,12 +7,12 @@
 
 use sync::{Arc, Weak};
 
+use crate::dirty::device::{Device, DirtyPart};
 use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::group::dirt::Part;
 use crate::group::state::GroupState;
 use crate::io::IoError;
-use crate::write::device::{Device, DirtyPart};
 
 impl FileState {
     /// Before the file is first written to.

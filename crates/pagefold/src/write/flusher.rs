@@ -34,9 +34,9 @@ use sync::thread::{JoinHandle, is_current, spawn};
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 use sync::time::Duration;
 
+use crate::dirty::device::{Device, DirtyPart};
 use crate::error::Error;
 use crate::manager::Manager;
-use crate::write::device::{Device, DirtyPart};
 
 /// How old dirty pages get before they are written.
 const AGE_MAX_MS: u64 = 5_000;

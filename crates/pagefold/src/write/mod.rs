@@ -23,18 +23,12 @@
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
 
 pub(crate) mod clean_wait;
-pub(crate) mod course;
 pub(crate) mod cycle;
-pub(crate) mod device;
 pub(crate) mod dirty;
 pub(crate) mod dirty_part;
-pub(crate) mod error_latch;
-pub(crate) mod file_dirt;
 pub(crate) mod flusher;
-mod line;
 pub(crate) mod page_mut;
 pub(crate) mod request;
-pub(crate) mod turn;
 pub(crate) mod writeback;
 
 use std::ops::Range;

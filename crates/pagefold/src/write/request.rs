@@ -15,10 +15,10 @@ use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};
 use sync::Arc;
 
+use crate::dirty::course::Course;
 use crate::file::state::FileState;
 use crate::io::{BackingFile, Copies, IoError, write_full};
 use crate::stats::Counters;
-use crate::write::course::Course;
 
 /// Pages in one request, at most, and bytes.
 const PAGES_MAX: usize = 256;

@@ -10,10 +10,8 @@ use std::ffi::{CString, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::lock::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a thread's stack, as std's threads have them.
 const STACK: usize = 2 << 20;
@@ -29,6 +27,12 @@ pub struct JoinHandle<T> {
 struct End<T> {
     result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
     is_there: AtomicBool,
+}
+
+impl<T> End<T> {
+    fn result(&self) -> MutexGuard<'_, Option<Result<T, Box<dyn Any + Send>>>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The C library's number of a thread, a pointer in some.
@@ -64,7 +68,7 @@ pub(super) fn spawn<T: Send + 'static>(
     let end = Arc::new(End { result: Mutex::new(None), is_there: AtomicBool::new(false) });
     let its = Arc::clone(&end);
     let body = move || {
-        *its.result.lock() = Some(catch_unwind(AssertUnwindSafe(body)));
+        *its.result() = Some(catch_unwind(AssertUnwindSafe(body)));
         its.is_there.store(true, Ordering::Release);
     };
     let given = Box::into_raw(Box::new(Start { name: CString::new(name)?, body: Box::new(body) }));
@@ -105,7 +109,7 @@ impl<T> JoinHandle<T> {
             let code = unsafe { libc::pthread_join(id, std::ptr::null_mut()) };
             assert_eq!(code, 0, "a thread that can't be joined: {}", io::Error::from_raw_os_error(code));
         }
-        let result = self.end.result.lock().take();
+        let result = self.end.result().take();
         result.unwrap_or_else(|| Err(Box::new("the thread is a forked child's parent's")))
     }
 
@@ -169,6 +173,6 @@ mod tests {
         while !end.is_there.load(std::sync::atomic::Ordering::Acquire) {
             std::thread::yield_now();
         }
-        assert!(end.result.lock().take().unwrap().unwrap());
+        assert!(end.result().take().unwrap().unwrap());
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// Opens a file, or finds it open already, under whatever name.
-    pub(super) fn open(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
+    pub(crate) fn open(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
         let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
         let backing = Arc::from(uninterrupted(|| self.manager.backend.open(path, access)).map_err(failed)?);
         let file = self.find_or_add(path, access, &backing)?;

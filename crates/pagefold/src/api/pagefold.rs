@@ -1,12 +1,13 @@
 //! A Pagefold: one budget, its groups, its files.
 
+use std::any::Any;
 use std::fmt;
 
 use sync::Arc;
 
+use crate::api::files::Files;
 use crate::budget::check_budget;
 use crate::error::Error;
-use crate::file::files::Files;
 use crate::manager::Manager;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::size::{IntoSize, Size};
@@ -39,6 +40,12 @@ impl Pagefold {
 
     pub(crate) fn manager(&self) -> &Arc<Manager> {
         &self.shared.manager
+    }
+
+    /// What lasts as long as this Pagefold.
+    pub(crate) fn kept(&self) -> Arc<dyn Any + Send + Sync> {
+        let shared: Arc<Shared> = Arc::clone(&self.shared);
+        shared
     }
 
     pub(crate) fn files(&self) -> &Files {

@@ -9,18 +9,18 @@ use sync::Arc;
 use sync::lock::{Mutex, OnceCell};
 use sync::time::{Duration, Instant};
 
+use crate::api::pagefold::Pagefold;
 use crate::budget::check_budget;
+use crate::dirty::device::Devices;
 use crate::error::Error;
 use crate::group::stocks::ChargeStocks;
 use crate::io::{self, Backend, ThreadPool};
 use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
 use crate::manager::Manager;
-use crate::pagefold::Pagefold;
+use crate::manager::exchange_count::ExchangeCount;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::swapping::area::SwapArea;
-use crate::swapping::exchange_count::ExchangeCount;
-use crate::write::device::Devices;
 
 /// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
 pub struct Builder {

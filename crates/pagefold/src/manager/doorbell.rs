@@ -28,7 +28,7 @@ impl Doorbell {
     }
 
     /// Waits until asked. False when it is time to end.
-    pub(super) fn wait(&self) -> bool {
+    pub(crate) fn wait(&self) -> bool {
         let mut stop = self.stop.lock();
         while !*stop && !self.asked.swap(false, Ordering::Relaxed) {
             self.rung.wait(&mut stop);
@@ -41,13 +41,13 @@ impl Doorbell {
         self.wakeups.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.stop.lock() = true;
         self.rung.notify_one();
     }
 
     /// The group that asked last.
-    pub(super) fn last(&self) -> u32 {
+    pub(crate) fn last(&self) -> u32 {
         self.last.load(Ordering::Relaxed)
     }
 }

@@ -2,9 +2,9 @@
 
 use sync::Arc;
 
+use super::{PageMap, PinnedFrame};
 use crate::frame_id::FrameId;
 use crate::frames::Frames;
-use crate::page_map::{PageMap, PinnedFrame};
 
 /// A pin that isn't bound to a borrow: for a page whose requester may be gone when the load ends.
 #[derive(Debug)]

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! - PART-1. A page is counted in the part of its file and of the group that it is charged to. Only
-//!   clean pages change their group (`group::recharge`).
+//!   clean pages change their group (`file::recharge`).
 //! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for it,
 //!   or the thread that counted a page in is about to put it there. The flusher takes it off the
 //!   list in three steps:
@@ -30,11 +30,11 @@ use sync::lock::{Mutex, OnceCell};
 use sync::time::Duration;
 use sync::{Arc, Weak};
 
+use crate::dirty::line::{Line, Place, Visited};
 use crate::group::dirt::Part;
 use crate::group::state::GroupState;
 use crate::group::unclean::UncleanCount;
 use crate::size::ALLOCATION;
-use crate::write::line::{Line, Place, Visited};
 
 /// A device that has had something to write for so long, and written nothing, is taken to have
 /// stopped.

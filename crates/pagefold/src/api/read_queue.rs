@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-use crate::file::File;
-use crate::read::batch::ReadRequest;
+use crate::api::batch::ReadRequest;
+use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 

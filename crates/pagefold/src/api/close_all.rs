@@ -6,8 +6,8 @@ use sync::Arc;
 use sync::lock::Mutex;
 use sync::thread::spawn;
 
+use crate::api::file::File;
 use crate::error::Error;
-use crate::file::File;
 
 /// Files that are synced side by side.
 const SIDE_BY_SIDE: usize = 8;
@@ -38,7 +38,7 @@ impl File {
     /// # }
     /// ```
     pub fn close_all(files: impl IntoIterator<Item = Self>) -> Result<(), Error> {
-        let files: Vec<_> = files.into_iter().filter(|file| file.handle.writable).collect();
+        let files: Vec<_> = files.into_iter().filter(|file| file.handle().writable).collect();
         let helpers = files.len().saturating_sub(1).min(SIDE_BY_SIDE - 1);
         let left = Arc::new(Mutex::new(files));
         // Without the threads this one closes them all.

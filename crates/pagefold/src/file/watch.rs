@@ -5,24 +5,24 @@ use sync::lock::OnceCell;
 use sync::time::Duration;
 use sync::{Arc, Weak};
 
-use crate::write::device::Device;
+use crate::dirty::device::Device;
 
 /// A file's, if there is a time.
 pub(crate) struct Watch<F> {
-    pub(super) time: Duration,
-    pub(super) device: Arc<Device>,
-    pub(super) file: Weak<F>,
+    pub(crate) time: Duration,
+    pub(crate) device: Arc<Device>,
+    pub(crate) file: Weak<F>,
     /// When the device last answered a request of an errand, or of the flusher, for this file.
-    pub(super) answered_ms: AtomicU64,
+    pub(crate) answered_ms: AtomicU64,
     /// Errands that were left, and aren't over.
-    pub(super) left: Arc<AtomicUsize>,
+    pub(crate) left: Arc<AtomicUsize>,
 }
 
 /// A file's place for it.
 pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 
 impl<F> Watch<F> {
-    pub(super) fn new(time: Duration, device: Arc<Device>, file: &Arc<F>) -> Self {
+    pub(crate) fn new(time: Duration, device: Arc<Device>, file: &Arc<F>) -> Self {
         let (file, answered_ms, left) = (Arc::downgrade(file), AtomicU64::new(0), Arc::default());
         Self { time, device, file, answered_ms, left }
     }

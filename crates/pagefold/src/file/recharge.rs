@@ -20,10 +20,10 @@ use frames::{FrameId, PageState};
 
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::group::charges::Charge;
 use crate::group::state::GroupState;
 use crate::lru::batch::{Batch, Leftovers};
 use crate::manager::Manager;
+use crate::manager::charges::Charge;
 
 impl Manager {
     /// Makes room for `pages` pages in `to`, at the cost of those that it has: called before any of

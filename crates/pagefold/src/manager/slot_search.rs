@@ -5,6 +5,6 @@ use swap::Position;
 /// Where slots that are kept in vain were last looked for.
 #[derive(Debug, Default)]
 pub(crate) struct SlotSearch {
-    pub(super) last: Option<sync::time::Instant>,
-    pub(super) position: Position,
+    pub(crate) last: Option<sync::time::Instant>,
+    pub(crate) position: Position,
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::api::file::File;
+use crate::api::group::Group;
 use crate::error::Error;
-use crate::file::File;
-use crate::group::Group;
 use crate::io::Access;
 
 /// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be

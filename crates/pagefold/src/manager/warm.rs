@@ -9,15 +9,15 @@ const WARM_MAX: u64 = 32;
 
 /// How many such frames each CPU has. A guess, not kept exactly: `Relaxed`, and a load and a store.
 #[derive(Debug)]
-pub(super) struct WarmFrames(PerCpu<AtomicU64>);
+pub(crate) struct WarmFrames(PerCpu<AtomicU64>);
 
 impl WarmFrames {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(PerCpu::new(AtomicU64::default))
     }
 
     /// A frame is taken. Says whether it is warm.
-    pub(super) fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         let warm = self.0.here();
         let left = warm.load(Ordering::Relaxed).checked_sub(1);
         if let Some(left) = left {
@@ -27,7 +27,7 @@ impl WarmFrames {
     }
 
     /// Frames were freed here.
-    pub(super) fn freed(&self, frames: u64) {
+    pub(crate) fn freed(&self, frames: u64) {
         self.0.here().store(frames.min(WARM_MAX), Ordering::Relaxed);
     }
 }

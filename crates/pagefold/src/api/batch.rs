@@ -12,8 +12,8 @@ use std::ops::Range;
 use frames::PageState;
 use sync::time::Instant;
 
+use crate::api::file::File;
 use crate::error::Error;
-use crate::file::File;
 use crate::file::handle::Handle;
 use crate::io::Helping;
 use crate::read::call::Call;

@@ -3,12 +3,12 @@
 use sync::lock::{Mutex, OnceCell};
 use sync::{Arc, Weak};
 
-use crate::write::device::{Device, DirtyPart, Flushed};
+use crate::dirty::device::{Device, DirtyPart, Flushed};
 
 /// What a file knows of its dirty pages.
 #[derive(Default)]
 pub(crate) struct FileDirt {
-    pub(super) parts: Mutex<Vec<Arc<DirtyPart>>>,
+    pub(crate) parts: Mutex<Vec<Arc<DirtyPart>>>,
     /// The file itself, and its device: once it is open for writing.
-    pub(super) home: OnceCell<(Weak<dyn Flushed>, Arc<Device>)>,
+    pub(crate) home: OnceCell<(Weak<dyn Flushed>, Arc<Device>)>,
 }

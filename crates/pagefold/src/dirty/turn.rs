@@ -4,36 +4,36 @@ use sync::atomic::AtomicU64;
 use sync::atomic::Ordering::Relaxed;
 use sync::lock::{Mutex, MutexGuard};
 
+use crate::dirty::course::Course;
 use crate::io::IoError;
-use crate::write::course::Course;
 
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
     /// The thread that has it runs a cycle, or keeps others from it.
-    pub(super) turn: Mutex<Turn>,
+    pub(crate) turn: Mutex<Turn>,
     /// Calls that want the turn, other than for a sweep.
     waiting: AtomicU64,
     /// Cycles over the whole file that have begun, and the last one of those that has ended.
-    pub(super) begun: AtomicU64,
-    pub(super) ended: AtomicU64,
+    pub(crate) begun: AtomicU64,
+    pub(crate) ended: AtomicU64,
 }
 
 /// What cycles leave to each other.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     /// What went wrong in the last full cycle over the whole file.
-    pub(super) error: Option<IoError>,
+    pub(crate) error: Option<IoError>,
     /// The page that the next cycle starts at.
-    pub(super) hand: u64,
+    pub(crate) hand: u64,
     /// The round that sweeps are in the middle of, without a failure so far.
-    pub(super) round: Option<Round>,
+    pub(crate) round: Option<Round>,
 }
 
 #[derive(Debug)]
-pub(super) struct Round {
-    pub(super) rest: Course,
-    pub(super) started_ms: u64,
+pub(crate) struct Round {
+    pub(crate) rest: Course,
+    pub(crate) started_ms: u64,
 }
 
 impl Writeback {
@@ -46,7 +46,7 @@ impl Writeback {
         turn
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.waiting.load(Relaxed) > 0
     }
 }

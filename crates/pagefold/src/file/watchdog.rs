@@ -38,8 +38,6 @@
 //!   answered, and no thread of the process has heard of it. A caller whose wait took much longer
 //!   than it asked for has the time anew.
 
-pub(crate) mod watch;
-
 use std::mem;
 
 use sync::Arc;
@@ -50,12 +48,12 @@ use sync::time::{Duration, Instant};
 
 use frames::{LoadFailure, Waiting};
 
+use crate::dirty::device::Device;
 use crate::error::Error;
 use crate::file::state::FileState;
+use crate::file::watch::Watch;
 use crate::io::Workers;
 use crate::manager::Manager;
-use crate::watchdog::watch::Watch;
-use crate::write::device::Device;
 
 /// A longer time is as good as none. It keeps sums of times within their numbers.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);

@@ -26,16 +26,17 @@
 
 use std::any::Any;
 
-use frames::PAGE_WORDS_SHIFT;
+use frames::{PAGE_WORDS_SHIFT, TABLE_SHIFT};
 use swap::SlotId;
 use sync::Arc;
 use sync::lock::{OnceBox, OnceCell, RwLock};
 
-use super::numbers::Numbers;
-use super::tree::REGION_SHIFT;
-use super::warm::WarmFrames;
 use crate::error::Error;
+use crate::manager::numbers::Numbers;
+use crate::manager::warm::WarmFrames;
 
+/// Pages of a region, as a power of two.
+pub(crate) const REGION_SHIFT: u32 = 2 * TABLE_SHIFT;
 /// Segments that there can be.
 const SEGMENTS: usize = 1 << (PAGE_WORDS_SHIFT - REGION_SHIFT);
 /// Places that are made at a time.
@@ -43,7 +44,7 @@ const PART_PLACES: usize = 128;
 
 /// A space, as it is known by its page words: `word` is one of the region whose record is in
 /// `slot`.
-pub(super) trait WordOwner: Send + Sync {
+pub(crate) trait WordOwner: Send + Sync {
     /// Brings the page back, to stay without a swap slot for now.
     fn swap_in(&self, slot: u32, word: u64) -> SwapIn;
 
@@ -60,8 +61,8 @@ type Part = [Place; PART_PLACES];
 pub(crate) struct SpaceTable {
     parts: Box<[OnceBox<Part>]>,
     /// For mappings of memory that is no file's.
-    pub(super) numbers: Numbers,
-    pub(super) warm: WarmFrames,
+    pub(crate) numbers: Numbers,
+    pub(crate) warm: WarmFrames,
     /// See [`shared`](Self::shared).
     shared: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
@@ -86,7 +87,7 @@ impl SpaceTable {
     ///
     /// # Panics
     /// If it is asked for as two types.
-    pub(super) fn shared<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+    pub(crate) fn shared<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         let shared = Arc::clone(self.shared.get_or_init(|| Arc::<T>::default()));
         shared.downcast().expect("spaces share one type")
     }
@@ -96,7 +97,7 @@ impl SpaceTable {
     ///
     /// # Errors
     /// Those of `charge`, which charges bytes.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         &self,
         first_word: u64,
         charge: impl FnOnce(u64) -> Result<(), Error>,
@@ -115,14 +116,14 @@ impl SpaceTable {
     }
 
     /// Notes whose record this is, in which slot. Its place is [prepared](Self::prepare).
-    pub(super) fn note(&self, first_word: u64, space: Arc<dyn WordOwner>, slot: u32) {
+    pub(crate) fn note(&self, first_word: u64, space: Arc<dyn WordOwner>, slot: u32) {
         if let Some(place) = self.place(first_word) {
             *place.write() = Some((space, slot));
         }
     }
 
     /// Waits until no thread visits the region, and lets none visit it again (O1).
-    pub(super) fn forget(&self, first_word: u64) {
+    pub(crate) fn forget(&self, first_word: u64) {
         let forgotten = self.place(first_word).map(|place| place.write().take());
         drop(forgotten); // Without the lock; and never the last one, as the caller has the space (O3).
     }

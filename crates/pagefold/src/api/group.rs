@@ -1,0 +1,219 @@
+//! Memory groups: tenants, each with a limit.
+
+use sync::Arc;
+
+use crate::api::pagefold::Pagefold;
+use crate::error::Error;
+use crate::group::state::{GROUP_BYTES, GroupState};
+use crate::manager::Manager;
+use crate::manager::group_handle::GroupHandle;
+use crate::size::{IntoSize, Size, SizeError};
+use crate::stats::GroupStats;
+
+/// The least that a group can do anything with.
+const PAGES_MIN: u64 = 4;
+
+/// A group in the making.
+#[derive(Debug)]
+pub struct GroupBuilder {
+    pagefold: Pagefold,
+    name: String,
+    max: Result<Option<Size>, SizeError>,
+    swap_max: Result<Option<Size>, SizeError>,
+}
+
+impl Pagefold {
+    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the
+    /// group whose handle loads them.
+    #[must_use]
+    pub fn group(&self, name: &str) -> GroupBuilder {
+        GroupBuilder { pagefold: self.clone(), name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
+    }
+}
+
+impl GroupBuilder {
+    /// The group's limit: its pages never take more. Several groups' limits may add up to more than
+    /// the budget. Without one the limit is the budget. When the budget is full, a group gets pages
+    /// only of groups that use at least as large a share of their limits, or of the budget, as it
+    /// does; so without a limit it can't empty the others.
+    #[must_use]
+    pub fn max(mut self, size: impl IntoSize) -> Self {
+        self.max = size.into_size().map(Some);
+        self
+    }
+
+    /// How much of the group may be in swap slots. Without this limit, as much as there is room
+    /// for; 0 is nothing. (Pages that repeat one word need no slot.) While pages change places, up
+    /// to eight more are in slots.
+    #[must_use]
+    pub fn swap_max(mut self, size: impl IntoSize) -> Self {
+        self.swap_max = size.into_size().map(Some);
+        self
+    }
+
+    /// Makes the group.
+    ///
+    /// # Errors
+    /// A limit that isn't a size or too small for a few pages; a name that another group has.
+    pub fn build(self) -> Result<Group, Error> {
+        let manager = self.pagefold.manager();
+        let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
+        let swap_max = self.swap_max?;
+        manager.charge_metadata(GROUP_BYTES)?;
+        let budget = || manager.frames.budget().max() / manager.frames.page_size() as u64;
+        let state = manager
+            .groups
+            .add(&self.name, max, budget)
+            .inspect_err(|_| manager.frames.budget().uncharge(GROUP_BYTES))?;
+        if let Some(size) = swap_max {
+            state.swapped.set_max(size.0 / manager.frames.page_size() as u64);
+        }
+        let handle = Arc::new(GroupHandle::new(state, manager, self.pagefold.kept()));
+        Ok(Group { inner: Arc::new(Inner { handle, pagefold: self.pagefold }) })
+    }
+}
+
+fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
+    let pages = size.0 / page_size as u64;
+    if pages < PAGES_MIN {
+        let min = Size(PAGES_MIN * page_size as u64);
+        return Err(Error::TooSmall { what: "a group's limit", size, min, page_size: Size(page_size as u64) });
+    }
+    Ok(pages)
+}
+
+/// A memory group. Clones are the same group; when the last one and all files opened through it are
+/// gone, so are its pages, but for those that another group has pinned at that moment: they go when
+/// they are next reclaimed.
+#[derive(Clone, Debug)]
+pub struct Group {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Files have this alone.
+    handle: Arc<GroupHandle>,
+    pagefold: Pagefold,
+}
+
+impl Group {
+    #[inline]
+    pub(crate) fn handle(&self) -> &Arc<GroupHandle> {
+        &self.inner.handle
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> &Arc<GroupState> {
+        &self.handle().state
+    }
+
+    #[inline]
+    pub(crate) fn manager(&self) -> &Arc<Manager> {
+        &self.handle().manager
+    }
+
+    pub(crate) fn pagefold(&self) -> &Pagefold {
+        &self.inner.pagefold
+    }
+
+    /// The group's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state().name
+    }
+
+    /// The group's limit in bytes.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.state().max() * self.page_size()
+    }
+
+    /// What is charged to the group now, in bytes.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        self.manager().pages_of(self.state()) * self.page_size()
+    }
+
+    fn page_size(&self) -> u64 {
+        self.pagefold().page_size() as u64
+    }
+
+    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as
+    /// that isn't pinned and can be written to its file; the rest goes when the group next needs a
+    /// page. The call waits for the group's own dirty pages, and gives up when none of them was
+    /// written for two seconds.
+    ///
+    /// # Errors
+    /// A limit that isn't a size, or too small for a few pages.
+    pub fn set_max(&self, size: impl IntoSize) -> Result<(), Error> {
+        let manager = self.manager();
+        manager.refuse_child()?;
+        let max = pages_of(size.into_size()?, manager.frames.page_size())?;
+        self.state().set_max(max);
+        manager.drain_entries();
+        let (mut clean, mut awaited) = (manager.clean_wait(Some(self.state())), 0);
+        loop {
+            manager.drain_charges(Some(self.state().id));
+            // Another thread may have raised the limit again.
+            let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
+            // What was in vain before may not be now: pages were written back, or unpinned.
+            self.state().walk.forget();
+            if beyond == 0 {
+                return Ok(());
+            }
+            if manager.reclaim_group(self.state(), beyond) > 0 {
+                clean.progressed();
+            } else if !clean.wait() && !manager.await_landings(Some(self.state()), &mut awaited) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Changes how much of the group may be in swap slots. What is there beyond a lower limit stays
+    /// there until it is used.
+    ///
+    /// # Errors
+    /// A limit that isn't a size.
+    pub fn set_swap_max(&self, size: impl IntoSize) -> Result<(), Error> {
+        self.manager().refuse_child()?;
+        self.state().swapped.set_max(size.into_size()?.0 / self.page_size());
+        Ok(())
+    }
+
+    /// Charges this group's pages to another group, as before an end of this one that would evict
+    /// them. Says how many bytes. Memory of spaces stays here, and what [`charge_to`] wouldn't
+    /// move.
+    ///
+    /// # Errors
+    /// Those of [`charge_to`].
+    ///
+    /// [`charge_to`]: crate::File::charge_to
+    pub fn hand_over(&self, to: &Self) -> Result<u64, Error> {
+        let manager = self.manager();
+        manager.refuse_child()?;
+        to.check_manager(manager)?;
+        if self.state().id == to.state().id {
+            return Ok(0);
+        }
+        manager.drain_entries();
+        manager.make_place(to.state(), self.state().lists.len() as u64);
+        let mut pages = 0;
+        for file in self.pagefold().files().all() {
+            pages += manager.recharge(&file, 0..u64::MAX, Some(self.state().id), to.state())?;
+        }
+        Ok(pages * self.page_size())
+    }
+
+    /// Whether the group is one of `manager`'s.
+    pub(crate) fn check_manager(&self, manager: &Arc<Manager>) -> Result<(), Error> {
+        let same = Arc::ptr_eq(manager, self.manager());
+        if same { Ok(()) } else { Err(Error::OtherPagefold { group: self.name().to_owned() }) }
+    }
+
+    /// The group's numbers.
+    #[must_use]
+    pub fn stats(&self) -> GroupStats {
+        self.manager().group_stats(self.state())
+    }
+}
