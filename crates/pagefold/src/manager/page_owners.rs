@@ -1,6 +1,6 @@
 //! The owner of each page word: which region of which space has it, found in O(1).
 //!
-//! The number of a page word, shifted by [`REGION_SHIFT`], is the number of its segment, and a
+//! The number of a page word, shifted by [`SEGMENT_SHIFT`], is the number of its segment, and a
 //! region's record has exactly one segment. So the table has a place for each segment. Removal of a
 //! swap area, the compressed tier and an exchange know a page by its word's number alone, and
 //! *visit* its region here.
@@ -35,10 +35,10 @@ use crate::error::Error;
 use crate::manager::numbers::Numbers;
 use crate::manager::warm::WarmFrames;
 
-/// Pages of a region, as a power of two.
-pub(crate) const REGION_SHIFT: u32 = 2 * TABLE_SHIFT;
+/// Page words of a segment, as a power of two.
+pub(crate) const SEGMENT_SHIFT: u32 = 2 * TABLE_SHIFT;
 /// Segments that there can be.
-const SEGMENTS: usize = 1 << (PAGE_WORDS_SHIFT - REGION_SHIFT);
+const SEGMENTS: usize = 1 << (PAGE_WORDS_SHIFT - SEGMENT_SHIFT);
 /// Places that are made at a time.
 const PART_PLACES: usize = 128;
 
@@ -155,5 +155,5 @@ impl SpaceTable {
 }
 
 fn segment_of(word: u64) -> usize {
-    (word >> REGION_SHIFT) as usize
+    (word >> SEGMENT_SHIFT) as usize
 }

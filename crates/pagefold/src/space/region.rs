@@ -40,10 +40,12 @@ use super::entry::Entry;
 use super::tree::{COUNT_MAX, count_of, look_in_region, region_link};
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::manager::page_owners::SEGMENT_SHIFT;
 
 /// Pages in a region, as a power of two: a segment of page words.
 pub(super) use super::tree::REGION_SHIFT;
 pub(super) const REGION_PAGES: u64 = 1 << REGION_SHIFT;
+const _: () = assert!(REGION_SHIFT == SEGMENT_SHIFT, "a region has one segment");
 
 /// Bytes that a record takes, rounded up.
 pub(super) const RECORD_BYTES: u64 = 256;

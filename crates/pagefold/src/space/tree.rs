@@ -50,7 +50,7 @@ use sync::atomic::{AtomicU64, Ordering};
 
 /// Pages that a word of each level covers, as powers of two.
 pub(super) const GRANULE_SHIFT: u32 = TABLE_SHIFT;
-pub(super) use crate::manager::page_owners::REGION_SHIFT;
+pub(super) const REGION_SHIFT: u32 = 2 * TABLE_SHIFT;
 pub(super) const PART_SHIFT: u32 = 3 * TABLE_SHIFT;
 /// Words of the top level: enough for 2^47 bytes in pages of 4 KiB.
 pub(super) const PARTS: usize = if cfg!(pagefold_loom) { 1 } else { 256 };
