@@ -154,7 +154,8 @@ pub(crate) struct ReplayArgs {
     /// Use memory that no file has, of --size, in place of a file; it is filled first
     ///
     /// One group has it. What doesn't fit into the budget goes to --swap.
-    #[arg(long, conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"], help_heading = "Memory")]
+    #[arg(long, help_heading = "Memory")]
+    #[arg(conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"])]
     pub(crate) anonymous: bool,
 
     /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for
@@ -199,7 +200,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) depth: u16,
 
     /// Page size, a power of two from 4KiB to 2MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB", help_heading = "Memory")]
+    #[arg(long, help_heading = "Memory")]
+    #[arg(value_name = "SIZE", value_parser = parse_positive_size, default_value = "4KiB")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) page_size: u64,
 
@@ -262,11 +264,16 @@ pub(crate) struct ReplayArgs {
 
 const BACKENDS: &str = "How pages are read and written
 
-auto: uring, or threads if the system refuses it. uring: single pages by the thread that misses, several at once and ahead of \
-their use through io_uring; past the kernel's page cache where the file system allows it. threads[:N]: the same with up to N threads \
-(default 32) for io_uring. posix: all by the thread that misses, reads ahead or writes back. direct: as posix, past the kernel's page cache, or not at all. \
-buffered: as posix, through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk that \
-exists in memory only, with a clock of its own, and room for the file to grow by so much (default: no limit). Its power \
+auto: uring, or threads if the system refuses it. uring: single pages by the thread that misses, several at once and \
+ahead of \
+their use through io_uring; past the kernel's page cache where the file system allows it. threads[:N]: the same with \
+up to N threads \
+(default 32) for io_uring. posix: all by the thread that misses, reads ahead or writes back. direct: as posix, past \
+the kernel's page cache, or not at all. \
+buffered: as posix, through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk \
+that \
+exists in memory only, with a clock of its own, and room for the file to grow by so much (default: no limit). Its \
+power \
 is cut before the comparison at the end.";
 
 const EXAMPLES: &str = "\
@@ -301,14 +308,18 @@ PAGEFOLD_LOG says how much of what the library notices is printed on standard er
 info, debug or trace.
 
 In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are the time that a read \
-took, hit or miss, and in the table of writes, a write. `in` is what came from the backend; a refault is the return of a page that was evicted. `peak` is \
-the most memory that was charged at any moment; a page is charged to the group that loads it, and other groups that read \
+took, hit or miss, and in the table of writes, a write. `in` is what came from the backend; a refault is the return \
+of a page that was evicted. `peak` is \
+the most memory that was charged at any moment; a page is charged to the group that loads it, and other groups that \
+read \
 it hit. `CPU/op` of a group is the time of its threads, which \
 includes choosing and checking; that of the total is all of the process. In the table of writes, `written` is what the \
-threads wrote into memory, `out` is what went to the backend in whole pages, and `unclean` what hadn't when the operations \
+threads wrote into memory, `out` is what went to the backend in whole pages, and `unclean` what hadn't when the \
+operations \
 ended; the sync at the end writes it.
 
-Ctrl-C stops the run, writes back what was written, prints what was done so far and removes the temporary file; pressed \
+Ctrl-C stops the run, writes back what was written, prints what was done so far and removes the temporary file; \
+pressed \
 again, it ends at once, and says how much wasn't written.
 
 Exit code: 0 done; 1 a file, a trace or a check failed; 2 the command line makes no sense; 130 Ctrl-C (SIGINT), \

@@ -77,7 +77,8 @@ pub(crate) fn refused(error: pagefold::Error) -> Failure {
             Failure::usage(error.to_string())
         }
         Error::FileInUse { path } => Failure::Failed(anyhow::anyhow!(
-            "another program writes to {}, and has it locked: wait until that program has closed it, or replay without writes",
+            "another program writes to {}, and has it locked: wait until that program has closed it, or replay \
+             without writes",
             path.display()
         )),
         error => Failure::Failed(error.into()),

@@ -46,7 +46,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         && let Some(first) = trace.first.filter(|&first| first >= size)
     {
         units::warn(&format!(
-            "nothing can be read: all {} of the trace begin past the end of the file ({}); the first byte that is asked \
+            "nothing can be read: all {} of the trace begin past the end of the file ({}); the first byte that is \
+             asked \
              for is {}",
             units::plural(trace.requests, "operation"),
             units::bytes(size),

@@ -138,7 +138,8 @@ enum Failed {
 fn no_room(directory: &Path, len: u64) -> anyhow::Error {
     let free = free_bytes(directory).map_or_else(String::new, |free| format!(", {} are free", units::bytes(free)));
     anyhow!(
-        "no room for a temporary file of {} in {}{free}; --temp-dir DIR puts it elsewhere, --size SIZE makes it smaller",
+        "no room for a temporary file of {} in {}{free}; --temp-dir DIR puts it elsewhere, --size SIZE makes it \
+         smaller",
         units::bytes(len),
         directory.display()
     )

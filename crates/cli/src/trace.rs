@@ -175,7 +175,8 @@ impl Trace {
             if parser.is_none() && options.format.is_none() && !looks_like_a_trace(line) {
                 return Err(anyhow!(
                     "{place}: neither CSV, op,offset,length[,group[,thread]], nor a block list, start count …, nor an \
-                     iolog of fio, fio version 3 iolog; is this a trace? --format csv, blocks or iolog says what is wrong \
+                     iolog of fio, fio version 3 iolog; is this a trace? --format csv, blocks or iolog says what is \
+                     wrong \
                      with the line"
                 )
                 .into());

@@ -133,7 +133,8 @@ impl Volume {
         let first = self.first.get_or_insert_with(|| found.to_owned());
         if first != found {
             bail!(
-                "the column `{}` has `{found}` here and `{first}` before: requests of several volumes would be laid over \
+                "the column `{}` has `{found}` here and `{first}` before: requests of several volumes would be laid \
+                 over \
                  each other in one file; keep those of one, or give each a place of its own in the file and leave the \
                  column out",
                 self.name
@@ -195,7 +196,8 @@ impl Columns {
             header.fields().enumerate().find(|(at, name)| !known.contains(&Some(*at)) && may_be_the_op(name));
         if let Some((_, name)) = doubtful.filter(|_| op.is_none()) {
             bail!(
-                "the header's column `{name}` may be the operation, under a name that isn't known: call it `op` if it is, \
+                "the header's column `{name}` may be the operation, under a name that isn't known: call it `op` if it \
+                 is, \
                  and leave it out or name another column `op` if it isn't"
             );
         }

@@ -110,7 +110,8 @@ mod real {
             // are valid. Changes how the kernel backs it, and what children and core dumps have of
             // it. It stays until `drop`, which ends the wiping first.
             let wiped = unsafe {
-                let _ = mm::madvise(base.as_ptr().cast(), bytes, huge); // A kernel without huge pages refuses; then there are none.
+                // A kernel without huge pages refuses; then there are none.
+                let _ = mm::madvise(base.as_ptr().cast(), bytes, huge);
                 if protection.undumped {
                     sync::memory::keep_out_of_dumps(base, bytes);
                 }

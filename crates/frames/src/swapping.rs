@@ -121,7 +121,8 @@ impl Frames {
         let same = now.same_stay(seen.word)
             && self.table.record(id).version.load(Ordering::Relaxed) == seen.version
             && (!of_slot || self.table.slot(id) != 0)
-            && (!seen.word.is_written() || self.write_state(id).discard().is_some()); // Last: it changes the state (W5).
+            // Last: it changes the state (W5).
+            && (!seen.word.is_written() || self.write_state(id).discard().is_some());
         if !same {
             // Sometimes: a page is written to while it is swapped out.
             self.table.unfreeze(id, 0);

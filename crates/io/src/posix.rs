@@ -173,7 +173,10 @@ impl PosixFile {
                 Err(error) if wanted == DirectIo::Always => return Err(error),
                 Err(_) if self.in_memory => {}
                 Err(refusal) => {
-                    tracing::info!(file = ?self.identity, %refusal, "no direct I/O; going through the kernel's page cache");
+                    tracing::info!(
+                        file = ?self.identity, %refusal,
+                        "no direct I/O; going through the kernel's page cache"
+                    );
                 }
             }
         }

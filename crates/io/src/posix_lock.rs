@@ -55,6 +55,7 @@ fn say_once(error: Errno) {
     static SAID: AtomicBool = AtomicBool::new(false);
     // Relaxed: only the log depends on it.
     if !SAID.swap(true, Ordering::Relaxed) {
-        tracing::warn!(%error, "a file system has no locks, or they are forbidden: a second user of a file there isn't noticed");
+        tracing::warn!(%error, "a file system has no locks, or they are forbidden: a second user of a file there \
+                                isn't noticed");
     }
 }

@@ -131,7 +131,10 @@ impl PosixFile {
         // Relaxed: the kernel has the flag that matters; a thread that still sees true doesn't note
         // a range (head of `posix`).
         if self.direct.swap(false, Ordering::Relaxed) {
-            tracing::warn!(file = ?self.identity, %refusal, "direct I/O refused; going through the kernel's page cache");
+            tracing::warn!(
+                file = ?self.identity, %refusal,
+                "direct I/O refused; going through the kernel's page cache"
+            );
         }
     }
 }

@@ -388,7 +388,8 @@ impl Ring {
             drop(state);
             if let Err((refusal, taken)) = self.enter(pushed.len()) {
                 if is_passing(&refusal) {
-                    tracing::warn!(%refusal, "the kernel had no room for requests for a second; threads do those of one ring");
+                    tracing::warn!(%refusal, "the kernel had no room for requests for a second; threads do those of \
+                                              one ring");
                 } else {
                     // Sometimes: the kernel refuses io_uring after the start.
                     self.others.refuse(&refusal);

@@ -45,7 +45,8 @@ fn fails_at_random() -> bool {
 
 macro_rules! atomic {
     ($name:ident $(<$generic:ident>)?, $value:ty, $([$($update:ident)*])?) => {
-        #[doc = concat!("`core`'s [`", stringify!($name), "`](core::sync::atomic::", stringify!($name), "), in virtual time.")]
+        #[doc = concat!("`core`'s [`", stringify!($name), "`](core::sync::atomic::", stringify!($name), "),")]
+        #[doc = "in virtual time."]
         #[repr(transparent)]
         pub struct $name $(<$generic>)? (real::$name $(<$generic>)?);
 

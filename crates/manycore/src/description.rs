@@ -59,9 +59,8 @@ mod tests {
     use super::*;
 
     fn json(costs: &str) -> String {
-        format!(
-            r#"{{"name": "m", "shape": {{"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1}}, "costs": {costs}}}"#
-        )
+        let shape = r#"{"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1}"#;
+        format!(r#"{{"name": "m", "shape": {shape}, "costs": {costs}}}"#)
     }
 
     #[test]

@@ -81,7 +81,8 @@ pub const PRESETS: &[Preset] = &[
             cost(
                 "transfer_socket",
                 46.0,
-                "Memory Latency Checker on E5-2682 v4, as plantegg published it: 46.3 ns (McCalpin, E5-2660 v4: 40 to 42)",
+                "Memory Latency Checker on E5-2682 v4, as plantegg published it: 46.3 ns (McCalpin, E5-2660 v4: 40 to \
+                 42)",
             ),
             cost("transfer_machine", 109.0, "the same: modified line in the other socket, 108.6 to 110.1 ns"),
             cost("first_touch", 85.0, "the same: 84 to 85 ns to the socket's own memory (AnandTech, LMbench: 95)"),
@@ -117,7 +118,8 @@ pub const PRESETS: &[Preset] = &[
             cost(
                 "line_hit",
                 3.3,
-                "Texas A&M, Cosmos hardware page: second-level load 5 clocks (1.5 GHz); stores and atomics pass the first level by",
+                "Texas A&M, Cosmos hardware page: second-level load 5 clocks (1.5 GHz); stores and atomics pass the \
+                 first level by",
             ),
             cost("rmw", 8.0, "estimate: about 12 cycles in the second level, 5 to 15 ns"),
             cost("fence", 15.0, "estimate: about 20 cycles"),
@@ -130,7 +132,8 @@ pub const PRESETS: &[Preset] = &[
             cost(
                 "transfer_machine",
                 500.0,
-                "estimate: a three-hop directory miss, 300 to 900 ns; SGI and Texas A&M: 50 ns a router, up to five routers",
+                "estimate: a three-hop directory miss, 300 to 900 ns; SGI and Texas A&M: 50 ns a router, up to five \
+                 routers",
             ),
             cost("window", 0.0, "an in-order CPU"),
             cost("read_port", 20.0, "estimate: one 128-byte line at the node's 6.4 GB/s bus"),

@@ -104,6 +104,6 @@ macro_rules! times {
 }
 
 times! {
-    line_hit rmw fence transfer_socket transfer_machine window read_port first_touch socket_hit residual pause clock_read yield_call
-    park_call wake_call wake_up context_switch time_slice thread_start disk_latency
+    line_hit rmw fence transfer_socket transfer_machine window read_port first_touch socket_hit residual pause
+    clock_read yield_call park_call wake_call wake_up context_switch time_slice thread_start disk_latency
 }

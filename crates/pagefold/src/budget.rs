@@ -30,7 +30,12 @@ pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
     if size.0 > allowed.bytes {
         static TOLD: Once = Once::new();
         let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
-        TOLD.call_once(|| tracing::warn!(target: "pagefold::room", %size, allowed = %bytes, ?limit, "a budget beyond the memory there is"));
+        TOLD.call_once(|| {
+            tracing::warn!(
+                target: "pagefold::room",
+                %size, allowed = %bytes, ?limit, "a budget beyond the memory there is"
+            );
+        });
     }
     Ok(())
 }

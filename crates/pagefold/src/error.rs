@@ -80,7 +80,8 @@ pub enum Error {
     /// in swap. Unpin some, or raise the limit. Where it is the budget that is full, groups that
     /// use a smaller share of theirs give nothing for this one.
     #[error(
-        "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be reclaimed: {charged} are pinned, being loaded, or have no place in swap"
+        "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be \
+         reclaimed: {charged} are pinned, being loaded, or have no place in swap"
     )]
     LimitReached {
         /// The group that asked for a page.
@@ -117,7 +118,8 @@ pub enum Error {
     },
     /// Another Pagefold or another process has the file locked, because it writes to it.
     #[error(
-        "{} is in use: another Pagefold or another process has it open for writing, and locked (see `OpenOptions::lock`)",
+        "{} is in use: another Pagefold or another process has it open for writing, and locked (see \
+         `OpenOptions::lock`)",
         path.display()
     )]
     FileInUse {

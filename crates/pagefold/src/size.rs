@@ -13,7 +13,8 @@ pub struct Size(pub u64);
 /// Text that isn't a [`Size`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` isn't a size: write a number of bytes, or one with a unit (B, KiB, MiB, GiB, TiB; K, M, G, T mean the same), such as 128MiB"
+    "`{text}` isn't a size: write a number of bytes, or one with a unit (B, KiB, MiB, GiB, TiB; K, M, G, T mean the \
+     same), such as 128MiB"
 )]
 pub struct SizeError {
     text: String,

@@ -228,7 +228,8 @@ impl Levels {
             if !self.claim_pieces(tables, level, claim, patience) {
                 return None;
             }
-            let flags = if level == Level::Low { NodeWord::SPREAD } else { NodeWord::SPREAD | NodeWord::MIDDLE }; // L5, L6
+            // L5, L6
+            let flags = if level == Level::Low { NodeWord::SPREAD } else { NodeWord::SPREAD | NodeWord::MIDDLE };
             let Some(above) = self.find_above(tables, level, claim, flags) else {
                 if self.wait_below(tables, level, claim, patience) {
                     return Some(level);

@@ -161,7 +161,11 @@ impl Area {
         let bytes = uninterrupted(|| file.len()).map_err(failed)?;
         if let Some(room) = file.room().filter(|&room| room < bytes) {
             let [room, bytes] = [room, bytes].map(size);
-            tracing::warn!(target: "pagefold::room", area = name, room, bytes, "a swap area that its file system has less room for");
+            tracing::warn!(
+                target: "pagefold::room",
+                area = name, room, bytes,
+                "a swap area that its file system has less room for"
+            );
         }
         let slots = bytes / page_size as u64;
         let min = (2 * page_size).max(HEADER_PAGE) as u64;

@@ -167,7 +167,10 @@ impl Swap {
         if self.here().all().any(|other| other.is_where(&area)) {
             return Err(AddError::InUse { area: area.name.clone() });
         }
-        tracing::info!(area = area.name, slots = area.slots.slots(), placement = ?area.slots.placement(), "swap area added");
+        tracing::info!(
+            area = area.name, slots = area.slots.slots(), placement = ?area.slots.placement(),
+            "swap area added"
+        );
         for copy in self.copies.iter() {
             copy.write().add(&area);
         }

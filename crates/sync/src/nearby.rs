@@ -167,7 +167,8 @@ impl<T> Nearby<T> {
         let handle = Arc::new(Handle(home.thing_for(cpu)?)); // NEARBY-1
         let next = set.next;
         set.next = (next + 1) % WAYS;
-        set.handles[next] = Some((address(home), Arc::clone(&handle))); // NEARBY-2: what was there goes with the lock held.
+        // NEARBY-2: what was there goes with the lock held.
+        set.handles[next] = Some((address(home), Arc::clone(&handle)));
         Some(handle)
     }
 

@@ -28,7 +28,8 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ResizeArgs {
     /// Mebibytes by which the budget is lowered: a list. The first is what ratios refer to
-    #[arg(long, value_delimiter = ',', default_value = "256,1024,4096", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_delimiter = ',', default_value = "256,1024,4096")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     mebibytes: Vec<u64>,
     /// Repetitions, all in turn
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -29,7 +29,8 @@ const REST: Duration = Duration::from_micros(200);
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WriterWaitArgs {
     /// Threads that pin the page: a list
-    #[arg(long, value_delimiter = ',', default_value = "1,3,16", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_delimiter = ',', default_value = "1,3,16")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
     /// Milliseconds of each round
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=600_000))]

@@ -261,7 +261,8 @@ const SANITIZERS: Lane = Lane {
             thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
             thread_sanitizer(
                 "ThreadSanitizer: pagefold",
-                "test -p pagefold --test stress --test files --test writes --test space --test deep --test read_queue --test swap \
+                "test -p pagefold --test stress --test files --test writes --test space --test deep --test read_queue \
+                 --test swap \
                  -- --skip whichever_call_fails",
             ),
             thread_sanitizer(

@@ -43,8 +43,10 @@ impl Visit<'_> for Search<'_> {
             let known = REASONS.iter().find(|(start, _)| reason.starts_with(start));
             if !known.is_some_and(|(_, prefix)| name.starts_with(prefix)) {
                 let what = format!(
-                    "test `{name}` is ignored for this reason: `{reason}`. A reason begins with `timed: cargo xtask prove times` (and the name \
-                     with `timed_`), `chance: cargo xtask prove times` (`chance_`), `for ` (what runs it), or `quarantine: `"
+                    "test `{name}` is ignored for this reason: `{reason}`. A reason begins with `timed: cargo xtask \
+                     prove times` (and the name \
+                     with `timed_`), `chance: cargo xtask prove times` (`chance_`), `for ` (what runs it), or \
+                     `quarantine: `"
                 );
                 self.into.violations.push(self.source.violation(attribute.span(), what));
             }

@@ -8,7 +8,7 @@
 //! | files of a crate import no others in a circle, but for those that are counted | [`layers`] |
 //! | what users depend on depends on nothing in `lab/` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
-//! | prose has 100 columns, and says who or what acts (60 lines may not) | [`prose`] |
+//! | prose has 100 columns, and says who or what acts (60 lines may not); code has 120 | [`prose`] |
 //!
 //! Sources are parsed. Each rule has a test that plants a violation.
 

@@ -1,11 +1,13 @@
-//! Prose in comments and pages: no line is too wide, and sentences name who or what acts.
+//! Prose in comments and pages: no line is too wide, and sentences name who or what acts. Nor is a
+//! line of code too wide: the formatter leaves long strings and macros as they are.
 
 use std::path::Path;
 
 use super::{Source, Violation};
 
-/// Columns of a line of prose.
+/// Columns of a line of prose, and of one of code.
 const WIDTH: usize = 100;
+const CODE_WIDTH: usize = 120;
 /// Lines that leave open who or what acts, in all.
 const UNNAMED_MAX: usize = 60;
 
@@ -25,6 +27,13 @@ pub(super) fn check(sources: &[Source], pages: &[(std::path::PathBuf, String)]) 
             Some((number, line, text.trim_start_matches(['/', '!']).trim()))
         });
         prose.go_through(&source.path, comments);
+        let code = (1..).zip(source.text.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"));
+        for (number, width) in code.map(|(number, line)| (number, line.chars().count())) {
+            if width > CODE_WIDTH {
+                let what = format!("{width} columns of code, {CODE_WIDTH} at most");
+                prose.violations.push(Violation { path: source.path.clone(), line: number, what });
+            }
+        }
     }
     for (path, text) in pages.iter().filter(|(path, _)| !path.starts_with("docs/log")) {
         prose.go_through(path, (1..).zip(text.lines()).map(|(number, line)| (number, line, line.trim())));
@@ -91,6 +100,13 @@ mod tests {
         assert_eq!(lines(&format!("// {}\n", &words[..90])), [0; 0]);
         let page = |path: &str| check(&[], &[(path.into(), words.clone() + &words)]).violations.len();
         assert_eq!((page("docs/reading.md"), page("docs/log/reading.md")), (1, 0));
+    }
+
+    #[test]
+    fn code_has_a_hundred_and_twenty_columns() {
+        let wide = format!("fn f() {{}}\nconst A: &str = \"{}\";\n", "a".repeat(CODE_WIDTH));
+        assert_eq!(lines(&wide), [2]);
+        assert_eq!(lines("const A: u8 = 1;\n"), [0; 0]);
     }
 
     #[test]

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn what_goes_past_the_seam_is_found() {
-        let text = "use std::{sync::{Arc, Once}, time::Duration};\nuse sync::lock::Mutex;\nfn a() { std::thread::yield_now(); }\n\
+        let text = "use std::{sync::{Arc, Once}, time::Duration};\nuse sync::lock::Mutex;\nfn a() { \
+                    std::thread::yield_now(); }\n\
                     type A = parking_lot::Mutex<u8>;\nuse std::sync::atomic::*;";
         assert_eq!(lines("crates/io/src/a.rs", text), [1, 3, 4, 5]);
     }

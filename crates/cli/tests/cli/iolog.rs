@@ -86,7 +86,8 @@ fn names_need_not_be_text() {
 #[test]
 fn the_installed_fio_and_pagefold_agree() {
     let place = Place::new();
-    let job = "--name=job --filename=a.dat:b.dat --size=1m --rw=randrw --bsrange=512-16k --bs_unaligned --ioengine=psync \
+    let job = "--name=job --filename=a.dat:b.dat --size=1m --rw=randrw --bsrange=512-16k --bs_unaligned \
+               --ioengine=psync \
                --fsync=20 --number_ios=300 --write_iolog=job.log --output-format=json";
     let arguments: Vec<_> = job.split_whitespace().collect();
     let Some(output) = fio(&place, &arguments) else { return };

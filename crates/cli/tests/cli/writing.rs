@@ -86,7 +86,8 @@ fn each_budget_begins_with_the_same_file() {
 fn file_and_trace(place: &Place) -> (Vec<u8>, String, String) {
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
     let path = place.file("data.bin", &bytes);
-    let lines = "op,offset,length\nr,0,8192\nw,5,7000\nsync\nr,0,8192\nwrite,99990,20\nw,150000,16\nr,99000,60000\nfsync,0,4096\n";
+    let lines = "op,offset,length\nr,0,8192\nw,5,7000\nsync\nr,0,8192\nwrite,99990,20\nw,150000,16\n\
+                 r,99000,60000\nfsync,0,4096\n";
     let trace = place.file("t.csv", lines);
     (bytes, path, trace)
 }

@@ -257,7 +257,8 @@ fn tell_of_precautions() {
     if sync::fork::is_wiped_by_children() {
         CHILDREN.call_once(|| {
             tracing::warn!(
-                "the system doesn't wipe memory in forked children (MADV_WIPEONFORK): they do that themselves, but for those \
+                "the system doesn't wipe memory in forked children (MADV_WIPEONFORK): they do that themselves, but \
+                 for those \
                  that are made by `clone` as a system call, which have all pages and take themselves for the parent"
             );
         });

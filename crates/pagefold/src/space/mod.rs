@@ -308,7 +308,8 @@ impl SpaceState {
     /// Has `map` map as many pages as there are in `len` bytes, wherever it says that it could.
     fn map_somewhere(&self, len: u64, map: impl Fn(Pages) -> Result<bool, Error>) -> Result<Range<u64>, Error> {
         let count = self.count(len)?;
-        self.manager().refuse_child()?; // Before a lock is taken, here and elsewhere: it may have been held at the fork.
+        // Before a lock is taken, here and elsewhere: it may have been held at the fork.
+        self.manager().refuse_child()?;
         self.addresses.prepare(self.index.account(), self.payer())?;
         loop {
             let pages = self.take_addresses(count).ok_or(Error::NoAddresses { len })?;

@@ -200,7 +200,8 @@ impl SpaceState {
     fn publish_along(&self, Coming { slot, loading, frame, .. }: Coming<'_>) {
         let (manager, group) = (&**self.manager(), self.group.state());
         // An area that has begun to go meanwhile wants it free.
-        let keeps = manager.swap.may_read_along(slot) && manager.swap.set_cached(slot, frame.id().number()).is_ok(); // A3
+        let may_keep = manager.swap.may_read_along(slot); // A3
+        let keeps = may_keep && manager.swap.set_cached(slot, frame.id().number()).is_ok();
         let history = manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.welcome_back(note));
         let past = Past { unused: (!keeps).then_some(slot), kept: keeps.then_some(slot), history };
         self.publish(loading, frame, true, &past, Ahead::Yes);

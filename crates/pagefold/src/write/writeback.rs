@@ -167,7 +167,8 @@ impl FileState {
     /// Writes the file because the process ends.
     fn leave(&self) {
         if let Err(error) = self.write_out() {
-            tracing::error!(file = %self.path.display(), pages = self.unclean(), %error, "can't be written before the process ends");
+            let (file, pages) = (self.path.display(), self.unclean());
+            tracing::error!(%file, pages, %error, "can't be written before the process ends");
         }
     }
 

@@ -16,7 +16,10 @@ fn hit(space: &Space, address: u64) -> Result<u8, Error> {
 }
 
 fn is_refused(space: &Space, address: u64) -> bool {
-    matches!(hit(space, address), Err(Error::NotPermitted { address: at, .. } | Error::NotMapped { address: at, .. }) if at == address)
+    match hit(space, address) {
+        Err(Error::NotPermitted { address: at, .. } | Error::NotMapped { address: at, .. }) => at == address,
+        _ => false,
+    }
 }
 
 #[test]

@@ -119,7 +119,8 @@ unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
         let byte: u8;
         // SAFETY: the caller's; see `word`.
         unsafe {
-            asm!("mov {}, byte ptr [{}]", out(reg_byte) byte, in(reg) from.add(at), options(nostack, preserves_flags, readonly));
+            asm!("mov {}, byte ptr \
+                  [{}]", out(reg_byte) byte, in(reg) from.add(at), options(nostack, preserves_flags, readonly));
             to.add(at).write(byte);
         }
     }

@@ -129,7 +129,8 @@ pub(crate) fn slowdown(bench: &mut Bench) -> Result<()> {
     let factor = timing::median(factors.clone());
     let kind = if is_sibling { "siblings of one core" } else { "two cores" };
     bench.notes.push(format!(
-        "CPUs {first} and {other} are {kind} by the system's word; beside each other each computes {factor:.2} times as long"
+        "CPUs {first} and {other} are {kind} by the system's word; beside each other each computes {factor:.2} times \
+         as long"
     ));
     if is_sibling {
         bench.add("sibling_slowdown", factors);

@@ -72,7 +72,8 @@ pub(crate) fn residual(bench: &mut Bench) -> Result<()> {
     let (virtual_ns, events) = modelled_time(&Machine::new(bench.shape, costs)?)?;
     let real_ns = timing::median(times.clone());
     bench.notes.push(format!(
-        "residual: the reference workload takes {real_ns:.2} ns on a real CPU, {virtual_ns:.2} ns on a virtual one without"
+        "residual: the reference workload takes {real_ns:.2} ns on a real CPU, {virtual_ns:.2} ns on a virtual one \
+         without"
     ));
     if real_ns < virtual_ns {
         bench.notes.push("the costs explain more time than there is; the residual is 0".to_owned());

@@ -90,7 +90,8 @@ impl Report {
     pub(super) fn text(&self, machine: &Machine, budget: u64) -> String {
         let Sizes { files, spaces, groups, mappings, .. } = self.sizes;
         let mut text = format!(
-            "{NAME}: {files} open files, {spaces} spaces, {groups} groups, {mappings} mappings. {} rounds. Medians.\n{}\n\n  \
+            "{NAME}: {files} open files, {spaces} spaces, {groups} groups, {mappings} mappings. {} rounds. \
+             Medians.\n{}\n\n  \
              {:34} {:>10} {:>12} {:>12} {:>12} {:>12} {:>12}\n",
             self.rounds.len(),
             machine.description,

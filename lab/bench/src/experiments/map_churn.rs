@@ -44,7 +44,8 @@ pub(crate) const MAP_CHURN: Experiment = Experiment {
 
 const OLD: Scheme = Scheme {
     name: "one-lock",
-    about: "one fair reader/writer lock around a tree of areas, as Linux has for changes; 300 ns in each, without trap or memory",
+    about: "one fair reader/writer lock around a tree of areas, as Linux has for changes; 300 ns in each, without \
+            trap or memory",
     hidden: false,
     measure: |job| measure::<OneLock>(job),
 };

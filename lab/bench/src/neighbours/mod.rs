@@ -154,7 +154,8 @@ fn records(row: Row, seen: &[Seen], alone: &[Seen]) -> Vec<Record> {
 
 fn text(rows: &[Row], records: &[Record], time: Duration, rounds: u32) -> String {
     let mut text = format!(
-        "{NAME}: a quiet tenant with {} hot pages reads them, and misses once in 20 accesses; it is watched for {} in each of \
+        "{NAME}: a quiet tenant with {} hot pages reads them, and misses once in 20 accesses; it is watched for {} in \
+         each of \
          {rounds} rounds. A request takes {} µs. Medians.\n{}\n\n  {:32}",
         place::PAGES / 16,
         humantime::format_duration(time),

@@ -129,7 +129,8 @@ fn about(settings: &Settings) -> String {
         Counted::Misses => format!("{ops} reads of whole pages of {pages}, a quarter of which are resident"),
     };
     format!(
-        "Instructions executed for each of {counted}, by single-stepping the thread, outside the kernel; the loop around \
+        "Instructions executed for each of {counted}, by single-stepping the thread, outside the kernel; the loop \
+         around \
          the access is included. Counts per operation."
     )
 }

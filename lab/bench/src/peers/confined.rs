@@ -71,13 +71,15 @@ impl Confinement {
     pub(crate) fn note(&self) -> String {
         match self {
             Self::Cgroup { budget, allowance } => format!(
-                "each subject ran in a process and a memory cgroup of its own, of {} MiB: the budget and {} MiB for the program, \
+                "each subject ran in a process and a memory cgroup of its own, of {} MiB: the budget and {} MiB for \
+                 the program, \
                  its tables and buffers. What the kernel caches for it is included",
                 (budget + allowance) >> 20,
                 allowance >> 20
             ),
             Self::Refused(reason) => format!(
-                "nothing was confined to the budget, so mmap and pwrite may have the whole file in memory: no memory cgroup \
+                "nothing was confined to the budget, so mmap and pwrite may have the whole file in memory: no memory \
+                 cgroup \
                  could be made ({reason})"
             ),
         }

@@ -111,7 +111,8 @@ fn legend(operations: &[Operation]) -> String {
 
 fn about(settings: &Settings) -> String {
     format!(
-        "{} resident pages of 4 KiB: find the page, copy bytes out, release it. Times per operation; ratios to the same \
+        "{} resident pages of 4 KiB: find the page, copy bytes out, release it. Times per operation; ratios to the \
+         same \
          copy from a raw array in ordinary and in huge pages, taken within each of {} rounds. Median (min-max).",
         settings.pages, settings.rounds
     )

@@ -86,7 +86,8 @@ pub(super) fn filled(kind: Kind, data: &DataFile, popularity: &Popularity) -> Re
 
 fn about(settings: &Settings) -> String {
     format!(
-        "A file of {} pages, a budget of {}, whole pages read at random. Times per operation, CPU of all threads and the \
+        "A file of {} pages, a budget of {}, whole pages read at random. Times per operation, CPU of all threads and \
+         the \
          kernel; ratios to one pread per access, taken within each of {} rounds. Median (min-max).",
         settings.pages,
         settings.pages / 4,

@@ -71,9 +71,11 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
 
 fn about(settings: &Settings) -> String {
     format!(
-        "Zipf 0.99 over {} pages with a quarter of them in the budget, {} accesses to warm up and as many counted, by one \
+        "Zipf 0.99 over {} pages with a quarter of them in the budget, {} accesses to warm up and as many counted, by \
+         one \
          thread, in {} rounds with different accesses. The optimum always holds the most popular pages that fit. \
-         perfect-lfu, simulated, has exact counts of all accesses so far and keeps the pages with the highest ones: how \
+         perfect-lfu, simulated, has exact counts of all accesses so far and keeps the pages with the highest ones: \
+         how \
          far one gets without knowing the future.",
         settings.pages, settings.ops, settings.rounds
     )

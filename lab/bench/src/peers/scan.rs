@@ -129,8 +129,10 @@ impl Drop for Alarm<'_> {
 
 fn about(settings: &Settings) -> String {
     format!(
-        "Budget {} pages. One thread reads 8 bytes of random pages of a hot file of half the budget, another one scans a \
-         file of {SCANNED_BUDGETS} budgets once, page by page, at the same rate. Share of hot reads that hit, {} rounds.",
+        "Budget {} pages. One thread reads 8 bytes of random pages of a hot file of half the budget, another one \
+         scans a \
+         file of {SCANNED_BUDGETS} budgets once, page by page, at the same rate. Share of hot reads that hit, {} \
+         rounds.",
         settings.budget_pages, settings.rounds
     )
 }

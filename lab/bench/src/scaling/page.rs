@@ -79,7 +79,8 @@ const STYLE: &str = "body{font:15px/1.45 sans-serif;max-width:1000px;margin:2em 
     table{border-collapse:collapse;margin:.6em 0;font-variant-numeric:tabular-nums}\
     td,th{padding:.15em .7em;text-align:right}th{border-bottom:1px solid #888}td.text,th.text{text-align:left}\
     tr.last td{border-bottom:1px solid #ddd}pre{font-size:12px;overflow-x:auto;background:#f6f6f4;padding:.8em}\
-    .Agrees{color:#1a6b2d}.Differs{color:#8a6100}.Contradicts{color:#a32015}.quiet{color:#666}svg{max-width:100%;height:auto}";
+    .Agrees{color:#1a6b2d}.Differs{color:#8a6100}.Contradicts{color:#a32015}.quiet{color:#666}\
+    svg{max-width:100%;height:auto}";
 
 fn page(chapters: &[Chapter], to_come: &[&str], quick: bool) -> Result<Markup> {
     let chapters: Vec<Markup> = chapters.iter().map(chapter_markup).collect::<Result<_>>()?;
@@ -97,8 +98,9 @@ fn page(chapters: &[Chapter], to_come: &[&str], quick: bool) -> Result<Markup> {
                 @if quick { p.Contradicts { (QUICK) } }
                 p {
                     "Real code on virtual CPUs. What they are, and when not to believe them: "
-                    code { "crates/manycore/docs/model.md" } ". Efficiency: throughput over that of the same run in which \
-                    contention costs nothing. A shared write is one to a line that another CPU touched last."
+                    code { "crates/manycore/docs/model.md" }
+                    ". Efficiency: throughput over that of the same run in which contention costs nothing. A shared \
+                    write is one to a line that another CPU touched last."
                 }
                 @for chapter in &chapters { (chapter) }
                 @if !to_come.is_empty() { p.Contradicts { "Not measured yet: " (to_come.join(", ")) "." } }
@@ -114,7 +116,9 @@ fn chapter_markup(chapter: &Chapter) -> Result<Markup> {
         h2 { (experiment.name) }
         p { (experiment.question) " An operation is " (experiment.operation) "." }
         dl { @for scheme in experiment.usual_schemes() { dt { b { (scheme.name) } } dd { (scheme.about) } } }
-        @for published in experiment.published { p.quiet { "Published: " (published.about) ". " (published.source) "." } }
+        @for published in experiment.published {
+            p.quiet { "Published: " (published.about) ". " (published.source) "." }
+        }
         h3 { "What agrees, and what doesn't" }
         ul { @for (machine, verdict) in chapter.verdicts() { (verdict_markup(machine, &verdict)) } }
         @for part in &parts { (part) }
@@ -167,7 +171,9 @@ fn table_markup(table: &Table) -> Markup {
     let class = |column: usize| if table.is_text(column) { "text" } else { "" };
     html! {
         table {
-            thead { tr { @for (column, head) in table.head.iter().enumerate() { th class=(class(column)) { (head) } } } }
+            thead {
+                tr { @for (column, head) in table.head.iter().enumerate() { th class=(class(column)) { (head) } } }
+            }
             tbody {
                 @for (at, row) in table.rows.iter().enumerate() {
                     tr.last[table.breaks.contains(&(at + 1))] {

@@ -268,9 +268,10 @@ mod tests {
     #[test]
     fn programs_are_read_from_what_cargo_says() {
         let said = |kind: &str, has_tests: bool, executable: &str| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/pagefold/Cargo.toml","target":{{"kind":["{kind}"],"name":"model"}},"profile":{{"test":{has_tests}}},"executable":{executable}}}"#
-            )
+            let manifest = "/w/crates/pagefold/Cargo.toml";
+            let target = format!(r#"{{"kind":["{kind}"],"name":"model"}}"#);
+            let rest = format!(r#""profile":{{"test":{has_tests}}},"executable":{executable}"#);
+            format!(r#"{{"reason":"compiler-artifact","manifest_path":"{manifest}","target":{target},{rest}}}"#)
         };
         assert_eq!(Program::parse("warning: a"), None);
         assert_eq!(Program::parse(&said("lib", false, "null")), None);

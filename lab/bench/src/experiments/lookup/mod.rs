@@ -45,7 +45,8 @@ const OWN_PARTS: Workload =
 const HOT_PAGE: Workload = Workload { name: "hot-page", about: "all tasks read the same page" };
 const FAULTS: Workload = Workload {
     name: "faults",
-    about: "as published: pages of each task's own part are found, and 900 ns of other work are done for each; 8 bytes are \
+    about: "as published: pages of each task's own part are found, and 900 ns of other work are done for each; 8 \
+            bytes are \
             copied",
 };
 
@@ -66,7 +67,8 @@ pub(crate) const LOOKUP: Experiment = Experiment {
         machine: "altix-64",
         workload: FAULTS.name,
         source: "Nick Piggin, \"[rfc] lockless pagecache\", linux-kernel, 27 June 2005",
-        about: "a 64-way Altix, a cached file of 32 GiB read-faulted by 1 process, or by 64 with 512 MiB each: plain 2.6.12 \
+        about: "a 64-way Altix, a cached file of 32 GiB read-faulted by 1 process, or by 64 with 512 MiB each: plain \
+                2.6.12 \
                 (rwlock) and lock-free; with lock-free there wasn't enough work to keep 64 CPUs busy",
         unit: "s",
         higher_is_better: false,

@@ -45,9 +45,11 @@ pub(crate) const LRU: Experiment = Experiment {
     published: &[Published {
         machine: "xeon-e5-2699v4",
         workload: GROUPS.name,
-        source: "Daniel Jordan, \"[RFC PATCH v2 0/8] lru_lock scalability and SMP list functions\", linux-mm, 11 September \
+        source: "Daniel Jordan, \"[RFC PATCH v2 0/8] lru_lock scalability and SMP list functions\", linux-mm, 11 \
+                 September \
                  2018",
-        about: "will-it-scale/page_fault1, processes, on 44 cores with 88 threads: Linux 4.16, with free pages eased (Aaron \
+        about: "will-it-scale/page_fault1, processes, on 44 cores with 88 threads: Linux 4.16, with free pages eased \
+                (Aaron \
                 Lu), with concurrent LRU lists, with both",
         unit: "million faults/s",
         higher_is_better: true,

@@ -11,7 +11,8 @@ use crate::scaling::experiment::Scheme;
 /// The scheme with pages of 4 KiB.
 pub(super) const PLAIN: Scheme = Scheme {
     name: "kernel",
-    about: "this machine's kernel, without huge pages; a task with a space of its own is a process, tasks in one space are threads",
+    about: "this machine's kernel, without huge pages; a task with a space of its own is a process, tasks in one \
+            space are threads",
     hidden: false,
     measure: |job| measure::<Mapped<false>>(job),
 };

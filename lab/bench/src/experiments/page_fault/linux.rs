@@ -33,7 +33,8 @@ pub(super) const FREE_FRAMES: Scheme = Scheme {
 /// Page lists eased.
 pub(super) const LRU: Scheme = Scheme {
     name: "lru",
-    about: "as baseline, but batches go on the page lists without the lock, and pages are taken off by their neighbours' words",
+    about: "as baseline, but batches go on the page lists without the lock, and pages are taken off by their \
+            neighbours' words",
     hidden: false,
     measure: |job| measure::<Linux<Locked, Eased>>(job),
 };

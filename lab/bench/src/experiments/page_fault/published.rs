@@ -3,7 +3,8 @@
 use super::{PRIVATE, SHARED};
 use crate::scaling::experiment::{Figure, Published};
 
-const SOURCE: &str = "Daniel Jordan, \"[RFC PATCH v2 0/8] lru_lock scalability and SMP list functions\", linux-kernel, 11 September 2018";
+const SOURCE: &str = "Daniel Jordan, \"[RFC PATCH v2 0/8] lru_lock scalability and SMP list functions\", \
+                      linux-kernel, 11 September 2018";
 
 const fn figure(scheme: &'static str, cpus: usize, value: f64) -> Figure {
     Figure { scheme, cpus, value }

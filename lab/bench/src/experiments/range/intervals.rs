@@ -13,7 +13,8 @@ use crate::scaling::experiment::Scheme;
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: "interval-tree",
-    about: "the range lock proposed for Linux: all ranges in an interval tree under a spinlock, each waiter counts its conflicts",
+    about: "the range lock proposed for Linux: all ranges in an interval tree under a spinlock, each waiter counts \
+            its conflicts",
     hidden: false,
     measure: |job| measure::<Counting<Treap>>(job),
 };

@@ -36,7 +36,8 @@ const AFTER: Workload =
     Workload { name: "uncontended-after", about: "the same, but disjoint ranges of each file have met before" };
 const DISJOINT: Workload = Workload {
     name: "disjoint",
-    about: "each task reads and writes, in turn, ranges of 4 KiB to 1 MiB in its own 64 MiB of one file; 400 ns inside, a \
+    about: "each task reads and writes, in turn, ranges of 4 KiB to 1 MiB in its own 64 MiB of one file; 400 ns \
+            inside, a \
             page's copy",
 };
 const OVERLAPPING: Workload =
@@ -48,7 +49,8 @@ const FULL_WRITERS: Workload =
 const MIXED: Workload = Workload { name: "mixed", about: "as disjoint, but one use in 64 writes the full range" };
 const FILE: Workload = Workload {
     name: "file",
-    about: "as published: each task reads and writes its own part of one file; 8 µs inside, as long as an operation took",
+    about: "as published: each task reads and writes its own part of one file; 8 µs inside, as long as an operation \
+            took",
 };
 
 /// The experiment.
@@ -68,7 +70,8 @@ pub(crate) const RANGE: Experiment = Experiment {
         machine: "xeon-e5-2699v4",
         workload: FILE.name,
         source: "Davidlohr Bueso, \"[RFC PATCH 00/14] mmap_sem range locking\", linux-kernel, 21 May 2019",
-        about: "buffered reads and writes by fio, 1 to 16 processes on disjoint ranges of one file; the machine isn't named",
+        about: "buffered reads and writes by fio, 1 to 16 processes on disjoint ranges of one file; the machine isn't \
+                named",
         unit: "kIOPS",
         higher_is_better: true,
         figures: &[

@@ -9,7 +9,8 @@ use crate::scaling::experiment::Scheme;
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "span-lock: one word at first; once disjoint ranges have met, a word for each granule, which no other task writes",
+    about: "span-lock: one word at first; once disjoint ranges have met, a word for each granule, which no other task \
+            writes",
     hidden: false,
     measure: |job| measure::<RangeLock>(job),
 };

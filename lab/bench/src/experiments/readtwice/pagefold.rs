@@ -10,7 +10,8 @@ use crate::scaling::experiment::Scheme;
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "Pagefold: concurrent lists for each group, by stripes where a group is large; reclaim cuts batches off side by side",
+    about: "Pagefold: concurrent lists for each group, by stripes where a group is large; reclaim cuts batches off \
+            side by side",
     hidden: false,
     measure: measure::<Product>,
 };

@@ -30,7 +30,8 @@ pub(crate) const COMMAND: &str = "swap-kernel";
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: "kernel",
-    about: "this machine's kernel: threads of a process in a memory cgroup of the budget, without huge pages; swap in zram, or \
+    about: "this machine's kernel: threads of a process in a memory cgroup of the budget, without huge pages; swap in \
+            zram, or \
             in a file",
     hidden: false,
     measure: confine,

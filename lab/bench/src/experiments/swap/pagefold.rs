@@ -12,7 +12,8 @@ use crate::scaling::job::Counts;
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "a Pagefold space, and the budget is all that Pagefold has; who faults reclaims a few pages, and writes them together",
+    about: "a Pagefold space, and the budget is all that Pagefold has; who faults reclaims a few pages, and writes \
+            them together",
     hidden: false,
     measure: |job| measure(job, |sizes| Swapping::new(sizes, job.choices.device)),
 };

@@ -84,8 +84,10 @@ pub(crate) const SWAP_SLOTS: Experiment = Experiment {
     published: &[Published {
         machine: "xeon-48-cores",
         workload: FAULTS.name,
-        source: "Huang Ying, \"swap: Add percpu cluster_next to reduce lock contention on swap cache\", linux-mm, 14 May 2020",
-        about: "16 processes, random access, four of five reads, a ram disk for each of two sockets, 48 cores; score +15.9 %, \
+        source: "Huang Ying, \"swap: Add percpu cluster_next to reduce lock contention on swap cache\", linux-mm, 14 \
+                 May 2020",
+        about: "16 processes, random access, four of five reads, a ram disk for each of two sockets, 48 cores; score \
+                +15.9 %, \
                 locks of the swap cache from 15.0 % of time to 0.5 %; here: what was swapped in",
         unit: "GB/s",
         higher_is_better: true,

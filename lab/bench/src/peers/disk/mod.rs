@@ -110,12 +110,17 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     cells.iter().for_each(|cell| add(&mut report, cell));
     compare(&mut report, &cells);
     report.legend = format!(
-        "Each page is asked for once at most, and none of them was in memory. read_*: how long one read took whom it was for. \
-         CPU: of all threads of the subject's process; all but fio look at each byte that comes, {:.0} ns for a page in \
+        "Each page is asked for once at most, and none of them was in memory. read_*: how long one read took whom it \
+         was for. \
+         CPU: of all threads of the subject's process; all but fio look at each byte that comes, {:.0} ns for a page \
+         in \
          the processor's caches. unused: pages that came from the disk and nobody asked for. mmap and pread told the \
-         kernel if the order was random; nobody else was told what comes. Many at once: by threads; by one thread with a ring, \
-         or in pagefold's row a batch, all of which are waited for before the next one, in pagefold-queue's a queue that is \
-         kept full, and in pagefold-async's as many futures. pagefold-no-uring: with the threads that take io_uring's place where it is refused. ratio_fio: in the same round; for ten readers in turn, \
+         kernel if the order was random; nobody else was told what comes. Many at once: by threads; by one thread \
+         with a ring, \
+         or in pagefold's row a batch, all of which are waited for before the next one, in pagefold-queue's a queue \
+         that is \
+         kept full, and in pagefold-async's as many futures. pagefold-no-uring: with the threads that take io_uring's \
+         place where it is refused. ratio_fio: in the same round; for ten readers in turn, \
          to fio's one reader.",
         log::check_ns()
     );

@@ -81,8 +81,10 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     }
     bar.finish_and_clear();
     report.legend = format!(
-        "cpu_*: by the CPU time of the thread that reads, so without waiting for a CPU. *_control: to the row {CONTROL}, in \
-         which an unrelated thread writes as many bytes a second past the kernel's cache, 1 MiB at a time, of memory that it \
+        "cpu_*: by the CPU time of the thread that reads, so without waiting for a CPU. *_control: to the row \
+         {CONTROL}, in \
+         which an unrelated thread writes as many bytes a second past the kernel's cache, 1 MiB at a time, of memory \
+         that it \
          doesn't change: what the disk itself takes from the reader."
     );
     let rate = Summary::of(written).median / 1e6;
@@ -143,8 +145,10 @@ fn read<const N: usize>(store: &PagefoldStore, pages: u32, time: Duration) -> Re
 
 fn about(settings: &Settings) -> String {
     format!(
-        "One thread reads from random ones of {} resident pages, for {} s, while another one overwrites and syncs as many \
-         others of the same group, again and again, as long without that, and as long beside plain writes to another file. {} \
+        "One thread reads from random ones of {} resident pages, for {} s, while another one overwrites and syncs as \
+         many \
+         others of the same group, again and again, as long without that, and as long beside plain writes to another \
+         file. {} \
          rounds in turn. Median (min-max).",
         settings.budget_pages / SHARE,
         settings.reading.as_secs_f64(),

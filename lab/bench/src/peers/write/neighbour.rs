@@ -139,8 +139,10 @@ fn use_quietly(file: &File, pages: u32, time: Duration) -> Result<Seen> {
 
 fn about(settings: &Settings) -> String {
     format!(
-        "A tenant with {} pages, all in memory, reads and overwrites random ones of them, one every {} µs or so, for {} s: \
-         alone, and beside another one with three quarters of the budget of {} pages that overwrites, or reads from end to \
+        "A tenant with {} pages, all in memory, reads and overwrites random ones of them, one every {} µs or so, for \
+         {} s: \
+         alone, and beside another one with three quarters of the budget of {} pages that overwrites, or reads from \
+         end to \
          end, a file of two budgets as fast as it can. {} rounds in turn. Median (min-max).",
         settings.budget_pages / SHARE,
         REST.as_micros(),

@@ -117,7 +117,8 @@ fn compare(report: &mut Report, settings: &Settings, rounds: &[Vec<Round>], disk
 
 fn about(settings: &Settings) -> String {
     format!(
-        "A file of {} pages on a disk, a budget of {}, whole pages overwritten at random by one thread for {} s, another one \
+        "A file of {} pages on a disk, a budget of {}, whole pages overwritten at random by one thread for {} s, \
+         another one \
          syncs every {} s; the last sync counts. {} rounds in turn. Median (min-max).",
         FILE_BUDGETS * settings.budget_pages,
         settings.budget_pages,

@@ -82,7 +82,8 @@ fn cpu_ns<const N: usize>(write: Write<'_>, pages: u32, time: Duration) -> Resul
 
 fn about(settings: &Settings) -> String {
     format!(
-        "One thread overwrites the start of random ones of {} resident pages that were written before, for {} s. {} rounds in turn. \
+        "One thread overwrites the start of random ones of {} resident pages that were written before, for {} s. {} \
+         rounds in turn. \
          Median (min-max).",
         settings.budget_pages / SHARE,
         settings.reading.as_secs_f64(),

@@ -111,8 +111,10 @@ fn fio(file: &Scratch) -> Option<f64> {
 
 fn about(settings: &Settings) -> String {
     format!(
-        "A file of {} pages on a disk, written once before, is overwritten from end to end and synced, with a budget of {} \
-         pages; beside what the disk does for 1 MiB writes past the kernel's cache, by threads of our own and, if it is \
+        "A file of {} pages on a disk, written once before, is overwritten from end to end and synced, with a budget \
+         of {} \
+         pages; beside what the disk does for 1 MiB writes past the kernel's cache, by threads of our own and, if it \
+         is \
          installed, by fio. {} rounds in turn. Median (min-max).",
         FILE_BUDGETS * settings.budget_pages,
         settings.budget_pages,

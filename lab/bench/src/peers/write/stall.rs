@@ -93,7 +93,8 @@ fn while_syncing(store: &PagefoldStore, file: &Scratch, seed: u64) -> Result<Lat
 
 fn about(settings: &Settings) -> String {
     format!(
-        "{} dirty pages are synced by one thread while another one overwrites random ones of them; beside as many bytes \
+        "{} dirty pages are synced by one thread while another one overwrites random ones of them; beside as many \
+         bytes \
          written past the kernel's cache, 1 MiB at a time. {} rounds in turn. Median (min-max).",
         settings.synced_pages,
         settings.rounds * ROUNDS_FACTOR
