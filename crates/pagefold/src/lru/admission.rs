@@ -2,7 +2,7 @@
 //!
 //! Pages come on five ways: a miss reads one (`read::load`), a request a run of them
 //! (`read::flight`); a write makes one without reading (`write`); one comes back from swap, or was
-//! never written (`space::swap_in`); one moves within its space (`space::relocate`). Each has the
+//! never written (`space::fault`); one moves within its space (`space::relocate`). Each has the
 //! page's word in *loading*, and a charged frame with the page's bytes. From there on there is one
 //! way, [`Manager::admit`]: publication with the labels that an [`Arrival`] decides, then the batch
 //! of pages that wait for their lists (`entry_batches`).

@@ -8,7 +8,7 @@ use sync::atomic::Backoff;
 
 use super::address::Pages;
 use super::entry::Entry;
-use super::fault::Fault;
+use super::fault_types::Fault;
 use super::mapped::Mapped;
 use super::region::REGION_PAGES;
 use super::{Space, SpaceState};

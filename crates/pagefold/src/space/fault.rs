@@ -1,126 +1,281 @@
-//! What a fault is to do with a page, and what it does it with.
+//! A page fault: how a page of a space's own comes into memory, be it new or back from swap.
+//!
+//! | | |
+//! |---|---|
+//! | memory | the frame, charged to the space's group, comes first: that may take reclaim (S2 of `space`) |
+//! | a new page | is filled before any thread has to wait for it |
+//! | the word | *vacant* or *swapped* → *loading*: this thread alone brings the page in, and others wait for it, and get its error if there is one |
+//! | the entry | looked at again, now that no other thread can unmap the page (S1) |
+//! | the bytes | read from its slot, and its seal (checksum) verified; a page that is overwritten as a whole isn't read |
+//! | publication | *loading* → *resident* (`lru::admission`) |
+//!
+//! A page that is only read keeps its slot, as long as slots aren't scarce: if no thread writes to
+//! the page, it leaves memory again without a write. Otherwise its slot is freed.
+//!
+//! | the word was | page | if that fails |
+//! |---|---|---|
+//! | *vacant* | zeros | |
+//! | *swapped*, a slot | as it was written there | *swapped* again: nothing is lost |
+//! | *swapped*, a word | that word, again and again | |
 
-use swap::SlotId;
-use sync::SharedBytes;
+use std::cell::Cell;
 
-use super::entry::Entry;
+use frames::{Ahead, BeginLoad, LoadFailure, Loading, PageState};
+use swap::{Owner, PageEntry, SwapInError};
+use sync::atomic::fence_after_update;
+
+use super::SpaceState;
+use super::fault_types::{Fault, Memory, NoMemory, Past};
+use super::read_along::Along;
+use super::region::{REGION_PAGES, Region};
 use crate::error::Error;
-use crate::lru::admission::History;
-use crate::manager::take_frame::ChargedFrame;
-use crate::swapping::exchange::Exchange;
+use crate::lru::admission::Arrival;
+use crate::manager::Manager;
+use crate::manager::take_frame::{ChargedFrame, Otherwise};
+use crate::read::load_error;
+use crate::reclaim::room::RoomsMade;
 
-/// What is to be done to a page that isn't in memory.
-#[derive(Clone, Copy)]
-pub(super) enum Fault<'a> {
-    /// It is read.
-    Read,
-    /// These bytes are written to it; if there are none, some will be.
-    Write { offset: usize, bytes: &'a [u8] },
-    /// Its slot is wanted.
-    BringBack,
-    /// It is about to move, and has no entry meanwhile.
-    Move,
-}
+/// What waiters are told of a page that came back as something else.
+const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
 
-impl Fault<'_> {
-    pub(super) fn writes(self) -> bool {
-        matches!(self, Self::Write { .. })
-    }
+/// How often others may be faster, but leave the page where it was.
+const OUTRUN_MAX: u32 = 8;
 
-    pub(super) fn is_permitted(self, entry: Entry) -> bool {
-        match self {
-            Self::Read => entry.may_read_own(),
-            Self::Write { .. } => entry.may_write_own(),
-            Self::BringBack => entry.is_own(),
-            Self::Move => true,
+impl SpaceState {
+    /// Does what [`fault`](Self::fault) does, but if another thread is loading the page, waits for
+    /// that instead of taking memory.
+    pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
+        match region.map.state(page % REGION_PAGES) {
+            PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page)),
+            _ => self.fault(region, page, fault),
         }
     }
 
-    /// Whether the caller, if it looks again, may find a way to do it: the page is a file's by now,
-    /// or its entry is being changed.
-    pub(super) fn may_go_on(self, entry: Entry) -> bool {
-        let permitted = match self {
-            Self::Read => entry.restored().may_read(),
-            Self::Write { .. } => entry.restored().may_write(),
-            Self::BringBack | Self::Move => false,
+    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is
+    /// done to it. Returns false, with nothing done, if the page is in memory, if another thread
+    /// has it, or if it isn't the space's own any more.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
+    #[cold]
+    pub(super) fn fault(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
+        let manager = &**self.manager();
+        let local = page % REGION_PAGES;
+        let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
+        if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
+            manager.swap.prefetch([slot]);
+        }
+        loop {
+            let memory = match self.take_memory(manager, region, local, fault) {
+                Ok(memory) => memory,
+                Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
+                    // Another thread got the last frame for this very page.
+                    PageState::Resident { .. } => return Ok(false),
+                    PageState::Loading => {
+                        return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
+                    }
+                    // Or had it, in vain or for a moment.
+                    PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
+                        outrun += 1;
+                        continue;
+                    }
+                    PageState::Swapped { .. } | PageState::Vacant { .. } => return Err(error),
+                },
+            };
+            // Most pages are new: filled before any thread has to wait for them.
+            let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
+            if is_new {
+                memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
+            }
+            let along = self.look_along(region, local, fault, &memory);
+            match region.map.begin_load(local) {
+                BeginLoad::Begun(loading) => {
+                    fence_after_update(); // S1
+                    let entry = region.entry(page);
+                    if !fault.is_permitted(entry) {
+                        drop(loading);
+                        self.give_up(memory, along);
+                        return if fault.may_go_on(entry) { Ok(false) } else { Err(self.refuse(page, entry)) };
+                    }
+                    return self.bring_in(page, loading, memory, along, fault, is_new);
+                }
+                BeginLoad::Resident => {
+                    self.give_up(memory, along);
+                    return Ok(false);
+                }
+                BeginLoad::Busy => {
+                    self.give_up(memory, along);
+                    return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
+                }
+                // A region has a place for each of its pages.
+                BeginLoad::NoRoom | BeginLoad::NoPlace => {
+                    self.give_up(memory, along);
+                    manager.make_room_for_word(self.group.state(), &mut rooms_made)?;
+                }
+            }
+        }
+    }
+
+    /// Memory for a page. If there is none, one that is in a slot may change places with another
+    /// page.
+    pub(super) fn take_memory<'a>(
+        &'a self,
+        manager: &'a Manager,
+        region: &Region,
+        local: u64,
+        fault: Fault<'_>,
+    ) -> Result<Memory<'a>, NoMemory> {
+        let group = self.group.state();
+        let (exchange, is_outrun) = (Cell::new(None), Cell::new(false));
+        let frame = manager.take_frame_or(group, || match region.map.state(local) {
+            state @ PageState::Swapped { entry } if fault.frees_slot() => match PageEntry::from_bits(entry) {
+                Some(PageEntry::Slot(slot)) => {
+                    match manager.exchange(group, slot, &|| region.map.state(local) == state) {
+                        Some((frame, begun)) => {
+                            exchange.set(Some(begun));
+                            Otherwise::Frame(frame)
+                        }
+                        None if manager.exchanges.is_any() => Otherwise::Soon,
+                        None => Otherwise::Nothing,
+                    }
+                }
+                Some(PageEntry::SameFilled(_)) | None => Otherwise::Nothing,
+            },
+            PageState::Swapped { .. } | PageState::Vacant { .. } => Otherwise::Nothing,
+            PageState::Loading | PageState::Resident { .. } => {
+                is_outrun.set(true);
+                Otherwise::Over
+            }
+        });
+        let frame = frame.map_err(|error| NoMemory { error, is_outrun: is_outrun.get() })?;
+        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: manager.spaces.warm.take(), exchange: exchange.take() })
+    }
+
+    /// Ends a load that this thread has begun. The frame `is_new` if it holds the page already.
+    pub(super) fn bring_in(
+        &self,
+        page: u64,
+        loading: Loading<'_>,
+        mut memory: Memory<'_>,
+        along: Option<Along<'_>>,
+        fault: Fault<'_>,
+        is_new: bool,
+    ) -> Result<bool, Error> {
+        let past = match loading.swapped().and_then(PageEntry::from_bits) {
+            Some(entry) => match self.fetch(entry, &loading, &memory, along, fault) {
+                Ok(past) => past,
+                Err(error) => {
+                    let failure = match error {
+                        SwapInError::ReadFailed { error, .. } => load_error::encode(error),
+                        SwapInError::SwapCorrupt { .. } => CORRUPT,
+                    };
+                    loading.fail(failure);
+                    self.give_up(memory, None);
+                    return self.outcome(page, Err(failure), || Some(entry));
+                }
+            },
+            None if !fault.writes() => {
+                drop(loading);
+                self.give_up(memory, along);
+                return Ok(false); // Discarded in between.
+            }
+            None => {
+                if !is_new {
+                    memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
+                }
+                Past::default()
+            }
         };
-        permitted && (entry.file().is_some() || entry.kept().is_some())
+        let exchange = memory.exchange.take();
+        self.publish(loading, memory.frame, memory.is_listed, &past, Ahead::No);
+        self.manager().free_slots(self.group.state(), past.unused);
+        drop(exchange);
+        Ok(true)
     }
 
-    /// Makes `page` one that was never written, with what the fault writes: zeros go through the
-    /// caches if the page is in them, and past them otherwise, but for the lines that are written
-    /// to.
-    pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
-        let Self::Write { offset, bytes } = self else { return page.zero_from(0) };
-        match (self.overwrites(page.len()), is_warm) {
-            (true, true) => (),
-            (true, false) => return page.stream_from(bytes),
-            (false, true) => page.zero_from(0),
-            (false, false) => page.stream_zeros(offset..offset + bytes.len()),
+    /// Fills a frame with a page that was swapped out, and does the fault to it.
+    fn fetch(
+        &self,
+        entry: PageEntry,
+        loading: &Loading<'_>,
+        memory: &Memory<'_>,
+        along: Option<Along<'_>>,
+        fault: Fault<'_>,
+    ) -> Result<Past, SwapInError> {
+        let (manager, group, frame) = (&**self.manager(), self.group.state(), &memory.frame);
+        let mut past = Past::default();
+        match entry {
+            PageEntry::SameFilled(fill) => frame.fill(|bytes| fill.fill(bytes)),
+            PageEntry::Slot(slot) => {
+                let owner = Owner::new(loading.word_number()).expect("there are no more page words than owners");
+                let came = along.is_some_and(|along| self.read_along(along, (slot, owner), frame));
+                let note = if came || fault.overwrites(1 << self.page_shift) {
+                    manager.swap.note(slot).ok()
+                } else {
+                    let note = frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
+                    group.swapped.read.add(1);
+                    Some(note)
+                };
+                if let Some(note) = note {
+                    past.history = group.welcome_back(note);
+                }
+                let keeps = fault.leaves_unchanged()
+                    && memory.exchange.is_none()
+                    && manager.swap.keep(slot, frame.id().number());
+                *(if keeps { &mut past.kept } else { &mut past.unused }) = Some(slot);
+            }
         }
-        self.write_to(page);
+        frame.fill(|bytes| fault.write_to(bytes));
+        group.swapped.ins.add(1);
+        Ok(past)
     }
 
-    pub(super) fn write_to(self, page: SharedBytes<'_>) {
-        if let Self::Write { offset, bytes } = self
-            && !bytes.is_empty()
-        {
-            page.copy_from(offset, bytes);
+    pub(super) fn publish<'a>(
+        &'a self,
+        loading: Loading<'a>,
+        frame: ChargedFrame<'a>,
+        is_listed: bool,
+        past: &Past,
+        ahead: Ahead,
+    ) {
+        let (manager, group) = (&**self.manager(), self.group.state());
+        let arrival = Arrival { ahead, slot: past.kept, ..Arrival::of_space(group.id, past.history) };
+        if is_listed {
+            manager.admit(group, loading, frame.into_frame(), arrival, false);
+        } else {
+            arrival.publish_unlisted(loading, frame.into_anonymous());
+        }
+        if past.history.is_refault {
+            group.counters.refaults.add(1);
         }
     }
 
-    /// Whether nothing of what the page was is left.
-    pub(super) fn overwrites(self, page_size: usize) -> bool {
-        matches!(self, Self::Write { bytes, .. } if bytes.len() == page_size)
+    /// Gives memory back that turned out not to be needed. A page that was evicted for it is
+    /// brought back, if no other thread was faster.
+    pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
+        let exchange = memory.exchange.take();
+        drop((memory, along));
+        exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// Whether the fault needs the bytes in the page's slot.
-    pub(super) fn reads_slot(self, page_size: usize) -> bool {
-        self.frees_slot() && !self.overwrites(page_size)
+    /// What another thread's load says to one that waited for it: that it is over, or why it
+    /// failed. `entry` says where the page is, for the error.
+    pub(super) fn outcome(
+        &self,
+        page: u64,
+        outcome: Result<(), LoadFailure>,
+        entry: impl FnOnce() -> Option<PageEntry>,
+    ) -> Result<bool, Error> {
+        let address = page << self.page_shift;
+        let area = || match entry()? {
+            PageEntry::Slot(slot) => self.manager().swap.area_name(slot),
+            PageEntry::SameFilled(_) => None,
+        };
+        match outcome {
+            // What wasn't permitted to that one, or was in vain, isn't our failure.
+            Ok(()) | Err(Loading::ABANDONED) => Ok(false),
+            Err(CORRUPT) => Err(Error::SwapCorrupt { address, area: area() }),
+            Err(failure) => Err(Error::SwapReadFailed { address, area: area(), error: load_error::decode(failure) }),
+        }
     }
-
-    /// Whether its slot is free for others when the page is back, if there are too few: not so
-    /// where an area goes.
-    pub(super) fn frees_slot(self) -> bool {
-        matches!(self, Self::Read | Self::Write { .. })
-    }
-
-    /// Whether the page may stay as it is in its slot.
-    pub(super) fn leaves_unchanged(self) -> bool {
-        matches!(self, Self::Read | Self::Write { bytes: [], .. })
-    }
-}
-
-/// A frame for a page, charged.
-pub(super) struct Memory<'a> {
-    pub(super) frame: ChargedFrame<'a>,
-    /// The page may be swapped out. Otherwise no list will have it.
-    pub(super) is_listed: bool,
-    /// Its bytes are likely to be in this CPU's caches.
-    pub(super) is_warm: bool,
-    /// Another page left it for this one, and took the last slot: so this one can't keep its own.
-    pub(super) exchange: Option<Exchange<'a>>,
-}
-
-impl Memory<'_> {
-    /// Whether there is no more, or the page can't be on a list.
-    pub(super) fn is_last(&self) -> bool {
-        self.exchange.is_some() || !self.is_listed
-    }
-}
-
-/// Why there is no memory for a page.
-pub(super) struct NoMemory {
-    pub(super) error: Error,
-    /// Others have been at the page meanwhile: that may be over.
-    pub(super) is_outrun: bool,
-}
-
-/// What a page has from where it was.
-#[derive(Default)]
-pub(super) struct Past {
-    /// The slot that is to be freed, or the one that it keeps.
-    pub(super) unused: Option<SlotId>,
-    pub(super) kept: Option<SlotId>,
-    pub(super) history: History,
 }

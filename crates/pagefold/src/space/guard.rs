@@ -8,7 +8,7 @@ use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
-use super::fault::Fault;
+use super::fault_types::Fault;
 use super::mapped::Mapped;
 use super::region::REGION_PAGES;
 use super::tree::Trail;

@@ -58,7 +58,7 @@
 //!
 //! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where
 //! there is swap, pages are on their group's lists as those of files are, and leave memory by
-//! `swap_out`; their word says then where they are, and a fault brings them back (`swap_in`). Where
+//! `swap_out`; their word says then where they are, and a fault brings them back (`fault`). Where
 //! there is none, they are on no list, and the group's limit answers with an error.
 
 mod account;
@@ -67,6 +67,8 @@ mod advise;
 mod change;
 mod entry;
 mod fault;
+mod fault_types;
+mod free;
 mod free_addresses;
 mod guard;
 mod index;
@@ -80,11 +82,10 @@ mod refusal;
 mod region;
 mod relocate;
 mod slots;
-mod swap_in;
 mod tidy;
-mod touch;
 mod tree;
 mod window;
+mod word_owner;
 mod write;
 
 pub use guard::MappedPage;

@@ -28,7 +28,7 @@ use swap::PageEntry;
 use sync::atomic::{Backoff, Ordering, fence};
 
 use super::entry::Entry;
-use super::fault::Fault;
+use super::fault_types::Fault;
 use super::region::{REGION_PAGES, Region};
 use super::tree::Seen;
 use super::{Space, SpaceState};

@@ -31,7 +31,7 @@ use swap::{Owner, PageEntry, SlotId, SlotState};
 use sync::atomic::{Ordering, fence_after_update};
 
 use super::SpaceState;
-use super::fault::{Fault, Memory, Past};
+use super::fault_types::{Fault, Memory, Past};
 use super::region::{REGION_PAGES, Region};
 use crate::manager::Manager;
 use crate::manager::take_frame::ChargedFrame;

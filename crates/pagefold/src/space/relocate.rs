@@ -15,7 +15,7 @@ use sync::atomic::Backoff;
 
 use super::address::Pages;
 use super::entry::Entry;
-use super::fault::Fault;
+use super::fault_types::Fault;
 use super::region::{REGION_PAGES, Region};
 use super::{Space, SpaceState};
 use crate::error::Error;

@@ -6,7 +6,7 @@ use frames::BeginWrite;
 use sync::atomic::{Backoff, fence_after_update};
 
 use super::entry::Entry;
-use super::fault::Fault;
+use super::fault_types::Fault;
 use super::region::Region;
 use super::tree::Trail;
 use super::{Space, SpaceState};

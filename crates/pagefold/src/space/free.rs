@@ -1,18 +1,15 @@
-//! A page's ways into memory, new or back from swap, and its end.
+//! The end of pages: how they leave memory when they are unmapped or discarded.
 
 use arrayvec::ArrayVec;
-use frames::{BeginLoad, Detach, OwnedFrame, PageState};
+use frames::{Detach, OwnedFrame};
 use swap::{PageEntry, SlotId};
-use sync::atomic::{Backoff, fence_after_update};
+use sync::atomic::Backoff;
 
 use super::SpaceState;
 use super::address::Pages;
-use super::fault::{Fault, NoMemory};
-use super::region::{REGION_PAGES, Region};
-use crate::error::Error;
+use super::region::Region;
 use crate::lru::batch::BATCH_MAX;
 use crate::lru::rank::Rank;
-use crate::reclaim::room::RoomsMade;
 
 /// What is left of pages that are taken out of memory together.
 #[derive(Default)]
@@ -33,75 +30,7 @@ impl Gone<'_> {
     }
 }
 
-/// How often others may be faster, but leave the page where it was.
-const OUTRUN_MAX: u32 = 8;
-
 impl SpaceState {
-    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is
-    /// done to it. Returns false, with nothing done, if the page is in memory, if another thread
-    /// has it, or if it isn't the space's own any more.
-    ///
-    /// # Errors
-    /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
-    #[cold]
-    pub(super) fn fault(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
-        let manager = &**self.manager();
-        let local = page % REGION_PAGES;
-        let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
-        if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
-            manager.swap.prefetch([slot]);
-        }
-        loop {
-            let memory = match self.take_memory(manager, region, local, fault) {
-                Ok(memory) => memory,
-                Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
-                    // Another thread got the last frame for this very page.
-                    PageState::Resident { .. } => return Ok(false),
-                    PageState::Loading => {
-                        return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
-                    }
-                    // Or had it, in vain or for a moment.
-                    PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
-                        outrun += 1;
-                        continue;
-                    }
-                    PageState::Swapped { .. } | PageState::Vacant { .. } => return Err(error),
-                },
-            };
-            // Most pages are new: filled before any thread has to wait for them.
-            let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
-            if is_new {
-                memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
-            }
-            let along = self.look_along(region, local, fault, &memory);
-            match region.map.begin_load(local) {
-                BeginLoad::Begun(loading) => {
-                    fence_after_update(); // S1
-                    let entry = region.entry(page);
-                    if !fault.is_permitted(entry) {
-                        drop(loading);
-                        self.give_up(memory, along);
-                        return if fault.may_go_on(entry) { Ok(false) } else { Err(self.refuse(page, entry)) };
-                    }
-                    return self.bring_in(page, loading, memory, along, fault, is_new);
-                }
-                BeginLoad::Resident => {
-                    self.give_up(memory, along);
-                    return Ok(false);
-                }
-                BeginLoad::Busy => {
-                    self.give_up(memory, along);
-                    return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
-                }
-                // A region has a place for each of its pages.
-                BeginLoad::NoRoom | BeginLoad::NoPlace => {
-                    self.give_up(memory, along);
-                    manager.make_room_for_word(self.group.state(), &mut rooms_made)?;
-                }
-            }
-        }
-    }
-
     pub(super) fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
         let count = self.manager().release_anonymous(self.group.state(), frames);
         self.manager().spaces.warm.freed(count as u64);
