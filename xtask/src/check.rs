@@ -1,7 +1,7 @@
 //! Checks, and how they are run: side by side where they have target directories of their own.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
     pub(crate) time: Duration,
     /// What repeats it, for a shell.
     pub(crate) command: String,
-    /// What it printed, unless that was printed as it came.
+    /// What it printed.
     printed: String,
 }
 
@@ -119,24 +119,41 @@ impl Check {
         let result = if alone { as_it_comes(command, limit) } else { limited::printed(command, limit) };
         let (passed, printed) = match result {
             Ok((status, printed)) => {
-                let mut printed = String::from_utf8_lossy(&printed).into_owned();
+                let mut printed = without_colours(&String::from_utf8_lossy(&printed));
                 if status.is_none() {
-                    printed += &format!("{name} was ended: it took longer than {} s\n", limit.as_secs());
+                    let ended = format!("{name} was ended: it took longer than {} s\n", limit.as_secs());
+                    if alone {
+                        print!("{ended}");
+                    }
+                    printed += &ended;
                 }
                 (status.is_some_and(|status| status.success() != must_fail), printed)
             }
             Err(error) => (false, format!("can't run {name}: {error}\n")),
         };
-        print!("{printed}");
+        if !alone {
+            print!("{printed}");
+        }
         let time = start.elapsed();
         println!("== {name}: {} in {:.0} s", if passed { "ok" } else { "FAILED" }, time.as_secs_f64());
         Outcome { name, lane, passed, time, command: typed, printed }
     }
 }
 
-/// Runs a command, and has nothing left to print. `None` if it took longer than the limit.
+/// Runs a command and prints what it prints, as it comes. `None` if it took longer than the limit.
 fn as_it_comes(mut command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
-    Ok((limited::run(&mut command, limit)?, Vec::new()))
+    if io::stdout().is_terminal() {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    limited::passed_on(command, limit, io::stdout())
+}
+
+/// A text without what gives it colours on a terminal.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    parts.for_each(|part| plain += part.split_once('m').map_or("", |(_, rest)| rest));
+    plain
 }
 
 /// Checks that wait, and the target directories that are in use.
@@ -289,6 +306,8 @@ mod tests {
         let expected = outcome("successes:\n\npanicked at a.rs\nfailures:\n\npanicked at b.rs:\nno");
         assert_eq!(expected.first_error(), "panicked at b.rs: no");
         assert_eq!(outcome("nothing").first_error().trim(), "see its output");
+        let coloured = "\x1b[1m\x1b[91merror\x1b[0m\x1b[1m: wrong\x1b[0m\n";
+        assert_eq!(outcome(&without_colours(coloured)).first_error().trim(), "error: wrong");
         let lacking = [outcome("not here: io_uring\n"), outcome("x: not here: io_uring\n")];
         assert_eq!(not_here(&lacking).len(), 1);
     }

@@ -2,7 +2,8 @@
 //! that it started.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -21,15 +22,6 @@ const TIME_TO_END: Duration = Duration::from_millis(200);
 
 /// The process groups of commands that run.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
-
-/// Runs a command. `None` if it had to be ended, as it took longer than the limit.
-///
-/// # Errors
-/// The system's, if the command can't be started.
-pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let start = Instant::now();
-    run_until(command, || start.elapsed() >= limit)
-}
 
 /// Runs a command until it ends, or `has_to_end`; `None` then.
 fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io::Result<Option<ExitStatus>> {
@@ -53,13 +45,39 @@ fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io:
     Ok(status)
 }
 
-/// Runs a command: also returns what it prints to either stream, in its order.
+/// Runs a command: also returns what it prints to either stream, in its order. `None` if it had to
+/// be ended, as it took longer than the limit.
 ///
 /// # Errors
-/// As [`run`]; and the system's, if there is no place for what is printed.
+/// The system's, if the command can't be started, or there is no place for what is printed.
 pub(crate) fn printed(command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
     let start = Instant::now();
     printed_until(command, |_| start.elapsed() >= limit)
+}
+
+/// The same, and passes on to `out` what is printed, as it comes.
+///
+/// # Errors
+/// As [`printed`]; those of `out` don't matter.
+pub(crate) fn passed_on(
+    command: Command,
+    limit: Duration,
+    mut out: impl Write,
+) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
+    let (start, mut passed) = (Instant::now(), 0);
+    let mut pass = |new: &[u8]| {
+        let _ = out.write_all(new).and_then(|()| out.flush());
+        new.len() as u64
+    };
+    let (status, printed) = printed_until(command, |file| {
+        let mut new = [0; 1 << 16];
+        while let Ok(len @ 1..) = file.read_at(&mut new, passed) {
+            passed += pass(&new[..len]);
+        }
+        start.elapsed() >= limit
+    })?;
+    pass(printed.get(passed as usize..).unwrap_or_default());
+    Ok((status, printed))
 }
 
 /// The same, until `has_to_end`, which gets what was printed so far.
@@ -110,6 +128,11 @@ mod tests {
         command
     }
 
+    fn run(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        let start = Instant::now();
+        run_until(command, || start.elapsed() >= limit)
+    }
+
     #[test]
     fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
         let (mut reader, writer) = io::pipe().unwrap();
@@ -134,6 +157,14 @@ mod tests {
     fn what_is_printed_to_either_stream_is_kept() {
         let (status, text) = printed(shell("echo out; echo err >&2; exit 3"), Duration::from_secs(1000)).unwrap();
         assert_eq!((status.and_then(|status| status.code()), &text[..]), (Some(3), &b"out\nerr\n"[..]));
+    }
+
+    #[test]
+    fn what_is_passed_on_is_kept_too() {
+        let (mut out, script) = (Vec::new(), "echo out; sleep 0.1; echo err >&2");
+        let (status, text) = passed_on(shell(script), Duration::from_secs(1000), &mut out).unwrap();
+        assert!(status.is_some_and(|status| status.success()));
+        assert_eq!((&text[..], &out[..]), (&b"out\nerr\n"[..], &b"out\nerr\n"[..]));
     }
 
     #[test]
