@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Any part can be changed on its own.
     space.protect(data.start + 8 * PAGE..data.start + 16 * PAGE, Protection::Read)?;
-    space.advise(Advice::Random, data.start + 12 * PAGE..data.end)?;
+    space.advise(data.start + 12 * PAGE..data.end, Advice::Random)?;
     let heap = space.grow(heap.clone(), 2 << 20).or_else(|_| space.move_anywhere(heap))?;
     space.unmap(heap.start..heap.start + PAGE)?;
     for area in space.areas() {

@@ -124,7 +124,7 @@ fn one_cold_megabyte_is_one_request() {
     file.read_exact_at(&mut bytes, 8 << 20).unwrap();
     check(0, 8 << 20, &bytes);
     assert_eq!(disk.stats().requests - before, 1);
-    file.advise(Advice::WillNeed, 16 << 20..17 << 20).unwrap();
+    file.advise(16 << 20..17 << 20, Advice::WillNeed).unwrap();
     assert_eq!((disk.stats().requests - before, group.stats().misses), (2, 512));
     file.read_exact_at(&mut bytes, 16 << 20).unwrap();
     check(0, 16 << 20, &bytes);
@@ -137,7 +137,7 @@ fn one_bad_page_fails_its_request_alone() {
     let (_mm, _group, file) = open(4_000, 2_000, faulty.clone());
     let mut random = Random::seeded(4);
     for round in 0..200 {
-        file.advise(Advice::DontNeed, 0..LEN).unwrap();
+        file.advise(0..LEN, Advice::DontNeed).unwrap();
         faulty.set_schedule(Schedule::Once(1 + round % 40, Fault::Errno(5)));
         let mut bytes = vec![0; 40 * 4096];
         let first = random.below(10_000);
@@ -413,7 +413,7 @@ fn a_sequential_reader_waits_little_and_a_random_one_wastes_nothing() {
     assert_eq!((stats.misses, stats.read_ahead), (3, LEN / PAGE - 3), "{stats:?}");
     assert_eq!(stats.read_ahead_wasted, 0);
     assert_eq!(stats.hits + stats.waits, LEN / PAGE - 3);
-    file.advise(Advice::DontNeed, 0..LEN).unwrap();
+    file.advise(0..LEN, Advice::DontNeed).unwrap();
     let mut random = Random::seeded(77);
     for _ in 0..20_000 {
         file.read_exact_at(&mut buf, random.below(LEN / PAGE) * PAGE).unwrap();
@@ -467,7 +467,7 @@ fn what_is_used_survives_a_scan_that_is_read_ahead_for() {
     let (_mm, group, file) = open(2_200, 2_048, disk(1, LEN));
     let mut random = Random::seeded(6);
     let hot = |random: &mut Random| file.read_exact_at(&mut [0; 10], random.below(1_500) * PAGE).unwrap();
-    file.advise(Advice::Random, 0..LEN).unwrap();
+    file.advise(0..LEN, Advice::Random).unwrap();
     fill_up(&group, 2_048);
     (0..30_000).for_each(|_| hot(&mut random));
     let scanner = group.open("f0").unwrap();
@@ -503,7 +503,7 @@ fn a_reader_in_strides_comes_upon_anothers_marks() {
 fn advice_steers_read_ahead() {
     let read = |advice| {
         let (_mm, group, file) = open(4_000, 3_000, disk(1, LEN));
-        file.advise(advice, 0..LEN).unwrap();
+        file.advise(0..LEN, advice).unwrap();
         for page in 0..1_000 {
             file.read_exact_at(&mut [0; 10], page * PAGE).unwrap();
         }
@@ -524,7 +524,7 @@ fn pages_read_ahead_in_vain_are_counted() {
     for page in 0..20 {
         file.read_exact_at(&mut [0; 10], page * PAGE).unwrap();
     }
-    eventually("all has landed", || file.advise(Advice::DontNeed, 0..LEN).is_ok() && group.charged() == 0);
+    eventually("all has landed", || file.advise(0..LEN, Advice::DontNeed).is_ok() && group.charged() == 0);
     let stats = file.stats();
     assert_eq!(stats.read_ahead_wasted, stats.read_ahead + 3 - 20);
     assert_eq!(group.stats().read_ahead_wasted, stats.read_ahead_wasted);
@@ -537,7 +537,7 @@ fn pages_read_ahead_in_vain_are_counted() {
 fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
     let (_mm, group, file) = open(4_000, 3_000, disk(2, LEN));
     let (other, mut random) = (group.open("f1").unwrap(), Random::seeded(1));
-    other.advise(Advice::Random, 0..LEN).unwrap();
+    other.advise(0..LEN, Advice::Random).unwrap();
     // So many that those which come next wait for a batch to be full.
     eventually("the group is large", || {
         other.prefetch(0..2_500 * PAGE);
@@ -547,7 +547,7 @@ fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
         file.read_exact_at(&mut [0; 10], page * PAGE).unwrap();
     }
     eventually("all has landed, gone, and been counted", || {
-        file.advise(Advice::DontNeed, 0..LEN).unwrap();
+        file.advise(0..LEN, Advice::DontNeed).unwrap();
         // They fill up the batch.
         for _ in 0..40 {
             other.read_exact_at(&mut [0; 10], (3_000 + random.below(10_000)) * PAGE).unwrap();

@@ -40,7 +40,7 @@ fn scenario(backend: impl Backend, schedule: Schedule) -> u64 {
             assert_eq!(f1.page(7)?.len(), 4096);
             assert_eq!(f1.page(90)?.len(), 77);
         }
-        f0.advise(Advice::WillNeed, 0..10 * 4096)?;
+        f0.advise(0..10 * 4096, Advice::WillNeed)?;
         batches(&f0)?;
         assert_eq!(read(&f0, 0, FILE_LEN, 1)?, 0);
         f1.close()
@@ -139,7 +139,7 @@ impl Step {
             Self::SetLen(len) => file.set_len(len),
             Self::Sync => file.sync(),
             Self::SyncRange(from, to) => file.sync_range(from..to),
-            Self::Forget => file.advise(Advice::DontNeed, 0..u64::MAX),
+            Self::Forget => file.advise(0..u64::MAX, Advice::DontNeed),
         }
     }
 

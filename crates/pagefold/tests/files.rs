@@ -91,8 +91,8 @@ fn reads_at_and_past_the_end() {
     assert!(matches!(file.page(2), Err(Error::PastEnd { len: 5000, .. })));
     assert!(matches!(file.page(u64::MAX), Err(Error::PastEnd { .. })));
     assert_eq!(file.page(1).unwrap().len(), 904);
-    file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
-    file.advise(Advice::WillNeed, u64::MAX..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
+    file.advise(u64::MAX..u64::MAX, Advice::WillNeed).unwrap();
     assert_eq!(group.charged(), 0);
     let empty = dir.path().join("empty");
     std::fs::write(&empty, []).unwrap();

@@ -29,11 +29,11 @@ fn pages_change_their_group_and_stay_in_memory() {
     let before = pages(&a);
     assert!(before >= 60);
     // Bytes of 10 pages, of two of them a part.
-    assert_eq!(file.charge_to(&b, 10 * PAGE + 1..19 * PAGE + 1).unwrap(), 10 * PAGE);
+    assert_eq!(file.charge_to(10 * PAGE + 1..19 * PAGE + 1, &b).unwrap(), 10 * PAGE);
     assert_eq!((pages(&a), pages(&b)), (before - 10, 10));
-    assert_eq!(other.charge_to(&b, 0..u64::MAX).unwrap(), (before - 10) * PAGE, "whichever handle says so");
+    assert_eq!(other.charge_to(0..u64::MAX, &b).unwrap(), (before - 10) * PAGE, "whichever handle says so");
     assert_eq!((pages(&a), pages(&b)), (0, before));
-    assert_eq!(file.charge_to(&b, 0..u64::MAX).unwrap(), 0, "they are there");
+    assert_eq!(file.charge_to(0..u64::MAX, &b).unwrap(), 0, "they are there");
     let misses = a.stats().misses;
     read(&file, 0, 0, 60 * PAGE as usize).unwrap();
     assert_eq!(a.stats().misses, misses, "nothing left memory");
@@ -52,10 +52,10 @@ fn pages_that_moved_are_still_there_and_what_has_no_room_is_an_error() {
     read(&its, 1, 0, 30 * PAGE as usize).unwrap();
     read(&file, 0, 0, 80 * PAGE as usize).unwrap();
     let before = b.stats();
-    assert_eq!(file.charge_to(&b, 0..10 * PAGE).unwrap(), 10 * PAGE);
+    assert_eq!(file.charge_to(0..10 * PAGE, &b).unwrap(), 10 * PAGE);
     assert!((10..20).contains(&(b.stats().evictions - before.evictions)), "{:?}", b.stats());
     let before = (a.stats().evictions, b.stats().evictions);
-    for error in [file.charge_to(&b, 0..50 * PAGE).unwrap_err(), a.hand_over(&b).unwrap_err()] {
+    for error in [file.charge_to(0..50 * PAGE, &b).unwrap_err(), a.hand_over(&b).unwrap_err()] {
         assert!(matches!(&error, Error::LimitReached { group, .. } if group == "b"), "{error}");
     }
     assert_eq!((a.stats().evictions, b.stats().evictions), before, "nothing goes for what can't fit");
@@ -84,12 +84,12 @@ fn what_is_in_use_or_unclean_stays() {
         file.sync().unwrap();
     };
     write(&file, 7);
-    assert_eq!(file.charge_to(&b, 3 * PAGE..4 * PAGE).unwrap(), 0, "pinned");
-    assert_eq!(file.charge_to(&b, 5 * PAGE..6 * PAGE).unwrap(), 0, "unclean");
+    assert_eq!(file.charge_to(3 * PAGE..4 * PAGE, &b).unwrap(), 0, "pinned");
+    assert_eq!(file.charge_to(5 * PAGE..6 * PAGE, &b).unwrap(), 0, "unclean");
     drop(pin);
-    assert_eq!(file.charge_to(&b, 3 * PAGE..4 * PAGE).unwrap(), PAGE);
+    assert_eq!(file.charge_to(3 * PAGE..4 * PAGE, &b).unwrap(), PAGE);
     sync();
-    assert_eq!(file.charge_to(&b, 5 * PAGE..6 * PAGE).unwrap(), PAGE);
+    assert_eq!(file.charge_to(5 * PAGE..6 * PAGE, &b).unwrap(), PAGE);
     // Unclean again, it is counted in its new group, and leaves that.
     write(&b.open_options().write(true).open("0/f0").unwrap(), 8);
     assert_eq!((a.stats().unclean_bytes, b.stats().unclean_bytes), (0, PAGE));
@@ -102,13 +102,13 @@ fn what_is_in_use_or_unclean_stays() {
 
     let its = small.open("0/f0").unwrap();
     let pins: Vec<_> = (10..14).map(|page| its.page(page).unwrap()).collect();
-    let error = file.charge_to(&small, 0..u64::MAX).unwrap_err();
+    let error = file.charge_to(0..u64::MAX, &small).unwrap_err();
     assert!(matches!(&error, Error::LimitReached { group, .. } if group == "small"), "{error}");
     drop(pins);
 
     let elsewhere = manager(256, disk(1, 10 * PAGE));
     let stranger = elsewhere.group("stranger").build().unwrap();
-    for error in [file.charge_to(&stranger, 0..PAGE).unwrap_err(), a.hand_over(&stranger).unwrap_err()] {
+    for error in [file.charge_to(0..PAGE, &stranger).unwrap_err(), a.hand_over(&stranger).unwrap_err()] {
         assert!(matches!(&error, Error::OtherPagefold { group } if group == "stranger"), "{error}");
     }
 }
@@ -146,7 +146,7 @@ fn pages_change_groups_while_all_else_goes_on() {
                 let (file, stop) = (&files[0], &stop);
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        match file.charge_to(to, 0..u64::MAX) {
+                        match file.charge_to(0..u64::MAX, to) {
                             Ok(_) | Err(Error::LimitReached { .. }) => {}
                             Err(error) => panic!("{error}"),
                         }
@@ -164,7 +164,7 @@ fn pages_change_groups_while_all_else_goes_on() {
                         let page = random.below(120);
                         match random.below(16) {
                             0 => file.write_at(&[random.below(256) as u8; 64], page * PAGE + 4000).unwrap(),
-                            1 => file.advise(pagefold::Advice::DontNeed, page * PAGE..(page + 20) * PAGE).unwrap(),
+                            1 => file.advise(page * PAGE..(page + 20) * PAGE, pagefold::Advice::DontNeed).unwrap(),
                             2 if step % 8 == 0 => file.sync().unwrap(),
                             _ => {
                                 let mut bytes = [0; 64];
@@ -193,7 +193,7 @@ fn charges_in_stock_elsewhere_cost_no_eviction() {
     let mm = manager(4 * limit, disk(1, 2 * limit * PAGE));
     let tenant = group(&mm, "tenant", limit);
     let file = tenant.open("f0").unwrap();
-    file.advise(pagefold::Advice::Random, 0..0).unwrap();
+    file.advise(0..0, pagefold::Advice::Random).unwrap();
     // Whatever CPUs these threads run on, they leave charges there.
     for page in 0..limit {
         let file = &file;

@@ -59,7 +59,7 @@ fn misses_on_other_cpus_take_no_more(mm: &Pagefold, file: &File, space: &Space) 
     let mapped: Vec<_> = (0..400).map(|_| space.map_file(file, 0, 4096, Protection::Read).unwrap()).collect();
     let miss_each = || {
         for range in &mapped {
-            file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+            file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
             space.read_at(&mut [0; 8], range.start).unwrap();
         }
     };

@@ -33,7 +33,7 @@ fn missed(group: &Group, file: &File, accesses: u64, mut page: impl FnMut(u64) -
 /// can be kept.
 fn missed_going_round(advice: Advice) -> u64 {
     let (_mm, group, file) = open(2 * ROOM);
-    file.advise(advice, 0..1).unwrap();
+    file.advise(0..1, advice).unwrap();
     let page = |access: u64| (access / 2 + 2 * ROOM - 64 * (access % 2)) % (2 * ROOM);
     missed(&group, &file, 28 * ROOM, page)
 }
@@ -54,7 +54,7 @@ fn what_is_read_ahead_doesnt_push_it_out() {
 #[test]
 fn what_was_used_long_ago_gives_way() {
     let (_mm, group, file) = open(20 * ROOM);
-    file.advise(Advice::Random, 0..1).unwrap();
+    file.advise(0..1, Advice::Random).unwrap();
     let mut random = 1_u64;
     let hot = ROOM * 9 / 10;
     let missed = missed(&group, &file, 54 * ROOM, |access| {
@@ -73,7 +73,7 @@ fn what_was_read_ahead_and_is_used_stays_when_memory_gets_short() {
     let hot = ROOM / 2;
     let read = |page: u64| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap();
     (0..4 * hot).for_each(|access| read(access % hot));
-    file.advise(Advice::Random, hot..hot + 1).unwrap();
+    file.advise(hot..hot + 1, Advice::Random).unwrap();
     let mut again = 0;
     for access in 0..2 * ROOM {
         read(ROOM + access);

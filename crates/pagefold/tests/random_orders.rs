@@ -158,7 +158,7 @@ impl Worker<'_> {
             18 => self.pin(page),
             19 => _ = Self::was_done(self.come_and_go()),
             20 => _ = Self::was_done(self.file().sync()),
-            21 => self.file().advise(Advice::DontNeed, page * PAGE..(page + 6) * PAGE).unwrap(),
+            21 => self.file().advise(page * PAGE..(page + 6) * PAGE, Advice::DontNeed).unwrap(),
             22 => self.file().prefetch(page * PAGE..(page + 3) * PAGE),
             _ => {
                 let pages = 12 + self.random.below(8);

@@ -97,7 +97,7 @@ fn all_are_under_way_together_and_any_order_will_do() {
     let disk = disk(1, LEN);
     disk.answer_by_hand();
     let (_mm, group, file) = open(4_000, 2_000, disk.clone());
-    file.advise(Advice::Random, 0..LEN).unwrap();
+    file.advise(0..LEN, Advice::Random).unwrap();
     let mut bytes = vec![0xa5; 64 * 4096];
     let mut queue = ReadQueue::new(&file);
     for (at, into) in (0..).zip(bytes.chunks_mut(4096)) {

@@ -70,7 +70,7 @@ fn everything_at_once() {
                         let offset = random.below(reach);
                         let result = match random.below(20) {
                             0 => file.page(offset / 4096).map(|pin| check(number, offset & !4095, &pin)),
-                            1 => file.advise(Advice::DontNeed, offset..offset + 40_000),
+                            1 => file.advise(offset..offset + 40_000, Advice::DontNeed),
                             2 => {
                                 file.prefetch(offset..offset + random.below(100_000));
                                 Ok(())
@@ -166,7 +166,7 @@ fn writers_and_everybody_else_at_once() {
                         guard.copy_from_slice(&word.to_le_bytes().repeat(len / 8));
                     }
                 }),
-                (0..3, _) => file.advise(Advice::DontNeed, page * 4096..(page + 50) * 4096),
+                (0..3, _) => file.advise(page * 4096..(page + 50) * 4096, Advice::DontNeed),
                 (3 | 4, 0..14) => {
                     let mut bytes = vec![0; 4096];
                     file.read_at(&mut bytes, page * 4096).map(|n| check_stamps(page, &bytes[..n]))

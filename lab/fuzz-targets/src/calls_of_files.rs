@@ -73,10 +73,10 @@ fn call(bytes: &mut Unstructured<'_>, fold: &Pagefold, groups: [&Group; 2], file
         9 => file.prefetch(range(bytes, 0)?),
         10 => {
             let advice = *bytes.choose(&ADVICE)?;
-            drop(file.advise(advice, range(bytes, 0)?));
+            drop(file.advise(range(bytes, 0)?, advice));
         }
         11 => drop(file.sync_range(range(bytes, 0)?)),
-        12 => drop(file.charge_to(other, range(bytes, 0)?)),
+        12 => drop(file.charge_to(range(bytes, 0)?, other)),
         13 if has_room => drop(file.set_len(at)),
         14 => drop(group.set_max(at)),
         15 => drop(group.set_swap_max(at)),

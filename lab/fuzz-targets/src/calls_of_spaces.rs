@@ -60,7 +60,7 @@ fn call(bytes: &mut Unstructured<'_>, space: &Space, file: &File, mine: &Range<u
         10 => drop(space.protect(range(bytes, mine.start)?, protection)),
         11 => {
             let advice = *bytes.choose(&ADVICE)?;
-            drop(space.advise(advice, range(bytes, mine.start)?));
+            drop(space.advise(range(bytes, mine.start)?, advice));
         }
         12 => drop(space.sync(range(bytes, mine.start)?)),
         13 => drop(space.discard(range(bytes, mine.start)?)),

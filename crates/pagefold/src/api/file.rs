@@ -269,8 +269,8 @@ impl File {
     /// # Errors
     /// Those of loading, but not of memory, for [`Advice::WillNeed`]; those of
     /// [`sync`](Self::sync), for [`Advice::PageOut`].
-    pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
-        self.handle.advise(advice, range)
+    pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
+        self.handle.advise(range, advice)
     }
 
     /// Charges the file's pages in `range`, in bytes, that are in memory to `group` from now on,
@@ -284,7 +284,7 @@ impl File {
     /// # Errors
     /// [`Error::LimitReached`] where there is no room for one more, with the pages up to there
     /// recharged; [`Error::OtherPagefold`].
-    pub fn charge_to(&self, group: &Group, range: Range<u64>) -> Result<u64, Error> {
+    pub fn charge_to(&self, range: Range<u64>, group: &Group) -> Result<u64, Error> {
         let file = &*self.handle.file;
         file.manager.refuse_child()?;
         group.check_manager(&file.manager)?;

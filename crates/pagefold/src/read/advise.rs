@@ -15,7 +15,7 @@ use crate::read_ahead::advice::Advice;
 
 impl Handle {
     /// The whole of [`File::advise`](crate::File::advise).
-    pub(crate) fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         let shift = self.file.page_shift();
         let end = range.end.min(self.file.len());
         let pages = range.start >> shift..end.div_ceil(1 << shift);

@@ -500,7 +500,7 @@ mod tests {
         let group = |name: String| mm.group(&name).build().unwrap();
         let open = |group: &Group| {
             let file = group.open("file").unwrap();
-            file.advise(Advice::Random, 0..1).unwrap();
+            file.advise(0..1, Advice::Random).unwrap();
             file
         };
         // Each has pages of the file to itself.

@@ -402,7 +402,7 @@ mod tests {
     /// were evicted for that.
     fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
         let file = group.open("file").unwrap();
-        file.advise(Advice::Random, 0..1).unwrap();
+        file.advise(0..1, Advice::Random).unwrap();
         for number in 0..60 {
             (0..50).for_each(|page| file.read_at(&mut [0; 8], (50 * number + page) * PAGE).map(drop).unwrap());
             keep(number);

@@ -32,7 +32,7 @@ impl Space {
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for
     /// [`PageOut`](Advice::PageOut).
-    pub fn advise(&self, advice: Advice, range: Range<u64>) -> Result<(), Error> {
+    pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
         match advice {
@@ -52,10 +52,10 @@ impl Space {
             }),
             Advice::DontNeed => {
                 state.discard(pages)?;
-                state.each_file(pages, |mapped, bytes| mapped.handle().advise(advice, bytes))
+                state.each_file(pages, |mapped, bytes| mapped.handle().advise(bytes, advice))
             }
             Advice::Cold | Advice::PageOut => {
-                state.each_file(pages, |mapped, bytes| mapped.handle().advise(advice, bytes))
+                state.each_file(pages, |mapped, bytes| mapped.handle().advise(bytes, advice))
             }
         }
     }
@@ -88,7 +88,7 @@ impl Space {
     pub fn populate(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
-        self.advise(Advice::WillNeed, range)?;
+        self.advise(range, Advice::WillNeed)?;
         (pages.first..pages.end).try_for_each(|page| state.populate(page).map_err(|error| state.at(page, error)))
     }
 }

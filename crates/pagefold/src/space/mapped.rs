@@ -124,7 +124,7 @@ impl Mapping {
             return Ok(file);
         }
         let handle = openings.normal.open_again(&openings.group)?;
-        handle.advise(advice, 0..0)?;
+        handle.advise(0..0, advice)?;
         Ok(cell.get_or_init(|| handle))
     }
 

@@ -85,7 +85,7 @@ impl World {
         }
         if self.random.one_in(2) {
             // Parts of pages that aren't in memory have to be read first, which may fail.
-            let _ = file.advise(Advice::DontNeed, 0..len);
+            let _ = file.advise(0..len, Advice::DontNeed);
         }
         let mut batch: Vec<_> = writes.iter().map(|(offset, bytes)| WriteRequest::new(*offset, bytes)).collect();
         file.write_batch(&mut batch);

@@ -232,7 +232,7 @@ impl World {
         let range = start..start.saturating_add(self.random.below(200_000));
         let advice =
             [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal][self.random.below(4) as usize];
-        if let Err(error) = file.advise(advice, range) {
+        if let Err(error) = file.advise(range, advice) {
             self.tolerate(&error, 0);
         }
     }

@@ -24,12 +24,12 @@ struct World {
 /// A way to say that a range of a file will be needed.
 type Advise = fn(&World, u64);
 const WAYS: [(&str, Advise); 3] = [
-    ("advise", |world, len| world.large.advise(Advice::WillNeed, 0..len).unwrap()),
+    ("advise", |world, len| world.large.advise(0..len, Advice::WillNeed).unwrap()),
     ("prefetch", |world, len| world.large.prefetch(0..len)),
     ("a space's advise", |world, len| {
         let space = world.group.space().unwrap();
         let area = space.map_file(&world.large, 0, len, Protection::Read).unwrap();
-        space.advise(Advice::WillNeed, area).unwrap();
+        space.advise(area, Advice::WillNeed).unwrap();
     }),
 ];
 
@@ -43,7 +43,7 @@ impl World {
         let builder = mm.group("ours");
         let group = if is_group_limited { builder.max(LIMIT) } else { builder }.build().unwrap();
         let (hot, large) = (group.open("f0").unwrap(), group.open("f1").unwrap());
-        hot.advise(Advice::Random, 0..0).unwrap();
+        hot.advise(0..0, Advice::Random).unwrap();
         Self { disk, mm, group, hot, large }
     }
 
@@ -95,7 +95,7 @@ fn anothers_pages_in_use_stay() {
             (0..pages).for_each(|page| other.read_exact_at(&mut [0; 100], page * PAGE).unwrap());
             world.disk.stats().requests - before
         };
-        other.advise(Advice::Random, 0..0).unwrap();
+        other.advise(0..0, Advice::Random).unwrap();
         for _ in 0..4 {
             use_all();
         }

@@ -384,7 +384,7 @@ impl Stranger {
                 self.sync();
                 let file = OpenOptions::new().write(true).open(self.world.path()).unwrap();
                 file.write_all_at(&[value; PAGE], at).unwrap();
-                self.world.file.advise(Advice::DontNeed, at..at + PAGE as u64).unwrap();
+                self.world.file.advise(at..at + PAGE as u64, Advice::DontNeed).unwrap();
                 self.expected[page * PAGE..][..PAGE].fill(value);
             }
             // Pagefold writes: at the end that it knows, behind it, or before it.

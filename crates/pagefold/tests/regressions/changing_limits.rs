@@ -137,7 +137,7 @@ fn a_group_whose_last_page_goes_later_is_not_listed_beside_its_successor() {
     let pin = theirs.page(0).unwrap();
     drop((ours, one));
     drop(pin);
-    theirs.advise(Advice::DontNeed, 0..1 << 20).unwrap();
+    theirs.advise(0..1 << 20, Advice::DontNeed).unwrap();
     let _successor = mm.group("one").build().unwrap();
     let stats = mm.stats();
     assert_eq!(stats.groups.iter().filter(|group| group.name == "one").count(), 1, "{stats}");

@@ -95,10 +95,10 @@ const FILE_CALLS: &[Call] = &[
     ("sync_range", |w| w.file.sync_range(0..ABSENT)),
     ("advise", |w| {
         let all = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::DontNeed, Advice::Cold, Advice::PageOut];
-        all.into_iter().try_for_each(|advice| w.file.advise(advice, 0..100 * PAGE))
+        all.into_iter().try_for_each(|advice| w.file.advise(0..100 * PAGE, advice))
     }),
-    ("advise WillNeed", |w| w.file.advise(Advice::WillNeed, 0..1 << 40)),
-    ("charge_to", |w| w.file.charge_to(&w.group, 0..1 << 40).map(drop)),
+    ("advise WillNeed", |w| w.file.advise(0..1 << 40, Advice::WillNeed)),
+    ("charge_to", |w| w.file.charge_to(0..1 << 40, &w.group).map(drop)),
     ("close", |w| w.file.clone().close()),
 ];
 
@@ -149,7 +149,7 @@ const SPACE_CALLS: &[Call] = &[
     ("Space::discard", |w| w.space.discard(w.own..w.own + 200 * PAGE)),
     ("Space::advise", |w| {
         let all = [Advice::Normal, Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::DontNeed];
-        all.into_iter().try_for_each(|advice| w.space.advise(advice, w.own..w.own + 200 * PAGE))
+        all.into_iter().try_for_each(|advice| w.space.advise(w.own..w.own + 200 * PAGE, advice))
     }),
     ("Space::sync", |w| w.space.sync(w.of_file..w.of_file + 200 * PAGE)),
     ("Space::grow", |w| w.space.grow(w.of_file..w.of_file + 600 * PAGE, 700 * PAGE).map(drop)),

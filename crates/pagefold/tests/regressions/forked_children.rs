@@ -39,7 +39,7 @@ fn used() -> (Pagefold, Group, File) {
     let mm = manager(64, disk(1, 1 << 20));
     let group = mm.group("tenant").build().unwrap();
     let file = group.open("f0").unwrap();
-    file.advise(Advice::Random, 0..0).unwrap(); // These pages and no others.
+    file.advise(0..0, Advice::Random).unwrap(); // These pages and no others.
     for page in 0..60 {
         file.read_at(&mut [0; 4096], page * 4096).unwrap();
     }

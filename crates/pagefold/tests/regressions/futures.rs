@@ -55,7 +55,7 @@ fn by_hand() -> (SimulatedDisk, Pagefold, Group, File) {
     let mm = manager(1024, disk.clone());
     let group = mm.group("tenant").max(16 * PAGE).build().unwrap();
     let file = group.open_options().write(true).open("f0").unwrap();
-    file.advise(Advice::Random, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::Random).unwrap();
     (disk, mm, group, file)
 }
 
@@ -132,7 +132,7 @@ fn futures_that_are_not_polled_let_the_budget_be_lowered() {
     let mm = Pagefold::builder().memory("16 MiB").backend(disk.clone()).build().unwrap();
     let group = mm.group("tenant").build().unwrap();
     let file = group.open("f0").unwrap();
-    file.advise(Advice::Random, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::Random).unwrap();
     let futures = arrived(&disk, &file, 0..2048);
     mm.resize("4 MiB").unwrap();
     drop(futures);

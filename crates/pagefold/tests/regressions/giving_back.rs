@@ -28,7 +28,7 @@ fn a_file_can_be_opened_while_the_budget_is_lowered() {
     let mm = Pagefold::builder().memory("1MiB").backend(backend).build().unwrap();
     let group = mm.group("tenant").build().unwrap();
     let file = group.open("file").unwrap();
-    file.advise(Advice::Random, 0..1).unwrap();
+    file.advise(0..1, Advice::Random).unwrap();
     for page in 0..240 {
         file.read_at(&mut [0; 8], page * PAGE).unwrap();
     }

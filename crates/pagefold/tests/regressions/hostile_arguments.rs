@@ -32,7 +32,7 @@ fn offsets_at_the_ends_of_the_integers() {
         assert_eq!(file.page(at).is_ok(), at < 3, "page {at}");
         for to in [0, 1, 9_999, LEN, u64::MAX] {
             for advice in [Advice::WillNeed, Advice::DontNeed, Advice::Sequential] {
-                file.advise(advice, at..to).unwrap();
+                file.advise(at..to, advice).unwrap();
             }
         }
     }
@@ -56,7 +56,7 @@ fn pages_beyond_16_tib_are_those_that_were_asked_for() {
     file.write_at(&[1; 5000], 77 * 4096).unwrap();
     file.write_at(&[2; 5000], FAR + 77 * 4096).unwrap();
     file.sync().unwrap();
-    file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     for (offset, byte) in [(77 * 4096, 1), (FAR + 77 * 4096, 2)] {
         let mut bytes = [0; 5000];
         file.read_exact_at(&mut bytes, offset).unwrap();
@@ -157,10 +157,10 @@ fn every_call_of_a_file_takes_every_number() {
     for range in ranges() {
         file.prefetch(range.clone());
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed] {
-            let _ = file.advise(advice, range.clone());
+            let _ = file.advise(range.clone(), advice);
         }
         let _ = file.sync_range(range.clone());
-        let _ = file.charge_to(&other, range);
+        let _ = file.charge_to(range, &other);
     }
     for len in [0, 1, 4095, 4096, 4097, 1 << 47, 1 << 63, u64::MAX - 4095, u64::MAX, LEN] {
         let _ = file.set_len(len);
@@ -205,7 +205,7 @@ fn every_call_of_a_space_takes_every_number() {
             let _ = space.protect(range.clone(), protection);
         }
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed] {
-            let _ = space.advise(advice, range.clone());
+            let _ = space.advise(range.clone(), advice);
         }
         let _ = space.discard(range.clone());
         let _ = space.populate(range.clone());

@@ -50,7 +50,7 @@ fn all_goes_well(error: IoError, times: u64) {
         file.set_len(len).unwrap();
         expected.resize(len as usize, 0);
     }
-    file.advise(Advice::PageOut, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::PageOut).unwrap();
     file.close().unwrap();
     assert_same(&bytes_on(&disk, "f"), &expected, "closed");
 }

@@ -39,7 +39,7 @@ fn scene() -> (Devices, Pagefold, Group) {
 
 fn open(group: &Group, path: &str) -> File {
     let file = group.open_options().write(true).create(true).open(path).unwrap();
-    file.advise(Advice::Random, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::Random).unwrap();
     file
 }
 
@@ -104,7 +104,7 @@ fn a_miss_fails_in_time_and_the_next_ones_at_once() {
     let file = silent.clone();
     let results = answer("another miss", move || {
         let same = read_page(&file, 1);
-        (same, read_page(&file, 2), file.page(3).map(|_| ()), file.advise(Advice::WillNeed, 8 * PAGE..9 * PAGE))
+        (same, read_page(&file, 2), file.page(3).map(|_| ()), file.advise(8 * PAGE..9 * PAGE, Advice::WillNeed))
     });
     assert!(is_timeout(&results.0) && is_timeout(&results.1), "{results:?}");
     assert!(is_timeout(&results.2) && is_timeout(&results.3), "{results:?}");
@@ -323,7 +323,7 @@ fn with_a_long_time_all_is_as_without() {
     }
     assert_eq!(read(&file, 0, 63 * PAGE, 3 * PAGE as usize).unwrap() as u64, PAGE);
     devices.device(0).disk.truncate("f", 10 * PAGE + 5).unwrap();
-    file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     assert_eq!(read(&file, 0, 10 * PAGE, PAGE as usize).unwrap(), 5);
     file.write_at(&[9; 100], 20 * PAGE + 7).unwrap();
     file.sync().unwrap();

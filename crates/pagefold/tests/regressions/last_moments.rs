@@ -22,7 +22,7 @@ struct Last {
 impl Drop for Last {
     fn drop(&mut self) {
         let use_it = || {
-            self.file.advise(Advice::DontNeed, 0..LEN)?;
+            self.file.advise(0..LEN, Advice::DontNeed)?;
             for page in 0..8 {
                 read(&self.file, 0, page * PAGE, 4096)?;
                 read(&self.file, 0, page * PAGE, 4096)?;

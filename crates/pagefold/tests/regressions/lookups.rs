@@ -12,7 +12,7 @@ fn changing_a_page_is_one_lookup() {
     let mm = manager(256, disk(2, 1 << 20));
     let group = mm.group("tenant").build().unwrap();
     let file = group.open_options().write(true).open("f0").unwrap();
-    file.advise(Advice::Random, 0..0).unwrap();
+    file.advise(0..0, Advice::Random).unwrap();
     let lookups = || {
         let stats = file.stats();
         (stats.hits, stats.misses)

@@ -76,7 +76,7 @@ pub(crate) fn meanwhile<T>(threads: u64, work: impl Fn(u64) + Sync, body: impl F
 /// Reads a little of each of the first `pages` pages.
 pub(crate) fn touch(file: &File, pages: u64) {
     // These pages, and none after them.
-    file.advise(Advice::Random, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::Random).unwrap();
     for page in 0..pages {
         // A page that is just losing its place may meet a limit: not what these tests are about.
         let _ = file.read_at(&mut [0; 8], page * 4096);

@@ -40,7 +40,7 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
         std::thread::sleep(MOMENT);
         theirs.write_at(&[2; 10], 20 * 4096 + 500).unwrap();
         theirs.sync().unwrap();
-        theirs.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+        theirs.advise(0..u64::MAX, Advice::DontNeed).unwrap();
         gate.open();
         drop(pins);
         writer.join().unwrap().unwrap();

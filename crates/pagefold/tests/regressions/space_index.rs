@@ -60,7 +60,7 @@ fn a_request_for_what_is_not_mapped_takes_nothing() {
         not_mapped(space.populate(range.clone()));
         not_mapped(space.sync(range.clone()));
         for advice in [Advice::Normal, Advice::WillNeed, Advice::DontNeed, Advice::PageOut] {
-            not_mapped(space.advise(advice, range.clone()));
+            not_mapped(space.advise(range.clone(), advice));
         }
         if range.end < TOP / 2 {
             not_mapped(space.move_to(range.clone(), range.end));
@@ -303,7 +303,7 @@ fn ranges_at_the_ends_of_the_integers() {
             told(space.populate(range.clone()));
             told(space.sync(range.clone()));
             for advice in [Advice::Random, Advice::WillNeed, Advice::DontNeed, Advice::Cold] {
-                told(space.advise(advice, range.clone()));
+                told(space.advise(range.clone(), advice));
             }
             for other in ends {
                 let error = space.move_to(range.clone(), other).unwrap_err();

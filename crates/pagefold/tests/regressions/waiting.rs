@@ -178,7 +178,7 @@ fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resul
     beside(&|| look_at(&when_free(|| theirs.page(0)).unwrap()), &mut || {
         file.write_at(&[1], 0)?;
         file.sync()?;
-        file.charge_to(&other, 0..4096)?;
+        file.charge_to(0..4096, &other)?;
         file.write_at(&[2], 0)?;
         file.sync()
     });

@@ -15,7 +15,7 @@ fn budget(mib: u64, disk: SimulatedDisk) -> Pagefold {
 
 fn open(group: &Group, name: &str) -> File {
     let file = group.open(name).unwrap();
-    file.advise(Advice::Random, 0..1).unwrap();
+    file.advise(0..1, Advice::Random).unwrap();
     file
 }
 

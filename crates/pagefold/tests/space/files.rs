@@ -101,7 +101,7 @@ fn past_the_end_is_an_error_at_the_access() {
     assert!(is_past_end(&space.write_at(&[1], area.start + 2 * PAGE).unwrap_err(), area.start + 2 * PAGE));
     file.sync().unwrap();
     std::fs::File::options().write(true).open(world.path("f")).unwrap().set_len(100).unwrap();
-    file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+    file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     assert!(is_past_end(&byte(&space, area.start + PAGE).unwrap_err(), area.start + PAGE));
     // Grown by another process: found.
     std::fs::write(world.path("f"), vec![5; 8 * 4096]).unwrap();
@@ -118,7 +118,7 @@ fn parts_of_a_mapping_go_their_own_ways() {
     space.map_file_at(start..start + 64 * PAGE, &file, 0, RW).unwrap();
     space.unmap(start + 10 * PAGE..start + 20 * PAGE).unwrap();
     space.protect(start + 30 * PAGE..start + 40 * PAGE, Protection::Read).unwrap();
-    space.advise(Advice::Random, start + 35 * PAGE..start + 50 * PAGE).unwrap();
+    space.advise(start + 35 * PAGE..start + 50 * PAGE, Advice::Random).unwrap();
     let refused = space.write_at(&[1], start + 31 * PAGE).unwrap_err();
     assert!(matches!(refused, Error::NotPermitted { ref area, .. } if *area == (start + 30 * PAGE..start + 35 * PAGE)));
     let page = |at: u64| byte(&space, start + at * PAGE).unwrap();
@@ -141,7 +141,7 @@ fn parts_of_a_mapping_go_their_own_ways() {
     // One again: also what is another mapping of the same file.
     space.map_file_at(start + 10 * PAGE..start + 20 * PAGE, &file, 10 * PAGE, RW).unwrap();
     space.protect(start..start + 64 * PAGE, RW).unwrap();
-    space.advise(Advice::Normal, start..start + 64 * PAGE).unwrap();
+    space.advise(start..start + 64 * PAGE, Advice::Normal).unwrap();
     assert_eq!(space.areas().len(), 1);
     // Memory beside it isn't the same area.
     space.map_at(start + 64 * PAGE..start + 65 * PAGE, RW).unwrap();
@@ -199,8 +199,8 @@ fn bad_mappings_are_told_and_change_nothing() {
     // As far up in a file as it goes.
     let area = space.map_file(&file, 1 << 62, PAGE, RW).unwrap();
     assert!(byte(&space, area.start).is_err() && space.write_at(&[1], area.start).is_err());
-    space.advise(Advice::WillNeed, area.clone()).unwrap();
-    space.advise(Advice::Cold, area.clone()).unwrap();
+    space.advise(area.clone(), Advice::WillNeed).unwrap();
+    space.advise(area.clone(), Advice::Cold).unwrap();
     space.sync(area.clone()).unwrap();
     space.unmap(area).unwrap();
     for (range, to) in [(64 * MIB..65 * MIB, 64 * MIB + PAGE), (64 * MIB..65 * MIB, 5), (64 * MIB..65 * MIB, u64::MAX)]
@@ -216,7 +216,7 @@ fn bad_mappings_are_told_and_change_nothing() {
     assert_eq!(space.areas().len(), 2);
     assert!(matches!(space.page(5), Err(Error::NotMapped { .. })));
     assert!(matches!(space.page(u64::MAX), Err(Error::NotMapped { .. })));
-    assert!(matches!(space.advise(Advice::Cold, 0..PAGE), Err(Error::NotMapped { .. })));
+    assert!(matches!(space.advise(0..PAGE, Advice::Cold), Err(Error::NotMapped { .. })));
 }
 
 #[test]
@@ -312,23 +312,23 @@ fn advice_moves_pages_in_and_out() {
     assert_eq!(state(), (64, 0));
     space.write_at(&[1; 3 * 4096], area.start).unwrap();
     assert_eq!(state(), (64, 3));
-    space.advise(Advice::DontNeed, area.clone()).unwrap();
+    space.advise(area.clone(), Advice::DontNeed).unwrap();
     assert_eq!(state(), (3, 3), "the file doesn't have them yet");
     device.stall(false);
-    space.advise(Advice::PageOut, area.clone()).unwrap();
+    space.advise(area.clone(), Advice::PageOut).unwrap();
     assert_eq!(state(), (0, 0));
     assert_eq!(bytes_on(&device.disk, "f")[..3 * 4096], [1; 3 * 4096]);
-    space.advise(Advice::WillNeed, area.start..area.start + 8 * PAGE).unwrap();
+    space.advise(area.start..area.start + 8 * PAGE, Advice::WillNeed).unwrap();
     (0..8).for_each(|page| assert!(byte(&space, area.start + page * PAGE).is_ok()));
-    space.advise(Advice::DontNeed, area).unwrap();
+    space.advise(area, Advice::DontNeed).unwrap();
     // Of memory that is no file's it is lost.
     let own = space.map(PAGE, RW).unwrap();
     space.write_at(&[1], own.start).unwrap();
     for advice in [Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::Random] {
-        space.advise(advice, own.clone()).unwrap();
+        space.advise(own.clone(), advice).unwrap();
         assert_eq!(byte(&space, own.start).unwrap(), 1);
     }
-    space.advise(Advice::DontNeed, own.clone()).unwrap();
+    space.advise(own.clone(), Advice::DontNeed).unwrap();
     assert_eq!(byte(&space, own.start).unwrap(), 0);
 }
 
@@ -340,9 +340,9 @@ fn cold_pages_are_evicted_before_others() {
     let area = space.map_file(&file, 0, 512 * PAGE, Protection::Read).unwrap();
     let read = |pages: Range<u64>| pages.for_each(|page| assert!(byte(&space, area.start + page * PAGE).is_ok()));
     let part = |pages: Range<u64>| area.start + pages.start * PAGE..area.start + pages.end * PAGE;
-    space.advise(Advice::Random, area.clone()).unwrap();
+    space.advise(area.clone(), Advice::Random).unwrap();
     (0..4).for_each(|_| read(0..200));
-    space.advise(Advice::Cold, part(100..200)).unwrap();
+    space.advise(part(100..200), Advice::Cold).unwrap();
     read(300..380);
     let resident = |pages: Range<u64>| {
         let listed = space.areas();

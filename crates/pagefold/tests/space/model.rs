@@ -81,7 +81,7 @@ impl Model {
                 let advice = [Advice::DontNeed, Advice::PageOut, Advice::Cold, Advice::WillNeed, Advice::Sequential];
                 let advice = advice[random.below(5) as usize];
                 let discards = random.below(3) == 0;
-                let done = if discards { space.discard(range) } else { space.advise(advice, range) };
+                let done = if discards { space.discard(range) } else { space.advise(range, advice) };
                 assert_eq!(done.is_ok(), mapped);
                 if mapped && (discards || advice == Advice::DontNeed) {
                     let zero = |page: &mut (Protection, Content)| {

@@ -162,7 +162,7 @@ fn on_an_overlay_that_copies_up_under_a_reader() {
                 let mut bytes = [0; 10_000];
                 file.read_exact_at(&mut bytes, 0).unwrap();
                 assert!(bytes[..] == expected, "a reader sees the copy, in memory and when it is read again");
-                file.advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+                file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
             }
         }
         drop((reader, writer));

@@ -207,7 +207,7 @@ impl World {
             }
             9 if self.len() > PAGE => {
                 self.sync();
-                self.file().advise(Advice::DontNeed, 0..u64::MAX).unwrap();
+                self.file().advise(0..u64::MAX, Advice::DontNeed).unwrap();
                 let at = self.random.below(self.len() - PAGE);
                 self.stranger.order(&format!("overwrite {number} {at} 500"));
                 let bytes = random_bytes(&mut Random::seeded(number), 500);

@@ -379,7 +379,7 @@ fn descriptors_are_left() {
     let file = open(&fold, "a", &directory.path().join("file"));
     file.write_at(&vec![7; (THREADS * PAGES * PAGE) as usize], 0).unwrap();
     file.sync().unwrap();
-    file.advise(Advice::DontNeed, 0..0).unwrap();
+    file.advise(0..0, Advice::DontNeed).unwrap();
     let few = leaves_descriptors(12);
     limit(libc::RLIMIT_NOFILE, few);
     let all_are_there = Barrier::new(THREADS as usize);

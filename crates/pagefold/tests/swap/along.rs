@@ -104,7 +104,7 @@ fn reading_at_random_brings_hardly_anything_in_vain() {
     let stats = it.group.stats();
     assert!(requests > PAGES && stats.swap_read_along * 100 <= came, "{requests} requests, {stats:?}");
     let (group, before) = (&it.group, stats.swap_read_along);
-    it.space.advise(Advice::Random, it.base..it.base + PAGES * PAGE).unwrap();
+    it.space.advise(it.base..it.base + PAGES * PAGE, Advice::Random).unwrap();
     it.read(0..PAGES);
     assert_eq!(group.stats().swap_read_along, before, "who says that he reads at random is believed");
 }

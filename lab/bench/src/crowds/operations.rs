@@ -138,7 +138,7 @@ impl Operation {
     /// Has the next round begin as this one did.
     fn undo(self, scene: &Scene, object: usize) -> Result<(), Error> {
         match self {
-            Self::Miss => scene.files[object].advise(Advice::DontNeed, PAGE..PAGES * PAGE),
+            Self::Miss => scene.files[object].advise(PAGE..PAGES * PAGE, Advice::DontNeed),
             Self::Touch => {
                 let own = &scene.own[object];
                 scene.spaces[object].discard(own.start + PAGE..own.end)

@@ -162,7 +162,7 @@ impl Scene {
         made(Step::PagesOfFiles, &scene.fold);
         if sizes.files > HOT {
             let sparse = scene.groups[0].open_options().write(true).open("/sparse")?;
-            sparse.advise(Advice::Random, 0..0)?;
+            sparse.advise(0..0, Advice::Random)?;
             for page in 0..SPARSE_PAGES {
                 sparse.read_at(&mut [0; 8], page * (SPARSE_BYTES / SPARSE_PAGES))?;
             }
@@ -176,7 +176,7 @@ impl Scene {
         for number in 0..sizes.files {
             let group = &self.groups[number % sizes.groups];
             let file = group.open_options().write(number < sizes.for_writing()).open(open_path(number))?;
-            file.advise(Advice::Random, 0..0)?;
+            file.advise(0..0, Advice::Random)?;
             self.files.push(file);
             if number + 1 == sizes.for_writing() {
                 made(Step::FilesForWriting, &self.fold);

@@ -34,7 +34,7 @@ impl Memory for Product {
         let manager = zeros::manager(owners as u64 * 4 * PRIVATE + SHARED);
         let group = manager.group("owners").build().expect("room for a group");
         let shared = zeros::open(&group, 0);
-        shared.advise(Advice::WillNeed, 0..SHARED * PAGE).expect("zeros");
+        shared.advise(0..SHARED * PAGE, Advice::WillNeed).expect("zeros");
         Self { group, shared, _manager: manager }
     }
 
@@ -51,6 +51,6 @@ impl Memory for Product {
     }
 
     fn end(&self, owner: &mut Owner) {
-        owner.private.advise(Advice::DontNeed, 0..PRIVATE * PAGE).expect("the range is in the file");
+        owner.private.advise(0..PRIVATE * PAGE, Advice::DontNeed).expect("the range is in the file");
     }
 }

@@ -38,6 +38,6 @@ impl Memory for Product {
     }
 
     fn unmap(&self, file: &mut File) {
-        file.advise(Advice::DontNeed, 0..REGION * PAGE).expect("the range is in the file");
+        file.advise(0..REGION * PAGE, Advice::DontNeed).expect("the range is in the file");
     }
 }
