@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::io::IoError;
 use crate::protection::Protection;
 use crate::size::{Size, SizeError};
+use io::IoError;
 
 /// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
 ///

@@ -43,7 +43,17 @@
 //! is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
 #![forbid(unsafe_code)]
 
-pub use io;
+/// Where files are opened: the machine's file systems, disks that exist in memory, and what a
+/// backend of one's own is made of ([`Backend`](io::Backend)).
+pub mod io {
+    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    pub use ::io::Uring;
+    pub use ::io::{
+        Access, Backend, BackingFile, Batch, Call, DirectIo, Direction, DiskStats, Fault, FaultKind, FaultyBackend,
+        Fingerprint, Helping, Identity, IoError, Posix, Queue, Request, Schedule, SharedBytes, SimulatedDisk,
+        StableBytes, ThreadPool, Timing, automatic, generated_word, read_full, read_full_vectored, write_full,
+    };
+}
 
 /// The README's example, compiled and run as it stands.
 #[cfg(doctest)]

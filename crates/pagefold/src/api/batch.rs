@@ -15,9 +15,9 @@ use sync::time::Instant;
 use crate::api::file::File;
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::io::Helping;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
+use io::Helping;
 
 /// Reads between fetching a page's word and using it,
 const WORD_AHEAD: usize = 16;

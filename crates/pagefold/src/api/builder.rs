@@ -14,13 +14,13 @@ use crate::budget::check_budget;
 use crate::dirty::device::Devices;
 use crate::error::Error;
 use crate::group::stocks::ChargeStocks;
-use crate::io::{self, Backend, ThreadPool};
 use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
 use crate::manager::Manager;
 use crate::manager::exchange_count::ExchangeCount;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::swapping::area::SwapArea;
+use io::{self, Backend, ThreadPool};
 
 /// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
 pub struct Builder {

@@ -11,12 +11,12 @@ use crate::api::group::Group;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::pinned_page::PinnedPage;
-use crate::io::Access;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
 use crate::stats::FileStats;
 use crate::stats::hits::Hits;
 use crate::write::page_mut::{CopyCharge, Owner, PageMut};
+use io::Access;
 
 impl Group {
     /// Opens a file for reading. Its pages are charged to this group if it is this handle that

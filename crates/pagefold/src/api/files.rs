@@ -7,8 +7,8 @@ use sync::Arc;
 use crate::error::Error;
 use crate::file::state::FileState;
 use crate::file::table::FileTable;
-use crate::io::{Access, BackingFile, is_same_file, uninterrupted};
 use crate::manager::Manager;
+use io::{Access, BackingFile, is_same_file, uninterrupted};
 
 /// All open files of a Pagefold.
 pub(crate) struct Files {
@@ -81,7 +81,7 @@ impl Files {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use crate::io::{Backend as _, IoError, SimulatedDisk};
+    use io::{Backend as _, IoError, SimulatedDisk};
 
     /// The state of a closed file, a kilobyte that was charged to no budget, stayed until another
     /// file was opened.

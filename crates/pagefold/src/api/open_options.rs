@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::api::file::File;
 use crate::api::group::Group;
 use crate::error::Error;
-use crate::io::Access;
+use io::Access;
 
 /// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be
 /// read.

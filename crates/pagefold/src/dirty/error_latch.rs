@@ -7,7 +7,7 @@
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 
-use crate::io::IoError;
+use io::IoError;
 
 /// The failures of one file.
 #[derive(Debug, Default)]

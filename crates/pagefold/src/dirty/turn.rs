@@ -5,7 +5,7 @@ use sync::atomic::Ordering::Relaxed;
 use sync::lock::{Mutex, MutexGuard};
 
 use crate::dirty::course::Course;
-use crate::io::IoError;
+use io::IoError;
 
 /// What the threads that write a file back share.
 #[derive(Debug, Default)]

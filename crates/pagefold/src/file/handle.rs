@@ -11,12 +11,12 @@ use crate::dirty::error_latch::Heard;
 use crate::error::Error;
 use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
-use crate::io::IoError;
 use crate::manager::group_handle::GroupHandle;
 use crate::read_ahead::advice::Advice;
 use crate::read_ahead::shares::ReadAhead;
 use crate::size::ALLOCATION;
 use crate::stats::hits::{HitCount, Hits};
+use io::IoError;
 
 /// One opening of a file by one group.
 pub(crate) struct Handle {

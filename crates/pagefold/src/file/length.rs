@@ -45,8 +45,8 @@ use sync::atomic::{Backoff, Ordering};
 
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
-use crate::io::{IoError, read_full, uninterrupted};
 use crate::stats::Counters;
+use io::{IoError, read_full, uninterrupted};
 
 /// Bytes that a file may have: as many as the system can count.
 pub(crate) const LEN_MAX: u64 = i64::MAX as u64;

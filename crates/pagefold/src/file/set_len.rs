@@ -19,7 +19,7 @@ use sync::atomic::{Backoff, Ordering};
 use crate::error::Error;
 use crate::file::length::{Attempt, EndWait, LEN_MAX};
 use crate::file::state::FileState;
-use crate::io::{BackingFile, uninterrupted};
+use io::{BackingFile, uninterrupted};
 
 /// The page that a file is cut off in (Z2).
 enum CutPage<'a> {
@@ -125,9 +125,9 @@ impl FileState {
 
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {
-    use crate::io::{Batch, SimulatedDisk};
     use crate::read::call::Purpose;
     use crate::{File, Pagefold};
+    use io::{Batch, SimulatedDisk};
 
     const LEN: u64 = 8 * 4096;
 

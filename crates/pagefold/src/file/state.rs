@@ -15,10 +15,10 @@ use crate::file::in_flight::InFlight;
 use crate::file::table::FileTable;
 use crate::file::watch::WatchCell;
 use crate::group::table::SWEPT_GROUPS;
-use crate::io::{Access, BackingFile, IoError, uninterrupted};
 use crate::manager::Manager;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
+use io::{Access, BackingFile, IoError, uninterrupted};
 
 /// What an open file takes besides its page map, its path and its handles, rounded up: its state,
 /// its numbers, the backend's file, places in tables.
@@ -255,7 +255,7 @@ impl FileState {
         Error::WriteFailed { path: self.path.clone(), error }
     }
 
-    pub(crate) fn read_failed(&self, page: u64, error: crate::io::IoError) -> Error {
+    pub(crate) fn read_failed(&self, page: u64, error: IoError) -> Error {
         Error::ReadFailed { path: self.path.clone(), page, error }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 use sync::lock::Mutex;
 use sync::{Arc, Weak};
 
-use crate::io::Identity;
+use io::Identity;
 
 /// The open files, by identity.
 ///

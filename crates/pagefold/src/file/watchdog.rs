@@ -52,8 +52,8 @@ use crate::dirty::device::Device;
 use crate::error::Error;
 use crate::file::state::FileState;
 use crate::file::watch::Watch;
-use crate::io::Workers;
 use crate::manager::Manager;
+use io::Workers;
 
 /// A longer time is as good as none. It keeps sums of times within their numbers.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);

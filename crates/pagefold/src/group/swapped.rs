@@ -12,7 +12,7 @@ use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{CachePadded, ThreadCounter};
 
-use crate::io::IoError;
+use io::IoError;
 
 /// Slots that a group may have beyond its `swap_max` while pages change places.
 pub(crate) const BEYOND_MAX: u64 = 8;

@@ -22,7 +22,7 @@ use sync::Arc;
 use sync::lock::Mutex;
 use sync::tasks::wake_all;
 
-use crate::io::IoError;
+use io::IoError;
 
 /// Where one thread puts what a task is to be told.
 pub(crate) struct Mailbox<T> {

@@ -28,7 +28,6 @@ use crate::error::Error;
 use crate::group::stocks::ChargeStocks;
 use crate::group::table::GroupTable;
 use crate::group::unclean::UncleanCount;
-use crate::io::{Backend, Workers};
 use crate::lru::entry_batches::EntryBatches;
 use crate::manager::doorbell::Doorbell;
 use crate::manager::exchange_count::ExchangeCount;
@@ -39,6 +38,7 @@ use crate::manager::ranking::Ranking;
 use crate::manager::slot_search::SlotSearch;
 use crate::stats::owners::OwnerCounters;
 use crate::timers::Timers;
+use io::{Backend, Workers};
 
 /// Everything but the background thread, which shares it.
 pub(crate) struct Manager {

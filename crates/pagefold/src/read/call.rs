@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use sync::time::Duration;
 
-use crate::io::{Batch, Helping, Queue};
 use crate::manager::mailbox::Reply;
+use io::{Batch, Helping, Queue};
 
 /// One call's way through its pages: what it has done for those to come.
 #[derive(Debug, Default)]

@@ -24,7 +24,6 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::in_flight::Flying;
 use crate::file::state::FileState;
-use crate::io::{Batch, IoError, Queue, Request};
 use crate::lru::admission::Arrival;
 use crate::manager::charges::ChargedPages;
 use crate::manager::mailbox::{LoadMailbox, Outcome, Reply};
@@ -33,6 +32,7 @@ use crate::read::call::{Launched, Purpose};
 use crate::read::load_error::encode;
 use crate::reclaim::unwanted::Looks;
 use crate::stats::Counters;
+use io::{Batch, IoError, Queue, Request};
 
 /// Pages in one request, at most, and bytes.
 const RUN_PAGES: usize = 256;

@@ -14,12 +14,12 @@ use sync::time::{Duration, Instant};
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::watch::Watch;
-use crate::io::{Helping, IoError, read_full};
 use crate::manager::take_frame::ChargedFrame;
 use crate::read::call::{Call, HELPING, Purpose, Want};
 use crate::read::load_error::{decode, encode};
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
+use io::{Helping, IoError, read_full};
 
 /// How often a page is loaded again because the file became shorter meanwhile: others may go on
 /// changing it.

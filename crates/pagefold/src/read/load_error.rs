@@ -2,7 +2,7 @@
 
 use frames::LoadFailure;
 
-use crate::io::IoError;
+use io::IoError;
 
 /// An [`IoError`] in the number that waiters get. Error numbers of the system are positive.
 pub(crate) fn encode(error: IoError) -> LoadFailure {

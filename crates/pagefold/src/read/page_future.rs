@@ -26,10 +26,10 @@ use crate::file::handle::Handle;
 use crate::file::length::Attempt;
 use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
-use crate::io::IoError;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
 use crate::timers::Timer;
+use io::IoError;
 
 /// How long a future tries to get a frame, or a page that another thread writes to, while that may
 /// change: then it is an error.

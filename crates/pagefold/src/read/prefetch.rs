@@ -6,11 +6,11 @@ use frames::PageState;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::io::Batch;
 use crate::read::call::{Launched, Purpose};
 use crate::read_ahead::shares::Share;
 use crate::read_ahead::{Bounds, Eagerness, Window};
 use crate::reclaim::unwanted::Looks;
+use io::Batch;
 
 /// The largest window, in bytes.
 const WINDOW_BYTES_MAX: u64 = 1 << 20;

@@ -6,8 +6,8 @@ use sync::CachePadded;
 use sync::atomic::Backoff;
 use sync::lock::{Mutex, MutexGuard, OnceBox};
 
-use crate::io::Queue;
 use crate::read_ahead::Streams;
+use io::Queue;
 
 /// Readers on so many CPUs share what is known of their streams, also where others have met: a miss
 /// may touch a line that few others do.

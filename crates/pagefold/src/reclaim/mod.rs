@@ -458,8 +458,8 @@ fn duel(
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::io::SimulatedDisk;
     use crate::{Advice, Group, Pagefold};
+    use io::SimulatedDisk;
 
     /// The story: each batch of frames, for any group, began with two walks over all pages of the
     /// fullest group, also where the last thousand such walks had freed nothing, because its pages

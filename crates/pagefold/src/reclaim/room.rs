@@ -380,8 +380,8 @@ impl Manager {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::io::SimulatedDisk;
     use crate::{Advice, Builder, Group, Pagefold, Protection, SwapArea};
+    use io::SimulatedDisk;
 
     const PAGE: u64 = 4096;
 

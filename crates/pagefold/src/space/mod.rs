@@ -423,7 +423,7 @@ impl fmt::Debug for Space {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use crate::io::SimulatedDisk;
+    use io::SimulatedDisk;
 
     /// A thread that looked for room found a range mapped, at addresses of another thread's choice,
     /// and had all of it given out no more until it is unmapped. But some of it had been unmapped,

@@ -146,8 +146,8 @@ impl Region {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use crate::io::SimulatedDisk;
     use crate::space::entry::Entry;
+    use io::SimulatedDisk;
 
     /// Two threads made a record for one region, in which something had just been mapped again. A
     /// third thread had found the first one's record when that was the region's before. It took a

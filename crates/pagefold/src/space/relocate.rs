@@ -319,8 +319,8 @@ impl SpaceState {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use crate::io::SimulatedDisk;
     use crate::{Pagefold, Protection};
+    use io::SimulatedDisk;
 
     const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;

@@ -17,8 +17,8 @@ use frames::HeldRun;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
-use crate::io::{BackingFile, IoError, Request, uninterrupted};
 use crate::read::call::HELPING;
+use io::{BackingFile, IoError, Request, uninterrupted};
 
 /// Requests that a cycle has under way, at most,
 const REQUESTS_MAX: usize = 64;

@@ -12,7 +12,7 @@ use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::group::dirt::Part;
 use crate::group::state::GroupState;
-use crate::io::IoError;
+use io::IoError;
 
 impl FileState {
     /// Before the file is first written to.

@@ -203,8 +203,8 @@ mod tests {
     use sync::exit::Leaving;
 
     use crate::Pagefold;
-    use crate::io::SimulatedDisk;
     use crate::patience::WATCHDOG;
+    use io::SimulatedDisk;
 
     /// A process that ended waited for ten seconds, although its files had been written at once: no
     /// visit counted as one of those that it waited for.

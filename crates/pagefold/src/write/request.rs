@@ -17,8 +17,8 @@ use sync::Arc;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
-use crate::io::{BackingFile, Copies, IoError, write_full};
 use crate::stats::Counters;
+use io::{BackingFile, Copies, IoError, write_full};
 
 /// Pages in one request, at most, and bytes.
 const PAGES_MAX: usize = 256;

@@ -59,9 +59,9 @@ use crate::dirty::course::Course;
 use crate::dirty::device::{DirtyPart, Flushed};
 use crate::dirty::turn::Round;
 use crate::file::state::FileState;
-use crate::io::IoError;
 use crate::stats::Counters;
 use crate::write::cycle::{Cycle, Kind};
+use io::IoError;
 
 /// A sweep ends after so long: other files may have to be written as well.
 const SWEEP_MAX: Duration = Duration::from_millis(500);
