@@ -21,6 +21,33 @@ fn pages(group: &Group) -> u64 {
 }
 
 #[test]
+fn a_group_is_found_by_its_name_as_long_as_it_is_in_use() {
+    let mm = manager(512, disk(1, 100 * PAGE));
+    assert!(mm.find_group("a").is_none() && mm.groups().is_empty());
+    let (a, b) = (group(&mm, "a", 50), group(&mm, "b", 60));
+    let mut maxes: Vec<u64> = mm.groups().iter().map(Group::max).collect();
+    maxes.sort_unstable();
+    assert_eq!(maxes, [50 * PAGE, 60 * PAGE]);
+    drop(b);
+    assert!(mm.find_group("b").is_none());
+    // A file keeps its group.
+    let file = a.open("f0").unwrap();
+    drop(a);
+    let found = mm.find_group("a").unwrap();
+    read(&file, 0, 0, 10 * PAGE as usize).unwrap();
+    assert!(pages(&found) >= 10);
+    assert!(matches!(mm.group("a").build(), Err(Error::GroupExists { .. })));
+    drop(file);
+    let b = group(&mm, "b", 70);
+    assert_eq!(mm.find_group("b").map(|group| group.max()), Some(70 * PAGE), "the new one");
+    drop(b);
+    drop(found);
+    assert_eq!(mm.groups().len(), 0);
+    let many: Vec<_> = (0..1000).map(|number| group(&mm, &format!("{number}"), 4)).collect();
+    assert_eq!(mm.groups().len(), many.len());
+}
+
+#[test]
 fn pages_change_their_group_and_stay_in_memory() {
     let mm = manager(512, disk(1, 100 * PAGE));
     let (a, b) = (group(&mm, "a", 200), group(&mm, "b", 200));

@@ -29,6 +29,35 @@ impl Pagefold {
     pub fn group(&self, name: &str) -> GroupBuilder {
         GroupBuilder { pagefold: self.clone(), name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
     }
+
+    /// The group with this name, if it is in use: users have it, or a file that was opened through
+    /// it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), pagefold::Error> {
+    /// # use pagefold::Pagefold;
+    /// let mm = Pagefold::builder().memory("16MiB").build()?;
+    /// let tenant = mm.group("tenant-a").max("4MiB").build()?;
+    /// assert_eq!(mm.find_group("tenant-a").map(|group| group.max()), Some(4 << 20));
+    /// drop(tenant);
+    /// assert!(mm.find_group("tenant-a").is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn find_group(&self, name: &str) -> Option<Group> {
+        self.manager().refuse_child().ok()?;
+        Some(Group::of(self.group_handle(name)?, self.clone()))
+    }
+
+    /// All groups that are in use, in no order.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        if self.manager().refuse_child().is_err() {
+            return Vec::new();
+        }
+        self.group_handles().into_iter().map(|handle| Group::of(handle, self.clone())).collect()
+    }
 }
 
 impl GroupBuilder {
@@ -69,7 +98,8 @@ impl GroupBuilder {
             state.swapped.set_max(size.0 / manager.frames.page_size() as u64);
         }
         let handle = Arc::new(GroupHandle::new(state, manager, self.pagefold.kept()));
-        Ok(Group { inner: Arc::new(Inner { handle, pagefold: self.pagefold }) })
+        self.pagefold.add_group(&handle);
+        Ok(Group::of(handle, self.pagefold))
     }
 }
 
@@ -98,6 +128,10 @@ struct Inner {
 }
 
 impl Group {
+    fn of(handle: Arc<GroupHandle>, pagefold: Pagefold) -> Self {
+        Self { inner: Arc::new(Inner { handle, pagefold }) }
+    }
+
     #[inline]
     pub(crate) fn handle(&self) -> &Arc<GroupHandle> {
         &self.inner.handle

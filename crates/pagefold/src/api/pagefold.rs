@@ -1,14 +1,17 @@
 //! A Pagefold: one budget, its groups, its files.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 
-use sync::Arc;
+use sync::lock::Mutex;
+use sync::{Arc, Weak};
 
 use crate::api::files::Files;
 use crate::budget::check_budget;
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::manager::group_handle::GroupHandle;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::size::{IntoSize, Size};
 use crate::stats::Stats;
@@ -25,6 +28,8 @@ pub struct Pagefold {
 struct Shared {
     manager: Arc<Manager>,
     files: Files,
+    /// Groups by name; those that are gone, too, until room is wanted for others.
+    groups: Mutex<HashMap<String, Weak<GroupHandle>>>,
     /// Both end with the last handle.
     _flusher: FlusherThread,
     _reclaimer: Reclaimer,
@@ -35,7 +40,15 @@ impl Pagefold {
         let manager = Arc::new(manager);
         let reclaimer = Reclaimer::start(&manager)?;
         let (files, flusher) = (Files::new(&manager), FlusherThread(Arc::clone(&manager)));
-        Ok(Self { shared: Arc::new(Shared { files, _flusher: flusher, manager, _reclaimer: reclaimer }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                groups: Mutex::default(),
+                files,
+                _flusher: flusher,
+                manager,
+                _reclaimer: reclaimer,
+            }),
+        })
     }
 
     pub(crate) fn manager(&self) -> &Arc<Manager> {
@@ -46,6 +59,27 @@ impl Pagefold {
     pub(crate) fn kept(&self) -> Arc<dyn Any + Send + Sync> {
         let shared: Arc<Shared> = Arc::clone(&self.shared);
         shared
+    }
+
+    /// Makes a group that was just built known by its name.
+    pub(crate) fn add_group(&self, handle: &Arc<GroupHandle>) {
+        let mut groups = self.shared.groups.lock();
+        if groups.len() == groups.capacity() {
+            groups.retain(|_, handle| handle.strong_count() > 0);
+            let room = groups.len().max(1); // So that the next time is as many groups away.
+            groups.reserve(room);
+        }
+        groups.insert(handle.state.name.clone(), Arc::downgrade(handle));
+    }
+
+    /// The group with this name, if it is in use.
+    pub(crate) fn group_handle(&self, name: &str) -> Option<Arc<GroupHandle>> {
+        self.shared.groups.lock().get(name)?.upgrade()
+    }
+
+    /// All groups that are in use.
+    pub(crate) fn group_handles(&self) -> Vec<Arc<GroupHandle>> {
+        self.shared.groups.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn files(&self) -> &Files {
