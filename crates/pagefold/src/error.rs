@@ -14,6 +14,29 @@ use io::IoError;
 /// [`LimitReached`](Self::LimitReached) leaves a swap area's failure to the source. The answer is
 /// also the [`source`](std::error::Error::source), so a program that prints the whole chain of
 /// sources prints it twice.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// use std::io::ErrorKind;
+///
+/// use pagefold::Error;
+///
+/// match group.open("not-there") {
+///     Err(error @ Error::OpenFailed { .. }) => {
+///         assert_eq!(error.kind(), ErrorKind::NotFound);
+///         let error = std::io::Error::from(error); // For those that expect one.
+///         println!("{error}");
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

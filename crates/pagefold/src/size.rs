@@ -7,6 +7,18 @@ use std::str::FromStr;
 pub(crate) const ALLOCATION: u64 = 16;
 
 /// A number of bytes. Parses `4096`, `64k`, `128MiB`, `1.5 GiB`; prints the largest unit that fits.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use pagefold::Size;
+///
+/// let size: Size = "1.5 GiB".parse()?;
+/// assert_eq!(size.0, 3 << 29);
+/// assert_eq!(Size(64 << 20).to_string(), "64 MiB");
+/// assert!("64 MiBs".parse::<Size>().is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 

@@ -29,6 +29,26 @@ const STRETCHES_TOGETHER: usize = 8;
 const STRETCHES_MAX: usize = 8;
 
 /// One read of a batch.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let file = group.open("data")?;
+/// use pagefold::ReadRequest;
+///
+/// let (mut a, mut b) = ([0; 100], [0; 100]);
+/// let mut reads = [ReadRequest::new(0, &mut a), ReadRequest::new(50_000, &mut b)];
+/// file.read_batch(&mut reads); // Both are under way at once.
+/// for read in &reads {
+///     assert!(matches!(read.result, Ok(100)));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReadRequest<'b> {
     /// Where in the file.
@@ -47,6 +67,23 @@ impl<'b> ReadRequest<'b> {
 }
 
 /// One write of a batch.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let file = group.open_options().write(true).open("data")?;
+/// use pagefold::WriteRequest;
+///
+/// let mut writes = [WriteRequest::new(0, b"one"), WriteRequest::new(50_000, b"two")];
+/// file.write_batch(&mut writes); // The pages that are missing are read at once.
+/// assert!(writes.iter().all(|write| write.result.is_ok()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct WriteRequest<'b> {
     /// Where in the file.

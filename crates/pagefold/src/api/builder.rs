@@ -23,6 +23,23 @@ use crate::swapping::area::SwapArea;
 use io::{self, Backend, ThreadPool};
 
 /// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use pagefold::Pagefold;
+///
+/// let mm = Pagefold::builder()
+///     .memory("64MiB")
+///     .memory_max("1GiB") // As far as `resize` may go.
+///     .page_size("16KiB")
+///     .io_timeout(Duration::from_secs(30))
+///     .build()?;
+/// assert_eq!(mm.page_size(), 16384);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Builder {
     memory: Result<Option<Size>, SizeError>,
     memory_max: Result<Option<Size>, SizeError>,

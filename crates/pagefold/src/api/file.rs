@@ -40,6 +40,23 @@ impl Group {
 ///
 /// What a hit needs is kept here, not behind the handle, so that a loop over reads has it in
 /// registers.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// let file = group.open("data")?;
+/// let mut buf = [0; 100];
+/// let n = file.read_at(&mut buf, 99_950)?; // As `pread`: short at the end of the file.
+/// assert_eq!(n, 50);
+/// let page = file.page(3)?; // Pinned: its bytes stay where they are.
+/// assert_eq!(page[0], (3 * 4096 % 251) as u8);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct File {
     map: PageMap,

@@ -14,6 +14,16 @@ use crate::stats::GroupStats;
 const PAGES_MIN: u64 = 4;
 
 /// A group in the making.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mm = pagefold::Pagefold::builder().memory("16MiB").build()?;
+/// let group = mm.group("batch-jobs").max("4MiB").swap_max("64MiB").build()?;
+/// assert_eq!(group.name(), "batch-jobs");
+/// assert!(mm.group("batch-jobs").build().is_err(), "another group has the name");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct GroupBuilder {
     pagefold: Pagefold,
@@ -115,6 +125,21 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
 /// A memory group. Clones are the same group; when the last one and all files opened through it are
 /// gone, so are its pages, but for those that another group has pinned at that moment: they go when
 /// they are next reclaimed.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// let tenant = mm.group("tenant-a").max("8MiB").build()?;
+/// let file = tenant.open("data")?;
+/// file.read_exact_at(&mut [0; 5000], 0)?;
+/// assert_eq!((tenant.charged(), tenant.stats().misses), (2 * 4096, 2));
+/// tenant.set_max("4MiB")?; // Evicts what is beyond it.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Group {
     inner: Arc<Inner>,

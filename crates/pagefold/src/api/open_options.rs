@@ -9,6 +9,21 @@ use io::Access;
 
 /// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be
 /// read.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// let file = group.open_options().write(true).create(true).open("log")?;
+/// file.write_at(b"hello", 0)?; // Into memory;
+/// file.sync()?; // and to the disk, for good.
+/// assert!(group.open_options().write(true).create_new(true).open("log").is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "`open` opens the file"]
 pub struct OpenOptions {

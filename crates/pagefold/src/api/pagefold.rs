@@ -20,6 +20,19 @@ use crate::write::flusher::FlusherThread;
 
 /// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it,
 /// of its groups or of its files.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use pagefold::Pagefold;
+///
+/// let mm = Pagefold::builder().memory("64MiB").build()?;
+/// let tenant = mm.group("tenant-a").max("16MiB").build()?;
+/// mm.resize("32MiB")?;
+/// assert_eq!((mm.budget(), tenant.max()), (32 << 20, 16 << 20));
+/// assert!(mm.used() <= mm.budget());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Pagefold {
     shared: Arc<Shared>,

@@ -48,6 +48,25 @@ const TRIES_MAX: u32 = 8;
 const LOST_MAX: u32 = 64;
 
 /// The page, pinned, some time: see [`File::page_async`](crate::File::page_async).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let file = group.open("data")?;
+/// // Any executor will do.
+/// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// let first = runtime.block_on(async {
+///     let page = file.page_async(2).await?;
+///     Ok::<_, pagefold::Error>(page[0])
+/// })?;
+/// assert_eq!(first, (2 * 4096 % 251) as u8);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is loaded before it is polled"]
 pub struct PageFuture<'a> {
     handle: &'a Handle,

@@ -1,6 +1,24 @@
 //! What users know of accesses to come.
 
 /// What the user knows about the accesses to come.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let file = group.open("data")?;
+/// use pagefold::Advice;
+///
+/// file.advise(0..file.len(), Advice::Sequential)?; // Larger windows of readahead, for this handle.
+/// file.advise(0..40_960, Advice::WillNeed)?; // In memory when this returns,
+/// assert!(group.charged() >= 40_960);
+/// file.advise(0..40_960, Advice::DontNeed)?; // and out of it.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {

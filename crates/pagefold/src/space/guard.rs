@@ -20,6 +20,22 @@ use crate::protection::Protection;
 use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 
 /// A page of a space whose bytes neither move nor change while this lives.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let space = group.space()?;
+/// # let area = space.map(1 << 20, pagefold::Protection::ReadWrite)?;
+/// # space.write_at(b"hello", area.start)?;
+/// let page = space.page(area.start)?; // Pinned where it is mapped.
+/// assert_eq!(&page[..5], b"hello");
+/// # Ok(())
+/// # }
+/// ```
 pub struct MappedPage<'a> {
     held: Held<'a>,
 }

@@ -19,6 +19,25 @@ use crate::size::Size;
 
 /// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. Printed, it is
 /// a line like one there.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let space = group.space()?;
+/// use pagefold::Protection;
+///
+/// let range = space.map(1 << 20, Protection::ReadWrite)?;
+/// space.protect(range.start..range.start + 4096, Protection::Read)?;
+/// let areas: Vec<_> = space.areas().into_iter().map(|area| (area.range, area.protection)).collect();
+/// assert_eq!(areas.len(), 2);
+/// assert_eq!(areas[0], (range.start..range.start + 4096, Protection::Read));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Area {

@@ -115,6 +115,28 @@ use tidy::Noted;
 
 /// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same
 /// space; with the last one its memory is freed, and its files are closed.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// use pagefold::Protection;
+///
+/// let space = group.space()?;
+/// let area = space.map(1 << 20, Protection::ReadWrite)?; // Takes no memory yet.
+/// space.write_at(b"hello", area.start + 5000)?;
+/// let file = group.open("data")?;
+/// let mapped = space.map_file(&file, 0, file.len(), Protection::Read)?;
+/// let mut byte = [0];
+/// space.read_at(&mut byte, mapped.start + 300)?;
+/// assert_eq!(byte[0], (300 % 251) as u8);
+/// space.unmap(area)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Space {
     state: Arc<SpaceState>,

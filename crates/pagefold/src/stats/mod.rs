@@ -68,6 +68,23 @@ impl Counters {
 }
 
 /// A whole Pagefold's numbers at about one moment. Sizes are in bytes.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// let stats = mm.stats();
+/// assert!(stats.used_bytes <= stats.budget_bytes);
+/// println!("{stats}"); // A table; `to_prometheus` has the same for a scraper.
+/// for group in &stats.groups {
+///     println!("{}: {} hits, {} misses", group.name, group.hits, group.misses);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct Stats {

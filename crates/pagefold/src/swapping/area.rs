@@ -17,6 +17,21 @@ use crate::swapping::compressed::BudgetMemory;
 /// Where memory that no file has goes when the budget, or a group's limit, is short: for
 /// [`Builder::swap_area`](crate::Builder::swap_area) and
 /// [`Pagefold::add_swap`](crate::Pagefold::add_swap). Nothing in it outlives the process.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// use pagefold::{Pagefold, SwapArea};
+///
+/// let mm = Pagefold::builder()
+///     .memory("16MiB")
+///     .swap_area(SwapArea::compressed("4MiB")) // Filled first,
+///     .swap_area(SwapArea::unlinked(directory.path(), "64MiB").priority(-1)) // then this.
+///     .build()?;
+/// assert_eq!(mm.stats().swap.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SwapArea {
     place: Place,

@@ -54,6 +54,25 @@ impl Drop for CopyCharge<'_> {
 ///
 /// Others can read the page meanwhile, as it was. Pinning it, or writing to it, waits; so don't do
 /// that in the thread that has this.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let file = group.open_options().write(true).open("data")?;
+/// let mut page = file.page_mut(1)?;
+/// page[..5].copy_from_slice(b"hello");
+/// page[4000..].fill(0);
+/// drop(page); // Both changes become visible here, at once.
+/// let mut buf = [0; 5];
+/// file.read_exact_at(&mut buf, 4096)?;
+/// assert_eq!(&buf, b"hello");
+/// # Ok(())
+/// # }
+/// ```
 pub struct PageMut<'a> {
     writing: Writing<'a>,
     bytes: Box<[u8]>,
