@@ -6,7 +6,7 @@ mod support;
 use pagefold::{Error, File, Group, Pagefold};
 use std::thread;
 use support::devices::Devices;
-use support::{disk, eventually, manager, read, within_limit};
+use support::{disk, eventually, manager, read, stop_at_end, within_limit};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 
@@ -168,6 +168,7 @@ fn pages_change_groups_while_all_else_goes_on() {
     let files: [File; 2] = [open(&a, "f0"), open(&b, "f0")];
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let movers: Vec<_> = [&a, &b]
             .map(|to| {
                 let (file, stop) = (&files[0], &stop);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::{Error, Pagefold};
-use support::{WATCHDOG, disk, manager, read, within_limit};
+use support::{WATCHDOG, disk, manager, read, stop_at_end, within_limit};
 use sync::random::Random;
 
 /// With everything pinned, the answer is an error.
@@ -64,6 +64,7 @@ fn limits_hold_under_many_threads() {
     let large = mm.group("large").build().unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let watch = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 assert!(within_limit(&small) && within_limit(&large));

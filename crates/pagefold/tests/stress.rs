@@ -13,7 +13,7 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::io::{Fault, FaultyBackend, Schedule};
 use pagefold::{Advice, Error, File, Pagefold, ReadRequest};
-use support::{WATCHDOG, check, disk, eventually, manager, read};
+use support::{WATCHDOG, check, disk, eventually, manager, read, stop_at_end};
 use sync::random::Random;
 
 const LEN: u64 = 2 << 20;
@@ -58,6 +58,7 @@ fn everything_at_once() {
     let groups = [mm.group("a").max(100 * 4096).build().unwrap(), mm.group("b").max(90 * 4096).build().unwrap()];
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let work = |thread: u64| {
             let group = &groups[thread as usize % 2];
             scope.spawn(move || {
@@ -206,6 +207,7 @@ fn writers_and_everybody_else_at_once() {
         }
     };
     std::thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let work = &work;
         let mut threads: Vec<_> = (0..8).map(|thread| scope.spawn(move || work(thread))).collect();
         let others = threads.split_off(3);

@@ -11,7 +11,7 @@ use pagefold::{Advice, Error, File, Pagefold, ReadRequest, WriteRequest};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 
-use crate::support::{disk, manager, when_free};
+use crate::support::{disk, manager, stop_at_end, when_free};
 
 const PAGE: usize = 4096;
 
@@ -262,6 +262,7 @@ fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
     let file = mm.group("a").build().unwrap().open_options().write(true).create(true).open("f").unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {

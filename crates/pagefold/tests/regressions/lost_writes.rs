@@ -12,7 +12,7 @@ use sync::random::Random;
 use crate::bad_sector::BadSector;
 use crate::hooked::{Answer, Gate};
 use crate::meanwhile::is_asleep;
-use crate::support::{assert_same, bytes_on, disk, eventually, manager, version, when_free};
+use crate::support::{assert_same, bytes_on, disk, eventually, manager, stop_at_end, version, when_free};
 use crate::watched::Watched;
 
 fn open(mm: &Pagefold) -> File {
@@ -29,6 +29,7 @@ fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
     let file = open(&mm);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let syncs = || {
             while !stop.load(Ordering::Relaxed) {
                 file.sync().unwrap();

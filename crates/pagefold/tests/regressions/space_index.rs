@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection, Space};
 
 use crate::meanwhile::cpu_time;
-use crate::support::{disk, eventually, when_free};
+use crate::support::{disk, eventually, stop_at_end, when_free};
 
 const PAGE: u64 = 4096;
 const GIB: u64 = 1 << 30;
@@ -167,6 +167,7 @@ fn refuse_changes_beside_a_guard() -> (Duration, u64) {
     };
     let stop = sync::atomic::AtomicBool::new(false);
     let refused = std::thread::scope(|scope| {
+        let _ends = stop_at_end(&stop);
         let reader = scope.spawn(|| reader(&stop));
         let busy = |result: Result<(), Error>| assert!(matches!(result, Err(Error::AddressBusy { .. })), "{result:?}");
         busy(space.unmap(area.clone()));

@@ -12,6 +12,19 @@ use std::time::{Duration, Instant};
 use pagefold::io::{Access, Backend, BackingFile, IoError, SimulatedDisk, automatic, generated_word, read_full};
 use pagefold::{Error, File, Group, Pagefold};
 use sync::SharedBytes;
+use sync::atomic::{AtomicBool, Ordering};
+
+/// Has the threads of a scope stop even if one of its checks fails: else the scope waits for them,
+/// and the test never ends.
+pub fn stop_at_end(stop: &AtomicBool) -> impl Drop + use<'_> {
+    struct Stops<'a>(&'a AtomicBool);
+    impl Drop for Stops<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    Stops(stop)
+}
 
 /// How long is waited for what must happen. Much longer than it takes on the busiest machine.
 pub const WATCHDOG: Duration = Duration::from_secs(120);
