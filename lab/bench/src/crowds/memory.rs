@@ -112,7 +112,17 @@ pub(super) fn measure(sizes: Sizes, budget: u64, cpus: usize) -> Result<Vec<Shar
 /// What is to be used, and where to say that it was.
 type Job<'a> = (&'a Scene, Sender<()>);
 
+/// What a call takes of its thread's stack, about, at most. That is the caller's memory.
+const STACK: usize = 64 << 10;
+
+/// Has the stack in memory that calls will take.
+#[inline(never)]
+fn touch_stack() {
+    std::hint::black_box(&mut [0_u8; STACK]).fill(1);
+}
+
 fn work(jobs: &Receiver<Job<'_>>, barrier: &Barrier) {
+    touch_stack();
     barrier.wait();
     let Ok((scene, done)) = jobs.recv() else { return };
     if let Err(error) = use_all(scene) {
