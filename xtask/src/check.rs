@@ -62,7 +62,7 @@ const ERROR_MAX: usize = 300;
 /// How many of the last lines of a check that failed are printed again at the end.
 const LINES_AGAIN: usize = 40;
 /// What begins a line that says what went wrong, or stands in it.
-const ERRORS: [&str; 7] = [
+const ERRORS: [&str; 8] = [
     "error[",
     "error: ",
     "panicked at ",
@@ -70,6 +70,7 @@ const ERRORS: [&str; 7] = [
     "WARNING: ThreadSanitizer",
     "ERROR: AddressSanitizer",
     "was ended: ",
+    "can't run ",
 ];
 
 impl Check {
@@ -148,11 +149,13 @@ fn as_it_comes(mut command: Command, limit: Duration) -> io::Result<(Option<Exit
     limited::passed_on(command, limit, io::stdout())
 }
 
-/// A text without what gives it colours on a terminal.
+/// Returns a text without the sequences that control a terminal, such as colours.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
-    parts.for_each(|part| plain += part.split_once('m').map_or("", |(_, rest)| rest));
+    // Parameters, then one final letter.
+    let is_parameter = |c: char| (' '..='?').contains(&c);
+    parts.for_each(|part| plain.extend(part.trim_start_matches(is_parameter).chars().skip(1)));
     plain
 }
 
@@ -306,7 +309,7 @@ mod tests {
         let expected = outcome("successes:\n\npanicked at a.rs\nfailures:\n\npanicked at b.rs:\nno");
         assert_eq!(expected.first_error(), "panicked at b.rs: no");
         assert_eq!(outcome("nothing").first_error().trim(), "see its output");
-        let coloured = "\x1b[1m\x1b[91merror\x1b[0m\x1b[1m: wrong\x1b[0m\n";
+        let coloured = "\x1b[K\x1b[1m\x1b[91merror\x1b[0m\x1b[1m: wrong\x1b[0m\n";
         assert_eq!(outcome(&without_colours(coloured)).first_error().trim(), "error: wrong");
         let lacking = [outcome("not here: io_uring\n"), outcome("x: not here: io_uring\n")];
         assert_eq!(not_here(&lacking).len(), 1);

@@ -71,7 +71,10 @@ pub(crate) fn passed_on(
     };
     let (status, printed) = printed_until(command, |file| {
         let mut new = [0; 1 << 16];
-        while let Ok(len @ 1..) = file.read_at(&mut new, passed) {
+        // The limit is checked after each part: a command may print faster than `out` takes it.
+        while start.elapsed() < limit
+            && let Ok(len @ 1..) = file.read_at(&mut new, passed)
+        {
             passed += pass(&new[..len]);
         }
         start.elapsed() >= limit
@@ -165,6 +168,13 @@ mod tests {
         let (status, text) = passed_on(shell(script), Duration::from_secs(1000), &mut out).unwrap();
         assert!(status.is_some_and(|status| status.success()));
         assert_eq!((&text[..], &out[..]), (&b"out\nerr\n"[..], &b"out\nerr\n"[..]));
+    }
+
+    #[test]
+    fn a_command_that_prints_without_end_is_ended_at_the_limit() {
+        let limit = Duration::from_millis(200);
+        let (status, _) = passed_on(shell("yes"), limit, io::sink()).unwrap();
+        assert_eq!(status, None);
     }
 
     #[test]

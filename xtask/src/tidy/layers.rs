@@ -1,9 +1,10 @@
-//! Modules of a crate that import each other in a circle, and folders that do: with neither, each
-//! imports only what lies below it.
+//! Finds files of a crate that import each other in a circle, and folders that do.
 //!
-//! A module is a file. It imports another one if it names it: in a `use`, or in a path that begins
-//! with `crate`, `self` or `super`. What a crate's root exports again counts as the module that it
-//! comes from. Tests and models aren't looked at.
+//! A module is a file. A module imports another one if it names the other in a `use`, or in a path
+//! that begins with `crate`, `self` or `super`. So a path that begins with the name of a child
+//! doesn't count: a module and its own children may name each other. An item that the crate's root
+//! exports counts as one of the module that defines it. A call of a method isn't an import: the
+//! blocks of `impl Manager` stand in the folders of their subjects. Tests and models are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 //! | a test is ignored for one of a few reasons, and its name says which; quarantined ones are counted | [`ignored`] |
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
-//! | files of a crate import no others in a circle, but for those that are counted | [`layers`] |
+//! | neither files nor folders of a crate import each other in a circle | [`layers`] |
 //! | what users depend on depends on nothing in `lab/` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
 //! | prose has 100 columns, and says who or what acts (60 lines may not); code has 120 | [`prose`] |
