@@ -1,11 +1,12 @@
-//! Room in the budget for what isn't frames, and a smaller budget: frames' memory goes back to the
-//! system, by extents.
+//! Makes room in the budget for memory other than frames, and lowers the budget. Memory of frames
+//! goes back to the system by extents.
 //!
-//! An extent goes only as a whole, so one with a page that can't leave is let alone, rather than
-//! lose all its other pages in vain. While the budget is being lowered, all extents that have to go
-//! are drained together: the free frames in them are found with one look at all that are free. Its
-//! limit comes down with each of them, and so leaves room for calls that charge a few KiB
-//! meanwhile; they wait for no more than the next extent.
+//! An extent is given back only as a whole. So an extent with a page that can't leave memory is
+//! left alone; draining it would evict all its other pages in vain. While the budget is being
+//! lowered, all extents that have to go are drained together, because one scan of all free frames
+//! finds the free frames in each of them. The budget's limit is lowered with each extent that is
+//! given back. So calls that charge a few KiB meanwhile find room, and wait for the next extent at
+//! most.
 
 use std::time::Duration;
 
@@ -24,60 +25,62 @@ use crate::manager::lowering::{Cost, MAPS_BATCH};
 use crate::manager::ranking::For;
 use crate::size::Size;
 
-/// While page maps take less than this part of the budget, their shadows are worth more than a few
-/// frames.
+/// While page maps take less than 1/`MAPS_SHARE` of the budget, their shadows are worth more than a
+/// few frames.
 const MAPS_SHARE: u64 = 8;
-/// Pages that are evicted at a time so that parts of page maps become idle, and how often that is
-/// tried.
+/// The number of pages that are evicted at a time so that parts of page maps become idle.
+/// `IDLING_TURNS` is how often that is tried.
 const IDLING_PAGES: usize = 8;
-/// Pages that are looked at to find those.
+/// The number of pages that are looked at to find them.
 const SPARSE_LOOKS: usize = 256;
 const IDLING_TURNS: u32 = 8;
-/// Extents that are looked at to find one that can be drained.
+/// The number of extents that are looked at to find one that can be drained.
 const EXTENTS_LOOKED_AT: usize = 16;
-/// Extents that are drained, one after the other, before that is given up.
+/// The number of extents whose draining is tried, one after the other, before the caller tries
+/// something else.
 const DRAINS_MAX: usize = 4;
-/// Times that an extent's pages are gone through: a page being loaded is there a moment later.
+/// How often an extent's pages are gone through. A page that was being loaded may be evictable
+/// moments later.
 const DRAIN_ATTEMPTS: usize = 3;
-/// How often room is made for a page's word before a call gives up: other threads may be faster
-/// each time.
+/// How often a call makes room for a page's word before it gives up. Each time, other threads may
+/// take the room first.
 const ROOMS_MAX: u32 = 64;
-/// How long a thread waits for the next extent that a lowering of the budget gives back, and how
-/// often: for a second.
+/// How long a thread sleeps between looks for the next extent that a lowering of the budget gives
+/// back, and how often: for a second in all.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
 
-/// How often a call has had room made for one page's word.
+/// How often a call has made room for one page's word.
 #[derive(Debug, Default)]
 pub(crate) struct RoomsMade(u32);
 
 impl Manager {
-    /// Makes room for the part of a page map that a page's word is in, for a call that then looks
-    /// again whether there is some.
+    /// Makes room for the part of a page map that holds a page's word. The caller then tries again.
     ///
     /// # Errors
-    /// [`Error::LimitReached`] if there is none to be had, or other threads were faster each time.
+    /// [`Error::LimitReached`] if no room can be made, or other threads took it first each time.
     pub(crate) fn make_room_for_word(&self, group: &GroupState, made: &mut RoomsMade) -> Result<(), Error> {
         // Sometimes: a page needs room for its part of a page map.
         made.0 += 1;
         if made.0 > ROOMS_MAX { Err(self.limit_reached(group)) } else { self.make_room(group) }
     }
 
-    /// Makes the budget have room for another part of a page map.
+    /// Makes room in the budget for another part of a page map. Waits for write-back if need be.
     pub(crate) fn make_room(&self, group: &GroupState) -> Result<(), Error> {
-        let mut clean = self.clean_wait(None);
+        let (mut clean, mut awaited) = (self.clean_wait(None), 0);
         loop {
             let mut is_made = || self.frames.budget().room() >= frames::map_room();
             if self.await_lowering(&mut is_made) || self.try_make_room(group, is_made) {
                 return Ok(());
             }
-            if !clean.wait() && self.mailboxes.take_pins(None) == 0 {
+            if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited) {
                 return Err(self.limit_reached(group));
             }
         }
     }
 
-    /// [`make_room`](Self::make_room), without waiting for a device.
+    /// Tries once to make room for another part of a page map, without waiting for write-back. See
+    /// also [`make_room`](Self::make_room).
     fn try_make_room(&self, group: &GroupState, is_made: impl Fn() -> bool) -> bool {
         let _turn = self.room_making.lock();
         if is_made() {
@@ -94,13 +97,13 @@ impl Manager {
             || self.reclaim_for_maps(group, &mut evicted)
             || self.drain_extent(Cost::Any)
             || self.frames.sweep_maps(MAPS_BATCH) > 0
-            // The next turn goes on from there.
+            // Something was evicted, so the caller's next attempt gets further.
             || evicted > 0
     }
 
-    /// Has parts of page maps become idle, and gives them back: those of pages that have such a
-    /// part nearly for themselves, as pages have of a tenant that reads here and there. Only pages
-    /// go that may for this group, and that reclaim would take next.
+    /// Makes parts of page maps idle and gives them back. Chooses pages that are almost alone in
+    /// their part, as the pages of a tenant are that reads here and there. Evicts only pages that
+    /// may go for this group and that reclaim would evict next.
     fn idle_maps(&self, group: &GroupState) -> bool {
         let (need, budget) = (self.page_for(group), self.budget_pages());
         let may_take = |frame| {
@@ -121,7 +124,7 @@ impl Manager {
         parts.into_iter().filter(|&part| self.frames.give_back(part)).count() > 0
     }
 
-    /// Reclaims a few pages so that parts of page maps become idle, and gives these back.
+    /// Reclaims a few pages so that parts of page maps become idle, and gives these parts back.
     fn reclaim_for_maps(&self, group: &GroupState, evicted: &mut usize) -> bool {
         (0..IDLING_TURNS).any(|_| {
             let freed = match self.reclaim_group(group, IDLING_PAGES) {
@@ -133,18 +136,18 @@ impl Manager {
         })
     }
 
-    /// Charges metadata of ours to the budget.
+    /// Charges Pagefold's own metadata to the budget. Makes room for it if need be.
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
         self.make_room_until(&mut || self.frames.budget().try_charge(bytes))
     }
 
-    /// Makes room in the budget until what is to be charged has been.
+    /// Makes room in the budget until `is_charged` succeeds in charging.
     pub(crate) fn make_room_until(&self, is_charged: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.refuse_child()?;
         if self.await_lowering(is_charged) {
-            return Ok(()); // Most often at once, without waiting for threads that make room.
+            return Ok(()); // Most often at once, without `room_making`.
         }
-        let mut clean = self.clean_wait(None);
+        let (mut clean, mut awaited) = (self.clean_wait(None), 0);
         loop {
             {
                 let _turn = self.room_making.lock();
@@ -161,11 +164,18 @@ impl Manager {
                     clean.progressed();
                 }
             }
-            // Without the lock, which other tenants need.
-            if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !is_charged() {
-                let used = Size(self.frames.budget().used());
-                return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
+            // Waits without the lock, which other tenants need.
+            let may_go_on =
+                clean.wait() || self.mailboxes.take_pins(None) > 0 || self.await_landings(None, &mut awaited);
+            if may_go_on {
+                continue;
             }
+            // While the budget is being lowered, only the lowering thread drains extents.
+            if self.await_lowering(is_charged) {
+                return Ok(());
+            }
+            let used = Size(self.frames.budget().used());
+            return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
         }
     }
 
@@ -180,13 +190,13 @@ impl Manager {
             if budget.used() <= size.0 {
                 self.frames.set_budget(size.0);
                 if budget.used() <= size.0 {
-                    break; // Nothing was charged in between.
+                    break; // No thread charged anything in between.
                 }
             }
             self.frames.lower_budget(size.0);
             let beyond = budget.used().saturating_sub(size.0);
             if beyond == 0 {
-                continue; // Other threads gave it back meanwhile.
+                continue; // Other threads have uncharged the excess meanwhile.
             }
             if self.swap.give_way(self) || self.drain_for_good(beyond) > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0 {
                 clean.progressed();
@@ -198,21 +208,21 @@ impl Manager {
                 return Err(Error::BudgetBusy { size, used });
             }
         }
-        // Areas of compressed pages have a part of the budget, which is smaller now. It ends: areas
-        // beyond their limits take nothing in.
+        // Areas of compressed pages may use a part of the budget, which is smaller now. The loop
+        // ends: an area beyond its limit takes in no pages.
         while self.swap.give_way(self) {}
         self.tell_groups(size.0);
         Ok(())
     }
 
-    /// Gives back as many extents as have `bytes`, but one at least, or those of them that can be
-    /// drained. Returns their number.
+    /// Gives back extents of at least `bytes` in all, and at least one, as far as they can be
+    /// drained. Returns the number of extents given back.
     fn drain_for_good(&self, bytes: u64) -> usize {
         let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
         self.lowering.drains.store(true, Ordering::Relaxed);
         let (mut given, mut candidates) = (0, wanted);
-        // Pages on their way into memory can't be seen: with more extents to choose from there is
-        // one without.
+        // Pages that are being loaded can't be seen here, and keep an extent from being drained.
+        // With more candidates, there is an extent without a loading page among them.
         while given == 0 && candidates < 2 * self.frames.extents() {
             given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
@@ -221,27 +231,28 @@ impl Manager {
         given
     }
 
-    /// Groups made before see it here; those made later read the budget under the table's lock.
+    /// Tells all groups that exist already. Groups created later read the budget under the table's
+    /// lock.
     fn tell_groups(&self, budget: u64) {
         for group in self.groups.all() {
             group.budget_changed(budget / self.frames.page_size() as u64);
         }
     }
 
-    /// Gives one extent of frames back to the system. False if no extent can be drained now, at
-    /// this cost.
+    /// Gives one extent of frames back to the system. Returns false if no extent can be drained now
+    /// at this cost.
     pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
-        // A lowering of the budget has the turn of draining for as long as it takes.
+        // While the budget is being lowered, only the lowering thread drains extents.
         !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost) > 0
     }
 
-    /// Whether a lowering of the budget gives extents back just now. Relaxed: a hint.
+    /// Returns whether a thread that lowers the budget is giving extents back now. Relaxed: a hint.
     fn lowers(&self) -> bool {
         self.lowering.drains.load(Ordering::Relaxed)
     }
 
-    /// While the budget is being lowered: waits for the next extents that are given back, which
-    /// leave some room each, until `is_made` says that it is enough. Returns what it says last.
+    /// While the budget is being lowered, waits for the next extents that are given back, each of
+    /// which leaves some room, until `is_made` returns true. Returns the last result of `is_made`.
     fn await_lowering(&self, is_made: &mut dyn FnMut() -> bool) -> bool {
         for _ in 0..LOWERING_TURNS {
             if is_made() {
@@ -255,8 +266,8 @@ impl Manager {
         false
     }
 
-    /// Gives up to `wanted` extents back to the system, of as many `candidates` among the next
-    /// `looks`. Returns their number.
+    /// Gives up to `wanted` extents back to the system, chosen from up to `candidates` extents
+    /// among the next `looks`. Returns the number of extents given back.
     fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> usize {
         let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
         let may_leave = |frame| self.may_leave(frame, slots_are_free);
@@ -271,8 +282,8 @@ impl Manager {
             for at in (0..drain.len()).filter(|&at| !drain.is_finished(at)) {
                 let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
                 if attempt == 0 && kept > 0 {
-                    // For pages that move: of those that reclaim would take next, whosever they
-                    // are. Some are in the extent itself.
+                    // Frees frames for the pages that move. Reclaim takes the next pages of any
+                    // group; some of them may lie in the extent itself.
                     self.reclaim_any(For::All, kept);
                 }
                 if cost == Cost::Unused && self.frames.available() < kept {
@@ -288,8 +299,8 @@ impl Manager {
         given
     }
 
-    /// Evicts the pages in these frames whatever the policy thinks of them, as far as they are on a
-    /// list and not pinned.
+    /// Evicts the pages in these frames regardless of the policy, if they are on a list and not
+    /// pinned.
     fn evict_all(&self, frames: impl Iterator<Item = FrameId>) {
         let (mut of_files, mut anonymous) = (Batch::<BATCH_MAX>::new(), Batch::<BATCH_MAX>::new());
         for isolated in frames.filter_map(|frame| self.frames.isolate(frame)) {
@@ -306,22 +317,21 @@ impl Manager {
         self.evict_of_files(of_files);
     }
 
-    /// Whether the page in a frame, if there is one, could leave memory now, by what can be seen
-    /// from outside.
+    /// Returns whether the page in a frame, if there is one, seems able to leave memory now. A
+    /// hint: the page isn't isolated.
     fn may_leave(&self, frame: FrameId, slots_are_free: bool) -> bool {
         if !self.frames.is_in_use(frame) {
             return true;
         }
         let has_somewhere = match self.frames.owner(frame) {
-            // Such a page counts as clean until it is written to again.
+            // An anonymous page with a kept slot counts as clean until it is written to.
             ANONYMOUS => slots_are_free || self.swaps() && self.frames.kept_slot(frame).is_some(),
             _ => !self.frames.has_unclean(frame),
         };
         has_somewhere && !self.frames.has_pinned(frame)
     }
 
-    /// Has pages of files leave memory that are where memory is to be given back: those of a group
-    /// together.
+    /// Evicts pages of files from memory that is to be given back, group by group.
     fn evict_of_files(&self, mut pages: Batch<BATCH_MAX>) {
         while let Some(first) = pages.first() {
             let number = self.frames.group(first.id());
@@ -345,7 +355,7 @@ impl Manager {
         }
     }
 
-    /// Whether a page is in the frame that reclaim would let stay.
+    /// Returns whether the frame has a page that reclaim wouldn't evict next.
     fn is_worth_moving(&self, frame: FrameId) -> bool {
         let rank = Rank::of(&self.frames, frame);
         !rank.is_unlisted()
@@ -353,9 +363,8 @@ impl Manager {
             && (rank.level().index() > 0 || self.frames.is_referenced(frame))
     }
 
-    /// Moves a page out of its frame, to another one that is free, if it is worth that: so room for
-    /// page maps costs no group the pages that it uses. Returns the page if it is still where it
-    /// was.
+    /// Moves a page to another free frame if it is worth moving, so that room for page maps costs
+    /// no group the pages that it uses. Returns the page if it wasn't moved.
     fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
         if !self.is_worth_moving(page.id()) {
             return Some(page);
@@ -370,7 +379,7 @@ impl Manager {
             Err((page, _free)) => Err(page),
         };
         let (Ok(page) | Err(page)) = moved;
-        // A page that couldn't move is in use, so it can't be evicted either.
+        // A page that couldn't be moved is in use, so it can't be evicted either.
         group.lists.put_back(&self.frames, page, &mut leftovers);
         self.settle(group, leftovers);
         None
@@ -385,8 +394,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// What was beyond the new budget was given back by another thread between two looks at it.
-    /// Then no extent was wanted, and a search for twice as many as none went on for ever.
+    /// Another thread had uncharged all that was beyond the new budget between two looks. Then 0
+    /// extents were wanted, and a search that doubled this number went on forever.
     #[test]
     fn a_search_for_extents_of_no_bytes_ends() {
         let disk = SimulatedDisk::default();
@@ -397,8 +406,8 @@ mod tests {
         assert_eq!(mm.manager().drain_for_good(0), 1);
     }
 
-    /// Memory that is mostly full of pages of a file, with one that `keep` makes among every fifty.
-    /// Whether an extent could be drained without harm to pages that are used, and how many pages
+    /// Fills memory mostly with pages of a file; `keep` makes one other page after every fifty.
+    /// Returns whether an extent could be drained without evicting pages in use, and how many pages
     /// were evicted for that.
     fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
         let file = group.open("file").unwrap();
@@ -413,6 +422,46 @@ mod tests {
         (is_drained, evictions() - before)
     }
 
+    /// Returns what [`make_room_until`](Manager::make_room_until) came to with all memory pinned,
+    /// and how often `is_charged`, which gets the number of the call, charged something.
+    fn make_room_in_vain(is_charged: impl Fn(&Manager, u32) -> bool) -> (Result<(), Error>, u32) {
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 4 << 20);
+        let mm = Pagefold::builder().memory("1MiB").backend(disk).build().unwrap();
+        let file = mm.group("tenant").build().unwrap().open("file").unwrap();
+        let _pins: Vec<_> = (0..).map_while(|page| file.page(page).ok()).collect();
+        let (mut calls, mut charges) = (0, 0);
+        let made = mm.manager().make_room_until(&mut || {
+            calls += 1;
+            let is_charged = is_charged(mm.manager(), calls);
+            charges += u32::from(is_charged);
+            is_charged
+        });
+        (made, charges)
+    }
+
+    /// A call that found room at its last look charged a second time, and nothing uncharged the
+    /// first.
+    #[test]
+    fn room_that_is_found_at_the_last_look_is_charged_once() {
+        for at in 1..12 {
+            let (made, charges) = make_room_in_vain(|_, call| call >= at);
+            assert_eq!(charges, u32::from(made.is_ok()), "from call {at} on: {made:?}");
+        }
+        assert!(matches!(make_room_in_vain(|_, _| false), (Err(Error::BudgetBusy { .. }), 0)));
+    }
+
+    /// While a budget was being lowered, other threads couldn't drain extents. A call that needed
+    /// room then failed at once if no page was dirty, although there was room moments later.
+    #[test]
+    fn a_call_waits_for_the_end_of_a_lowering() {
+        let (made, charges) = make_room_in_vain(|manager, call| {
+            manager.lowering.drains.store((2..8).contains(&call), Ordering::Relaxed);
+            call >= 8
+        });
+        assert!(made.is_ok() && charges == 1, "{made:?}");
+    }
+
     fn group(builder: Builder) -> Group {
         builder.build().unwrap().group("tenant").build().unwrap()
     }
@@ -420,14 +469,14 @@ mod tests {
     fn builder() -> Builder {
         let disk = SimulatedDisk::default();
         disk.add_generated("file", 1, 64 << 20);
-        // What wasn't there before can't be written, so it stays dirty.
+        // Pages beyond the file's old end can't be written, so they stay dirty.
         disk.set_capacity(0);
         Pagefold::builder().memory("16MiB").backend(disk)
     }
 
-    /// To make room for a part of a page map, an extent's clean pages were evicted, also where
-    /// another page in it couldn't leave memory: dirty, or without a place in swap. Nothing was
-    /// gained by that, and the next extents were tried in the same way.
+    /// To make room for a part of a page map, an extent's clean pages used to be evicted even if
+    /// another page in it couldn't leave memory, because it was dirty or had no place in swap. That
+    /// gained nothing, and the next extents were tried in the same way.
     #[test]
     fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
         let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());
